@@ -1,0 +1,216 @@
+"""What can go wrong with a request, as exceptions that carry the API server's ``Status``.
+
+Every answer of 400 and above is an :class:`APIError`; its subclass says the reason, as apimachinery's
+``errors.IsNotFound`` and its siblings do. No answer at all is a :class:`TransportError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "APIError",
+    "AlreadyExists",
+    "BadRequest",
+    "Conflict",
+    "Expired",
+    "Forbidden",
+    "InternalError",
+    "Invalid",
+    "MethodNotSupported",
+    "NotAcceptable",
+    "NotFound",
+    "RequestEntityTooLarge",
+    "RequestTimeout",
+    "ServerTimeout",
+    "ServiceUnavailable",
+    "TooManyRequests",
+    "TransportError",
+    "Unauthorized",
+    "UnknownKind",
+    "UnsupportedMediaType",
+    "error_for",
+]
+
+
+class APIError(Exception):
+    """An API server's refusal.
+
+    ``status`` is the Status object as it came (an empty one where the answer was not a Status);
+    ``code`` the HTTP status; ``retry_after`` the seconds to wait that the server asked for, or ``None``;
+    ``verb`` and ``resource`` say what was asked of it, for messages that name them.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        status: Mapping[str, Any] | None = None,
+        *,
+        message: str = "",
+        retry_after: float | None = None,
+        verb: str = "",
+        resource: str = "",
+    ) -> None:
+        self.code = code
+        self.status: Mapping[str, Any] = status or {}
+        self.reason: str = self.status.get("reason") or ""
+        self.message: str = self.status.get("message") or message or f"the server answered {code}"
+        self.retry_after = retry_after
+        self.verb = verb
+        self.resource = resource
+        super().__init__(self.message)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """``status.details``: name, kind, uid, causes and retryAfterSeconds, where the server gave them."""
+        return self.status.get("details") or {}
+
+    @property
+    def causes(self) -> list[Mapping[str, Any]]:
+        """``status.details.causes``: for an invalid object one for each field."""
+        return self.details.get("causes") or []
+
+    def __str__(self) -> str:
+        where = f"{self.verb} {self.resource}: " if self.verb else ""
+        return f"{where}{self.message}"
+
+
+class BadRequest(APIError):
+    """400."""
+
+
+class Unauthorized(APIError):
+    """401: who asks is not known."""
+
+
+class Forbidden(APIError):
+    """403: who asks may not."""
+
+
+class NotFound(APIError):
+    """404."""
+
+
+class MethodNotSupported(APIError):
+    """405."""
+
+
+class NotAcceptable(APIError):
+    """406."""
+
+
+class Conflict(APIError):
+    """409: somebody else was faster, or owns a field."""
+
+
+class AlreadyExists(Conflict):
+    """409 on create: the name is taken."""
+
+
+class Expired(APIError):
+    """410: the resourceVersion or continue token is too old; list anew."""
+
+
+class RequestEntityTooLarge(APIError):
+    """413."""
+
+
+class UnsupportedMediaType(APIError):
+    """415."""
+
+
+class Invalid(APIError):
+    """422: the object breaks a rule; ``causes`` says which."""
+
+
+class TooManyRequests(APIError):
+    """429: wait ``retry_after`` seconds."""
+
+
+class InternalError(APIError):
+    """500."""
+
+
+class ServiceUnavailable(APIError):
+    """503."""
+
+
+class ServerTimeout(APIError):
+    """500 or 504 with reason ServerTimeout: the server gave up, the outcome is unknown."""
+
+
+class RequestTimeout(APIError):
+    """504 with reason Timeout: the outcome is unknown."""
+
+
+class TransportError(Exception):
+    """No answer came: the connection failed, broke or timed out.
+
+    ``outcome_unknown`` is true when the request may have reached the server, so that a write may
+    have happened; ``verb`` and ``resource`` say what was asked.
+    """
+
+    def __init__(self, message: str, *, outcome_unknown: bool, verb: str = "", resource: str = "") -> None:
+        self.outcome_unknown = outcome_unknown
+        self.verb = verb
+        self.resource = resource
+        super().__init__(f"{verb} {resource}: {message}" if verb else message)
+
+
+class UnknownKind(LookupError):
+    """The API server serves no such kind (now): its CRD is missing or not yet established."""
+
+
+_BY_REASON: dict[str, type[APIError]] = {
+    "BadRequest": BadRequest,
+    "Unauthorized": Unauthorized,
+    "Forbidden": Forbidden,
+    "NotFound": NotFound,
+    "MethodNotAllowed": MethodNotSupported,
+    "NotAcceptable": NotAcceptable,
+    "Conflict": Conflict,
+    "AlreadyExists": AlreadyExists,
+    "Expired": Expired,
+    "Gone": Expired,
+    "RequestEntityTooLarge": RequestEntityTooLarge,
+    "UnsupportedMediaType": UnsupportedMediaType,
+    "Invalid": Invalid,
+    "TooManyRequests": TooManyRequests,
+    "InternalError": InternalError,
+    "ServiceUnavailable": ServiceUnavailable,
+    "ServerTimeout": ServerTimeout,
+    "Timeout": RequestTimeout,
+}
+_BY_CODE: dict[int, type[APIError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotSupported,
+    406: NotAcceptable,
+    409: Conflict,
+    410: Expired,
+    413: RequestEntityTooLarge,
+    415: UnsupportedMediaType,
+    422: Invalid,
+    429: TooManyRequests,
+    500: InternalError,
+    503: ServiceUnavailable,
+    504: RequestTimeout,
+}
+
+
+def error_for(
+    code: int,
+    status: Mapping[str, Any] | None,
+    *,
+    message: str = "",
+    retry_after: float | None = None,
+    verb: str = "",
+    resource: str = "",
+) -> APIError:
+    """The exception for an answer: by the Status's reason, else by the HTTP status ``code``."""
+    reason = (status or {}).get("reason") or ""
+    kind = _BY_REASON.get(reason) or _BY_CODE.get(code, APIError)
+    return kind(code, status, message=message, retry_after=retry_after, verb=verb, resource=resource)

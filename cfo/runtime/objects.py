@@ -1,0 +1,205 @@
+"""What an object is, and how to read the parts of it that every Kubernetes object has.
+
+An object is a plain ``dict`` in its wire form (see "Decisions" in the architecture): nothing is
+converted, so fields that this library has never heard of survive every read-modify-write. The
+functions here read and write the standard metadata (`ObjectMeta`_) without caring what the kind is.
+None of them copies: a caller that was given an object by the cache owns it already.
+
+.. _ObjectMeta: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+__all__ = [
+    "GVK",
+    "GVR",
+    "NamespacedName",
+    "Object",
+    "annotations_of",
+    "controller_of",
+    "find_condition",
+    "gvk_of",
+    "has_finalizer",
+    "is_controlled_by",
+    "is_deleting",
+    "key_of",
+    "labels_of",
+    "name_of",
+    "namespace_of",
+    "owner_reference",
+    "owner_references_of",
+    "resource_version_of",
+    "set_condition",
+    "uid_of",
+]
+
+Object: TypeAlias = dict[str, Any]
+"""A Kubernetes object in its wire form."""
+
+
+class GVK(NamedTuple):
+    """A kind: group, version and kind. The core group is the empty string."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or ``version`` alone in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @classmethod
+    def parse(cls, api_version: str, kind: str) -> GVK:
+        """The kind named by the ``apiVersion`` and ``kind`` of an object or a reference."""
+        group, _, version = api_version.rpartition("/")
+        return cls(group, version, kind)
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.version}.{self.group}" if self.group else f"{self.kind}.{self.version}"
+
+
+class GVR(NamedTuple):
+    """A resource: group, version and the plural name that stands in URLs."""
+
+    group: str
+    version: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+class NamespacedName(NamedTuple):
+    """The name of an object; ``namespace`` is empty for cluster-scoped ones."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    return obj.get("metadata") or {}
+
+
+def gvk_of(obj: Mapping[str, Any]) -> GVK:
+    """The kind that an object says it is; parts are empty where it does not say."""
+    return GVK.parse(obj.get("apiVersion") or "", obj.get("kind") or "")
+
+
+def name_of(obj: Mapping[str, Any]) -> str:
+    """``metadata.name``, or the empty string."""
+    return _metadata(obj).get("name") or ""
+
+
+def namespace_of(obj: Mapping[str, Any]) -> str:
+    """``metadata.namespace``, or the empty string."""
+    return _metadata(obj).get("namespace") or ""
+
+
+def key_of(obj: Mapping[str, Any]) -> NamespacedName:
+    """The object's namespace and name."""
+    metadata = _metadata(obj)
+    return NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
+
+
+def uid_of(obj: Mapping[str, Any]) -> str:
+    """``metadata.uid``, or the empty string for an object that was never persisted."""
+    return _metadata(obj).get("uid") or ""
+
+
+def resource_version_of(obj: Mapping[str, Any]) -> str:
+    """``metadata.resourceVersion``, or the empty string."""
+    return _metadata(obj).get("resourceVersion") or ""
+
+
+def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """``metadata.labels``; an empty dict (not attached to the object) where there are none."""
+    return _metadata(obj).get("labels") or {}
+
+
+def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """``metadata.annotations``; an empty dict (not attached to the object) where there are none."""
+    return _metadata(obj).get("annotations") or {}
+
+
+def is_deleting(obj: Mapping[str, Any]) -> bool:
+    """Whether deletion was requested, so that only finalizers keep the object."""
+    return bool(_metadata(obj).get("deletionTimestamp"))
+
+
+def has_finalizer(obj: Mapping[str, Any], finalizer: str) -> bool:
+    """Whether ``finalizer`` holds the object."""
+    return finalizer in (_metadata(obj).get("finalizers") or ())
+
+
+def owner_references_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """``metadata.ownerReferences``; an empty list where there are none."""
+    return _metadata(obj).get("ownerReferences") or []
+
+
+def owner_reference(
+    owner: Mapping[str, Any], *, controller: bool = True, block_owner_deletion: bool | None = None
+) -> dict[str, Any]:
+    """An owner reference to ``owner``, which must have been persisted (it needs a uid).
+
+    ``controller`` marks the one managing controller; ``block_owner_deletion`` is written only when
+    it is not ``None`` (it needs the right to update finalizers of the owner).
+    """
+    gvk = gvk_of(owner)
+    reference: dict[str, Any] = {
+        "apiVersion": gvk.api_version,
+        "kind": gvk.kind,
+        "name": name_of(owner),
+        "uid": uid_of(owner),
+    }
+    if controller:
+        reference["controller"] = True
+    if block_owner_deletion is not None:
+        reference["blockOwnerDeletion"] = block_owner_deletion
+    return reference
+
+
+def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The owner reference whose ``controller`` is true, or ``None``."""
+    for reference in owner_references_of(obj):
+        if reference.get("controller"):
+            return reference
+    return None
+
+
+def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    """Whether ``owner`` (by uid) is the managing controller of ``obj``."""
+    reference = controller_of(obj)
+    return reference is not None and reference.get("uid") == uid_of(owner)
+
+
+def find_condition(conditions: Iterable[Mapping[str, Any]] | None, kind: str) -> Mapping[str, Any] | None:
+    """The condition of type ``kind``, or ``None``."""
+    for condition in conditions or ():
+        if condition.get("type") == kind:
+            return condition
+    return None
+
+
+def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *, now: str) -> bool:
+    """Adds or replaces the condition of the same type; returns whether anything changed.
+
+    ``lastTransitionTime`` becomes ``now`` (RFC 3339) only when the status changes, as
+    apimachinery's ``meta.SetStatusCondition`` does.
+    """
+    for index, existing in enumerate(conditions):
+        if existing.get("type") != condition["type"]:
+            continue
+        moved = existing.get("status") != condition["status"]
+        merged = {**existing, **condition}
+        merged["lastTransitionTime"] = now if moved else existing.get("lastTransitionTime", now)
+        conditions[index] = merged
+        return merged != existing
+    conditions.append({**condition, "lastTransitionTime": now})
+    return True
