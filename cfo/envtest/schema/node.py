@@ -1,0 +1,169 @@
+"""A schema, as data: one node for each type, field, list item and map value.
+
+A node is made from the JSON form of an OpenAPI v3 schema, be it a CRD's or one of the built-in kinds', and its
+children are made when they are first asked for: a CRD of 930 kB costs what its objects use of it, and the recursive
+types of the built-in kinds need no special care. Nodes are shared and never change.
+
+References of built-in types are resolved by the ``resolve`` function that the node was made with; what stands beside a
+reference (a default, a merge key) belongs to the field and wins over what the type says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+__all__ = ["MISSING", "Resolver", "Schema"]
+
+Resolver: TypeAlias = Callable[[str], Mapping[str, Any]]
+"""From the name of a type (the last part of a ``$ref``) to its JSON form; raises ``KeyError``."""
+
+
+class _Missing:
+    """What an absent default is: ``None`` is a default too."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Final = _Missing()
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class _Fields(Mapping[str, "Schema"]):
+    """The properties of a node, made when asked for."""
+
+    __slots__ = ("_made", "_raw", "_resolve")
+
+    def __init__(self, raw: Mapping[str, Any], resolve: Resolver | None) -> None:
+        self._raw = raw
+        self._resolve = resolve
+        self._made: dict[str, Schema] = {}
+
+    def __getitem__(self, name: str) -> Schema:
+        made = self._made.get(name)
+        if made is None:
+            made = self._made[name] = Schema(self._raw[name], self._resolve)
+        return made
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._raw
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+class Schema:
+    """One node.
+
+    ``raw`` is the JSON form with the reference resolved (children still carry theirs). ``ref`` is the name of the
+    built-in type that it came from (``io.k8s.api.core.v1.Container``), or empty. ``type`` is the JSON type, or empty
+    where anything is allowed. ``list_type`` is ``atomic``, ``set``, ``map`` or ``None`` where the schema does not say
+    (which means atomic to server-side apply), ``map_type`` ``granular``, ``atomic`` or ``None`` (granular).
+    ``patch_strategy`` and ``patch_merge_key`` are those of strategic merge patch.
+    """
+
+    __slots__ = (
+        "_additional",
+        "_items",
+        "_resolve",
+        "additional_allowed",
+        "default",
+        "embedded",
+        "enum",
+        "format",
+        "int_or_string",
+        "list_map_keys",
+        "list_type",
+        "map_type",
+        "nullable",
+        "patch_merge_key",
+        "patch_strategy",
+        "preserve_unknown",
+        "properties",
+        "raw",
+        "ref",
+        "required",
+        "type",
+    )
+
+    def __init__(self, raw: Mapping[str, Any], resolve: Resolver | None = None) -> None:
+        ref, raw = _resolved(raw, resolve)
+        self.raw: Mapping[str, Any] = raw
+        self.ref: str = ref
+        self._resolve = resolve
+        self._additional: Schema | None = None
+        self._items: Schema | None = None
+        get = raw.get
+        self.type: str = get("type") or ""
+        self.format: str = get("format") or ""
+        self.properties: Mapping[str, Schema] = _Fields(get("properties") or _NOTHING, resolve)
+        self.required: tuple[str, ...] = tuple(get("required") or ())
+        self.enum: tuple[Any, ...] = tuple(get("enum") or ())
+        self.default: Any = get("default", MISSING)
+        self.nullable: bool = bool(get("nullable"))
+        self.additional_allowed: bool = bool(get("additionalProperties"))
+        self.preserve_unknown: bool = bool(get("x-kubernetes-preserve-unknown-fields"))
+        self.embedded: bool = bool(get("x-kubernetes-embedded-resource"))
+        self.int_or_string: bool = bool(get("x-kubernetes-int-or-string")) or self.format == "int-or-string"
+        self.list_type: str | None = get("x-kubernetes-list-type")
+        self.list_map_keys: tuple[str, ...] = tuple(get("x-kubernetes-list-map-keys") or ())
+        self.map_type: str | None = get("x-kubernetes-map-type")
+        self.patch_strategy: tuple[str, ...] = tuple(
+            filter(None, (get("x-kubernetes-patch-strategy") or "").split(","))
+        )
+        self.patch_merge_key: str = get("x-kubernetes-patch-merge-key") or ""
+
+    def field(self, name: str) -> Schema | None:
+        """The node of the field or map entry ``name``; ``None`` where the schema does not describe it."""
+        if name in self.properties:
+            return self.properties[name]
+        return self.additional
+
+    @property
+    def additional(self) -> Schema | None:
+        """The node of a map's values, when the schema describes them (``additionalProperties: true`` does not)."""
+        if self._additional is None:
+            raw = self.raw.get("additionalProperties")
+            if isinstance(raw, Mapping) and raw:
+                self._additional = Schema(raw, self._resolve)
+        return self._additional
+
+    @property
+    def items(self) -> Schema | None:
+        """The node of a list's items."""
+        if self._items is None:
+            raw = self.raw.get("items")
+            if isinstance(raw, Mapping):
+                self._items = Schema(raw, self._resolve)
+        return self._items
+
+    @property
+    def is_schemaless(self) -> bool:
+        """Whether nothing is known below this node: any value may stand here."""
+        return not (self.type or self.properties or self.int_or_string or self.additional_allowed)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.ref or self.type or 'any'})"
+
+
+def _resolved(raw: Mapping[str, Any], resolve: Resolver | None) -> tuple[str, Mapping[str, Any]]:
+    """The name of the referenced type and the JSON form with the reference followed."""
+    target = raw.get("$ref")
+    if target is None:
+        parts = raw.get("allOf")
+        if parts and len(parts) == 1 and "$ref" in parts[0]:
+            target = parts[0]["$ref"]
+    if target is None or resolve is None:
+        return "", raw
+    name = target.rpartition("/")[2]
+    own = {word: value for word, value in raw.items() if word not in ("$ref", "allOf")}
+    inner, base = _resolved(resolve(name), resolve)
+    return inner or name, {**base, **own} if own else base
