@@ -116,7 +116,8 @@ class Schema:
         self.list_type: str | None = get("x-kubernetes-list-type")
         self.list_map_keys: tuple[str, ...] = tuple(get("x-kubernetes-list-map-keys") or ())
         self.map_type: str | None = get("x-kubernetes-map-type")
-        self.patch_strategy: tuple[str, ...] = tuple(
+        strategies = get("x-kubernetes-patch-strategy") or ""
+        self.patch_strategy: tuple[str, ...] = tuple(filter(None, strategies.split(",")))
             filter(None, (get("x-kubernetes-patch-strategy") or "").split(","))
         )
         self.patch_merge_key: str = get("x-kubernetes-patch-merge-key") or ""
