@@ -118,8 +118,6 @@ class Schema:
         self.map_type: str | None = get("x-kubernetes-map-type")
         strategies = get("x-kubernetes-patch-strategy") or ""
         self.patch_strategy: tuple[str, ...] = tuple(filter(None, strategies.split(",")))
-            filter(None, (get("x-kubernetes-patch-strategy") or "").split(","))
-        )
         self.patch_merge_key: str = get("x-kubernetes-patch-merge-key") or ""
 
     def field(self, name: str) -> Schema | None:
