@@ -1,0 +1,523 @@
+"""The operator's configuration: what can be set, its defaults, and what is wrong with what was set.
+
+The document is that of the Go operator, so that an existing ConfigMap goes on working; keys are matched as Go's
+JSON decoder matches them, that is without regard to case where the exact name is absent. Beyond that:
+
+* ``null`` means the default, for a section as for a value;
+* a duration is a Go duration (``90s``, ``5m``) or an integer of nanoseconds;
+* a zero duration or an empty name of the leader election section means "unset" (the Go operator writes such ones);
+* an AppWrapper setting may stand under ``appwrapper`` or, as the Go operator reads it, under ``appwrapper.Config``;
+* an unknown key is a warning that names its path and the nearest known key, never an error;
+* a wrong type or an impossible value is a :class:`ConfigurationError`: one line with the path of every such field.
+
+:func:`parse` is pure: text in, configuration and warnings out. Reading the ConfigMap is the business of
+:mod:`cfo.operator`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+import durationpy
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+__all__ = [
+    "AppWrapperConfiguration",
+    "AutopilotConfiguration",
+    "CAConfiguration",
+    "ClientConnection",
+    "ConfigurationError",
+    "FaultToleranceConfiguration",
+    "HealthConfiguration",
+    "IngressConfiguration",
+    "KubeRayConfiguration",
+    "LeaderElection",
+    "MetricsConfiguration",
+    "OperatorConfiguration",
+    "Parsed",
+    "ResourceTaint",
+    "default_document",
+    "parse",
+]
+
+# durationpy also takes days, months and years, which Go (and so the Go operator) does not
+_GO_DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class ConfigurationError(ValueError):
+    """The configuration cannot be used; the message is one line that names each field at fault."""
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return timedelta(microseconds=value / 1000)
+    if isinstance(value, str) and _GO_DURATION.fullmatch(value.strip()):
+        return durationpy.from_str(value.strip())
+    raise ValueError("must be a duration such as 90s or 5m, or an integer of nanoseconds")
+
+
+def _not_negative(value: timedelta) -> timedelta:
+    if value < timedelta(0):
+        raise ValueError("must not be negative")
+    return value
+
+
+def _go_duration(value: timedelta) -> str:
+    text: str = durationpy.to_str(value)
+    return text
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(_go_duration)]
+
+
+def _non_negative_duration(value: object) -> object:
+    parsed = _duration(value)
+    return _not_negative(parsed) if isinstance(parsed, timedelta) else parsed
+
+
+NonNegativeDuration = Annotated[timedelta, BeforeValidator(_non_negative_duration), PlainSerializer(_go_duration)]
+
+
+def _bind_address(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError('must be a string such as ":8080", or "0" to serve nothing')  # noqa: TRY004 (pydantic's contract)
+    if value in ("", "0"):
+        return "0" if value == "0" else value
+    host, separator, port = value.rpartition(":")
+    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError('must be host:port such as ":8080" (port 0 to 65535), or "0" to serve nothing')
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            ip_address(host[1:-1])
+        except ValueError:
+            raise ValueError(f"{host} is not an IP address") from None
+    return value
+
+
+BindAddress = Annotated[str, BeforeValidator(_bind_address)]
+
+
+def _namespace(value: object) -> object:
+    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
+        raise ValueError("must be the name of a namespace (a lower-case DNS label)")
+    return value
+
+
+Namespace = Annotated[str, BeforeValidator(_namespace)]
+
+
+def _domain(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
+    if value and (len(value) > 253 or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))):
+        raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
+    return value
+
+
+Domain = Annotated[str, BeforeValidator(_domain)]
+
+
+def _endpoint(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._~-]*", value):
+        raise ValueError("must be one path segment, of letters, digits and . _ ~ -")
+    return value
+
+
+EndpointName = Annotated[str, BeforeValidator(_endpoint)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
+
+
+class ClientConnection(_Section):
+    """How fast the API client may ask. Unset: no client-side limit, the API server's priority and fairness governs."""
+
+    qps: float | None = Field(
+        default=None, description="Requests a second; unset or negative: no limit.", strict=True, allow_inf_nan=False
+    )
+    burst: StrictInt | None = Field(default=None, ge=0, description="Requests that may go at once above qps.")
+
+
+class MetricsConfiguration(_Section):
+    """Where Prometheus metrics are served."""
+
+    bind_address: BindAddress = Field(default=":8080", description='host:port; "0" serves none.')
+
+
+class HealthConfiguration(_Section):
+    """Where the kubelet asks for liveness and readiness."""
+
+    bind_address: BindAddress = Field(default=":8081", description='host:port; "0" serves none.')
+    readiness_endpoint_name: EndpointName = Field(default="readyz", description="Name of the check below /readyz.")
+    liveness_endpoint_name: EndpointName = Field(default="healthz", description="Name of the check below /healthz.")
+
+
+class LeaderElection(_Section):
+    """Which one of several replicas reconciles."""
+
+    leader_elect: StrictBool | None = Field(default=None, description="Whether to elect a leader.")
+    lease_duration: NonNegativeDuration = Field(default=timedelta(seconds=15), description="How long a lease holds.")
+    renew_deadline: NonNegativeDuration = Field(
+        default=timedelta(seconds=10), description="How long the leader tries to renew before it gives up."
+    )
+    retry_period: NonNegativeDuration = Field(default=timedelta(seconds=2), description="Pause between tries.")
+    resource_lock: Literal["leases"] = Field(default="leases", description="The kind of lock; only leases exist.")
+    resource_name: StrictStr = Field(default="codeflare-operator-lock", description="Name of the Lease.")
+    resource_namespace: StrictStr = Field(default="", description="Its namespace; empty: the operator's own.")
+    release_on_cancel: StrictBool = Field(default=True, description="Whether the lease is given up on exit.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _zero_is_unset(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        names = ("leaseDuration", "renewDeadline", "retryPeriod", "resourceLock", "resourceName")
+        return {
+            key: value
+            for key, value in data.items()
+            if not (key in names and (value in ("", 0) or _is_zero_duration(value)))
+        }
+
+    @model_validator(mode="after")
+    def _deadlines_fit(self) -> Self:
+        if self.lease_duration <= self.renew_deadline:
+            raise ValueError(
+                f"leaseDuration ({_go_duration(self.lease_duration)}) must be greater than "
+                f"renewDeadline ({_go_duration(self.renew_deadline)})"
+            )
+        if self.renew_deadline <= self.retry_period * 1.2:
+            raise ValueError(
+                f"renewDeadline ({_go_duration(self.renew_deadline)}) must be greater than "
+                f"1.2 times retryPeriod ({_go_duration(self.retry_period)})"
+            )
+        return self
+
+
+def _is_zero_duration(value: object) -> bool:
+    try:
+        return isinstance(value, str) and _duration(value) == timedelta(0)
+    except ValueError:
+        return False
+
+
+class IngressConfiguration(_Section):
+    """The Ingresses of the dashboard and the client, on clusters without Routes."""
+
+    class_name: StrictStr | None = Field(
+        default=None,
+        description="ingressClassName of both Ingresses; unset: none for the dashboard, nginx for the client.",
+    )
+    annotations: dict[StrictStr, StrictStr] | None = Field(
+        default=None,
+        description="Annotations of both Ingresses; unset: none for the dashboard, TLS passthrough by nginx "
+        "for the client.",
+    )
+    tls_secret_name: StrictStr = Field(
+        default="", description="Secret with the dashboard's certificate, in the cluster's namespace; empty: no TLS."
+    )
+    namespaces: list[Namespace] = Field(
+        default_factory=list,
+        description="Namespaces of the ingress controllers that may reach the dashboard (8265) and the client (10001).",
+    )
+
+
+def _algorithm(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+class CAConfiguration(_Section):
+    """The certificate authority which each RayCluster gets for mTLS."""
+
+    key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
+        default="ecdsa", description="Key of new authorities: ecdsa (P-256) or rsa (2048 bits)."
+    )
+
+
+class KubeRayConfiguration(_Section):
+    """What RayClusters get."""
+
+    ray_dashboard_oauth_enabled: StrictBool = Field(
+        default=True, alias="rayDashboardOAuthEnabled", description="OpenShift: an OAuth proxy guards the dashboard."
+    )
+    ingress_domain: Domain = Field(
+        default="",
+        description="Domain of the hosts; empty: that of ingresses.config.openshift.io/cluster where it exists.",
+    )
+    mtls_enabled: StrictBool = Field(
+        default=True, alias="mTLSEnabled", description="Ray's nodes and clients talk mutual TLS."
+    )
+    operator_namespaces: list[Namespace] = Field(
+        default_factory=list,
+        description="Namespaces from which the KubeRay operator may reach the heads; empty: they are found out.",
+    )
+    ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
+    ca: CAConfiguration = Field(default_factory=CAConfiguration)
+
+
+class ResourceTaint(_Section):
+    """A node label (and taint) by which Autopilot marks a resource as unhealthy."""
+
+    key: StrictStr = Field(min_length=1)
+    value: StrictStr = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+def _autopilot_taints() -> dict[str, list[ResourceTaint]]:
+    key = "autopilot.ibm.com/gpuhealth"
+    return {
+        "nvidia.com/gpu": [
+            ResourceTaint(key=key, value="WARN", effect="PreferNoSchedule"),
+            ResourceTaint(key=key, value="TESTING", effect="NoSchedule"),
+            ResourceTaint(key=key, value="EVICT", effect="NoExecute"),
+        ]
+    }
+
+
+class AutopilotConfiguration(_Section):
+    """How node health steers pods."""
+
+    inject_anti_affinities: StrictBool = True
+    monitor_nodes: StrictBool = True
+    prefer_no_schedule_weight: StrictInt = Field(default=50, ge=1, le=100)
+    resource_taints: dict[StrictStr, list[ResourceTaint]] = Field(default_factory=_autopilot_taints)
+
+
+class FaultToleranceConfiguration(_Section):
+    """Patience with failing AppWrappers; each is a default that annotations override up to the ceiling."""
+
+    admission_grace_period: NonNegativeDuration = timedelta(minutes=1)
+    warmup_grace_period: NonNegativeDuration = timedelta(minutes=5)
+    failure_grace_period: NonNegativeDuration = timedelta(minutes=1)
+    reset_pause: NonNegativeDuration = timedelta(seconds=90)
+    retry_limit: StrictInt = Field(default=3, ge=0)
+    deletion_grace_period: NonNegativeDuration = timedelta(minutes=10)
+    grace_period_ceiling: NonNegativeDuration = timedelta(hours=24)
+    success_ttl_ceiling: NonNegativeDuration = Field(default=timedelta(days=7), alias="successTTLCeiling")
+
+
+class AppWrapperConfiguration(_Section):
+    """The AppWrapper controller. Its settings may also stand under ``Config``, where the Go operator reads them."""
+
+    enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
+    scheduler_name: StrictStr = Field(default="", description="schedulerName set on wrapped pods; empty: untouched.")
+    default_queue_name: StrictStr = Field(default="", description="Queue of AppWrappers that name none.")
+    user_rbac_admission_check: StrictBool = Field(
+        default=True,
+        alias="userRBACAdmissionCheck",
+        description="Whether the user must have the right to create what is wrapped.",
+    )
+    autopilot: AutopilotConfiguration = Field(default_factory=AutopilotConfiguration)
+    fault_tolerance: FaultToleranceConfiguration = Field(default_factory=FaultToleranceConfiguration)
+
+    @model_validator(mode="after")
+    def _ceiling_is_highest(self) -> Self:
+        limits = self.fault_tolerance
+        for name in _PERIODS if self.enabled else ():
+            period = getattr(limits, name)
+            if period > limits.grace_period_ceiling:
+                raise ValueError(
+                    f"faultTolerance.{to_camel(name)} ({_go_duration(period)}) must not exceed "
+                    f"faultTolerance.gracePeriodCeiling ({_go_duration(limits.grace_period_ceiling)})"
+                )
+        return self
+
+
+_PERIODS = (
+    "admission_grace_period",
+    "warmup_grace_period",
+    "failure_grace_period",
+    "reset_pause",
+    "deletion_grace_period",
+)
+
+
+class OperatorConfiguration(_Section):
+    """The whole document."""
+
+    client_connection: ClientConnection = Field(default_factory=ClientConnection)
+    metrics: MetricsConfiguration = Field(default_factory=MetricsConfiguration)
+    health: HealthConfiguration = Field(default_factory=HealthConfiguration)
+    leader_election: LeaderElection = Field(default_factory=LeaderElection)
+    kuberay: KubeRayConfiguration = Field(default_factory=KubeRayConfiguration)
+    appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A configuration, and what its author should hear about it."""
+
+    configuration: OperatorConfiguration
+    warnings: list[str] = field(default_factory=list)
+
+
+def parse(text: str) -> Parsed:
+    """Reads a configuration document (YAML, so JSON too).
+
+    Raises :class:`ConfigurationError` with one line that names each field at fault, its value and what is allowed.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise ConfigurationError(f"not YAML: {error.problem or error.context}{where}") from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"not YAML: {' '.join(str(error).split())}") from None
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"must be a mapping of sections, not {_json_type(document)}")
+    warnings: list[str] = []
+    cleaned = _known(_lift_appwrapper(document, warnings), OperatorConfiguration, "", warnings)
+    try:
+        return Parsed(OperatorConfiguration.model_validate(cleaned), warnings)
+    except ValidationError as error:
+        raise ConfigurationError("; ".join(_problems(error))) from None
+
+
+def default_document() -> str:
+    """The document that stands for the defaults, as it is written into a ConfigMap that does not exist yet.
+
+    Rates are left out, since their default is "no limit"; so is what only other sections' defaults decide.
+    """
+    defaults = OperatorConfiguration().model_dump(mode="json", by_alias=True, exclude_none=True)
+    del defaults["clientConnection"]
+    return yaml.safe_dump(defaults, sort_keys=True)
+
+
+def _lift_appwrapper(document: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """Takes what stands under ``appwrapper.Config`` up to ``appwrapper``, whose own settings win, key by key."""
+    section_key = _match("appwrapper", document)
+    section = document.get(section_key) if section_key else None
+    inner_key = _match("Config", section) if isinstance(section, dict) else None
+    if section_key is None or inner_key is None or not isinstance(section, dict):
+        return document
+    inner = section[inner_key]
+    outer = {key: value for key, value in section.items() if key != inner_key}
+    if inner is None:
+        return {**document, section_key: outer}
+    if not isinstance(inner, dict):
+        raise ConfigurationError(f"appwrapper.Config: must be a mapping, not {_json_type(inner)}")
+    return {**document, section_key: _overlay(inner, outer, "appwrapper", warnings)}
+
+
+def _overlay(below: dict[str, Any], above: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        twin = _match(str(key), below)
+        if twin is None or value is None:
+            merged.setdefault(key, value)
+            continue
+        here = f"{path}.{key}"
+        if isinstance(value, dict) and isinstance(below[twin], dict):
+            merged[twin] = _overlay(below[twin], value, here, warnings)
+            continue
+        if below[twin] is not None and below[twin] != value:
+            there = here.replace("appwrapper.", "appwrapper.Config.", 1)
+            warnings.append(f"{here} is set, so {there} is ignored")
+        merged[twin] = value
+    return merged
+
+
+def _match(name: str, candidates: Mapping[Any, Any]) -> str | None:
+    """The key that Go's decoder would take for ``name``: the exact one, else one that differs only in case."""
+    if name in candidates:
+        return name
+    return next((key for key in candidates if isinstance(key, str) and key.lower() == name.lower()), None)
+
+
+def _known(data: dict[str, Any], model: type[BaseModel], path: str, warnings: list[str]) -> dict[str, Any]:
+    """``data`` with the keys spelled as ``model`` has them, unset (null) ones dropped, unknown ones warned about."""
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    cleaned: dict[str, Any] = {}
+    for key, value in data.items():
+        name = _match(str(key), fields)
+        here = f"{path}{key}"
+        if name is None:
+            nearest = difflib.get_close_matches(str(key), fields, n=1) or _nearest_elsewhere(str(key))
+            warnings.append(f"unknown key {here}" + (f" (did you mean {nearest[0]}?)" if nearest else "") + ", ignored")
+            continue
+        if value is None or (name in cleaned and key != name):
+            continue
+        cleaned[name] = _cleaned_value(value, fields[name].annotation, here, warnings)
+    return cleaned
+
+
+def _cleaned_value(value: Any, annotation: Any, path: str, warnings: list[str]) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _known(value, annotation, f"{path}.", warnings) if isinstance(value, dict) else value
+    element = next(iter(get_args(annotation)[-1:]), None)
+    if isinstance(value, dict) and get_origin(annotation) is dict:
+        return {key: _cleaned_value(item, element, f"{path}.{key}", warnings) for key, item in value.items()}
+    if isinstance(value, list) and get_origin(annotation) is list:
+        return [_cleaned_value(item, element, f"{path}[{index}]", warnings) for index, item in enumerate(value)]
+    return value
+
+
+def _nearest_elsewhere(key: str) -> list[str]:
+    """A key known in another section: the usual slip is one level too high or too low."""
+    return [path for path in _paths(OperatorConfiguration, "") if path.rpartition(".")[2].lower() == key.lower()][:1]
+
+
+def _paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, info in model.model_fields.items():
+        path = f"{prefix}{info.alias or name}"
+        yield path
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _paths(info.annotation, f"{path}.")
+
+
+def _problems(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors(include_url=False):
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
+        value = problem["input"]
+        shown = f"{value!r}: "
+        if problem["type"] == "value_error":
+            message = str(problem["ctx"]["error"])
+            shown = "" if isinstance(value, dict | list) else shown
+        elif problem["type"] in _WORDS:
+            message = _WORDS[problem["type"]]
+        else:
+            message = problem["msg"].replace("Input should be a valid ", "must be a ").replace("Input should", "must")
+        yield f"{path}: {shown}{message}"
+
+
+_WORDS = {
+    "model_type": "must be a mapping",
+    "dict_type": "must be a mapping",
+    "list_type": "must be a list",
+    "int_type": "must be an integer",
+    "bool_type": "must be true or false",
+    "missing": "this key is required",
+}
+
+
+def _json_type(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return "a string" if isinstance(value, str) else repr(value)
