@@ -1,0 +1,70 @@
+"""What is special about a resource: the hooks that the request pipeline calls, in this order.
+
+``decode`` -> (admission) -> ``default`` -> ``prepare_create`` / ``prepare_update`` -> ``validate``.
+The base class knows no kind at all: it accepts everything. Built-in kinds and custom resources bring
+their own (``cfo.envtest.builtins``, ``cfo.envtest.crd``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cfo.envtest.errors import FieldErrorLike
+from cfo.runtime.objects import Object
+
+if TYPE_CHECKING:
+    from cfo.envtest.context import RequestContext
+
+__all__ = ["Strategy"]
+
+
+class Strategy:
+    """The neutral strategy; objects are plain dicts, changed in place."""
+
+    allow_create_on_update = False
+    """PUT of an absent object creates it (Lease, Service, Event, Role, ...)."""
+
+    allow_unconditional_update = True
+    """PUT without a resourceVersion overwrites; custom resources refuse."""
+
+    default_propagation = "background"
+    """What a DELETE without a propagation policy does to dependents: ``background`` or ``orphan`` (Job)."""
+
+    returns_deleted_object = False
+    """DELETE answers with the object instead of a Status (Pod, Service, ServiceAccount)."""
+
+    has_spec_generation = False
+    """``metadata.generation`` is 1 at first and counts changes outside metadata and status."""
+
+    def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
+        """Checks types, prunes unknown fields in place.
+
+        Returns what strict decoding has to say, ``unknown field "spec.x"``, in order; raises StatusError
+        (400) for what cannot be decoded. Also called on the result of a patch.
+        """
+        return []
+
+    def default(self, obj: Object) -> None:
+        """Sets defaults, in place."""
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """Clears what a client may not set on creation (``status``), allocates (cluster IPs)."""
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """Restores in ``new`` what this (sub)resource may not change; ``ctx.subresource`` says which it is."""
+
+    def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldErrorLike]:
+        """The errors of ``obj``; ``old`` is the stored object of an update, ``None`` on creation."""
+        return ()
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """Texts for ``Warning`` headers: deprecated fields, questionable names."""
+        return ()
+
+    def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
+        """What is wrong with a name (or with a generateName ``prefix``).
+
+        ``None`` leaves the judgement to the default rule, a DNS subdomain.
+        """
+        return None
