@@ -64,29 +64,29 @@ _VALUELESS = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValue
 
 
 class FieldError(NamedTuple):
-    """One error: its cause type (``FieldValueInvalid`` ...), the field's path, the value, and what is the matter."""
+    """One error: its reason (``FieldValueInvalid`` ...), the field's path, the value, and what is the matter."""
 
-    type: str
-    path: str
+    reason: str
+    field: str
     value: Any = OMIT
     detail: str = ""
 
     @property
     def body(self) -> str:
         """The text without the path: the ``message`` of a cause."""
-        text = _WORDS.get(self.type, self.type)
-        if self.type not in _VALUELESS and self.value is not OMIT:
+        text = _WORDS.get(self.reason, self.reason)
+        if self.reason not in _VALUELESS and self.value is not OMIT:
             text = f"{text}: {go_value(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.body}"
+        return f"{self.field}: {self.body}"
 
     def cause(self) -> dict[str, str]:
         """The entry of ``details.causes`` of a Status."""
-        cause = {"reason": self.type, "message": self.body}
-        if self.path:
-            cause["field"] = self.path
+        cause = {"reason": self.reason, "message": self.body}
+        if self.field:
+            cause["field"] = self.field
         return cause
 
 
