@@ -1,0 +1,47 @@
+# Everything a developer or a release does, each by one word. `make help` lists them.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test lint manifests bench lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; name one with PYTHON=..." % sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(VENV)/.installed ## Run the operator on the embedded control plane with the samples, until interrupted
+	$(BIN)/cfo run --embedded --apply config/samples --overview
+
+demo: $(VENV)/.installed ## The same, but stop when every sample has settled (fails after 60 s)
+	$(BIN)/cfo run --embedded --apply config/samples --overview --until-settled 60
+
+test: $(VENV)/.installed ## Run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed ## Check style, types, layers and generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python hack/generate.py --check
+
+manifests: $(VENV)/.installed ## Write what is generated from code
+	$(BIN)/python hack/generate.py
+
+bench: $(VENV)/.installed ## Run the benchmarks; they print, they do not judge
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m pytest -m bench -s test/bench
+
+lock: $(VENV)/.installed ## Renew constraints.txt, the versions that installs are made with
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-emit-index-url --no-header \
+		--output-file constraints.txt pyproject.toml
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
