@@ -68,7 +68,7 @@ class ConfigurationError(ValueError):
     """The configuration cannot be used; the message is one line that names each field at fault."""
 
 
-def _duration(value: object) -> object:
+def _duration(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -78,26 +78,19 @@ def _duration(value: object) -> object:
     raise ValueError("must be a duration such as 90s or 5m, or an integer of nanoseconds")
 
 
-def _not_negative(value: timedelta) -> timedelta:
-    if value < timedelta(0):
-        raise ValueError("must not be negative")
-    return value
-
-
 def _go_duration(value: timedelta) -> str:
     text: str = durationpy.to_str(value)
     return text
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(_go_duration)]
-
-
 def _non_negative_duration(value: object) -> object:
     parsed = _duration(value)
-    return _not_negative(parsed) if isinstance(parsed, timedelta) else parsed
+    if (isinstance(value, int) and value < 0) or parsed < timedelta(0):
+        raise ValueError("must not be negative")
+    return parsed
 
 
-NonNegativeDuration = Annotated[timedelta, BeforeValidator(_non_negative_duration), PlainSerializer(_go_duration)]
+Duration = Annotated[timedelta, BeforeValidator(_non_negative_duration), PlainSerializer(_go_duration)]
 
 
 def _bind_address(value: object) -> object:
@@ -179,11 +172,11 @@ class LeaderElection(_Section):
     """Which one of several replicas reconciles."""
 
     leader_elect: StrictBool | None = Field(default=None, description="Whether to elect a leader.")
-    lease_duration: NonNegativeDuration = Field(default=timedelta(seconds=15), description="How long a lease holds.")
-    renew_deadline: NonNegativeDuration = Field(
+    lease_duration: Duration = Field(default=timedelta(seconds=15), description="How long a lease holds.")
+    renew_deadline: Duration = Field(
         default=timedelta(seconds=10), description="How long the leader tries to renew before it gives up."
     )
-    retry_period: NonNegativeDuration = Field(default=timedelta(seconds=2), description="Pause between tries.")
+    retry_period: Duration = Field(default=timedelta(seconds=2), description="Pause between tries.")
     resource_lock: Literal["leases"] = Field(default="leases", description="The kind of lock; only leases exist.")
     resource_name: StrictStr = Field(default="codeflare-operator-lock", description="Name of the Lease.")
     resource_namespace: StrictStr = Field(default="", description="Its namespace; empty: the operator's own.")
@@ -308,14 +301,14 @@ class AutopilotConfiguration(_Section):
 class FaultToleranceConfiguration(_Section):
     """Patience with failing AppWrappers; each is a default that annotations override up to the ceiling."""
 
-    admission_grace_period: NonNegativeDuration = timedelta(minutes=1)
-    warmup_grace_period: NonNegativeDuration = timedelta(minutes=5)
-    failure_grace_period: NonNegativeDuration = timedelta(minutes=1)
-    reset_pause: NonNegativeDuration = timedelta(seconds=90)
+    admission_grace_period: Duration = timedelta(minutes=1)
+    warmup_grace_period: Duration = timedelta(minutes=5)
+    failure_grace_period: Duration = timedelta(minutes=1)
+    reset_pause: Duration = timedelta(seconds=90)
     retry_limit: StrictInt = Field(default=3, ge=0)
-    deletion_grace_period: NonNegativeDuration = timedelta(minutes=10)
-    grace_period_ceiling: NonNegativeDuration = timedelta(hours=24)
-    success_ttl_ceiling: NonNegativeDuration = Field(default=timedelta(days=7), alias="successTTLCeiling")
+    deletion_grace_period: Duration = timedelta(minutes=10)
+    grace_period_ceiling: Duration = timedelta(hours=24)
+    success_ttl_ceiling: Duration = Field(default=timedelta(days=7), alias="successTTLCeiling")
 
 
 class AppWrapperConfiguration(_Section):

@@ -1,0 +1,161 @@
+"""What the configuration accepts, refuses and warns about."""
+
+from datetime import timedelta
+
+import pytest
+
+from cfo.config import ConfigurationError, OperatorConfiguration, default_document, parse
+
+
+def warnings_of(text: str) -> list[str]:
+    return parse(text).warnings
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(text)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "kuberay: null", "leaderElection: null", "kuberay:\n", "metrics: {bindAddress: null}"]
+)
+def test_absent_and_null_are_the_defaults(text: str) -> None:
+    parsed = parse(text)
+    assert parsed.configuration == OperatorConfiguration()
+    assert parsed.warnings == []
+
+
+def test_defaults() -> None:
+    defaults = OperatorConfiguration()
+    assert defaults.client_connection.qps is None
+    assert defaults.client_connection.burst is None
+    assert defaults.metrics.bind_address == ":8080"
+    assert defaults.health.bind_address == ":8081"
+    assert defaults.kuberay.ray_dashboard_oauth_enabled
+    assert defaults.kuberay.mtls_enabled
+    assert defaults.kuberay.ca.key_algorithm == "ecdsa"
+    assert not defaults.appwrapper.enabled
+    assert defaults.leader_election.lease_duration == timedelta(seconds=15)
+
+
+def test_the_document_written_for_a_new_config_map_means_the_defaults() -> None:
+    parsed = parse(default_document())
+    assert parsed.configuration == OperatorConfiguration()
+    assert parsed.warnings == []
+
+
+def test_what_the_go_operator_writes_for_its_defaults() -> None:
+    parsed = parse(
+        """
+        appwrapper:
+          Config:
+            autopilot: {injectAntiAffinities: true, monitorNodes: true, preferNoScheduleWeight: 50}
+            faultTolerance: {admissionGracePeriod: 60000000000, resetPause: 90000000000, retryLimit: 3}
+            userRBACAdmissionCheck: true
+          enabled: false
+        clientConnection: {burst: 100, qps: 50}
+        leaderElection:
+          leaderElect: null
+          leaseDuration: 0s
+          renewDeadline: 0s
+          resourceLock: ""
+          resourceName: ""
+          resourceNamespace: ""
+          retryPeriod: 0s
+        """
+    )
+    assert parsed.warnings == []
+    assert parsed.configuration.client_connection.qps == 50
+    assert parsed.configuration.client_connection.burst == 100
+    assert parsed.configuration.leader_election == OperatorConfiguration().leader_election
+    assert parsed.configuration.appwrapper == OperatorConfiguration().appwrapper
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("90s", 90), ("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("250ms", 0.25), (90_000_000_000, 90), (0, 0)],
+)
+def test_durations_are_go_durations_or_nanoseconds(written: object, seconds: float) -> None:
+    parsed = parse(f"appwrapper: {{faultTolerance: {{resetPause: {written}}}}}")
+    assert parsed.configuration.appwrapper.fault_tolerance.reset_pause == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("written", ["ninety", "'5'", "1d", "1.5", "true", "[]", "-1s", "-5"])
+def test_other_durations_are_refused_with_their_path(written: str) -> None:
+    message = error_of(f"appwrapper: {{Config: {{faultTolerance: {{resetPause: {written}}}}}}}")
+    assert message.startswith("appwrapper.faultTolerance.resetPause: ")
+
+
+def test_a_setting_under_appwrapper_beats_the_one_under_config() -> None:
+    parsed = parse(
+        "appwrapper: {Config: {faultTolerance: {retryLimit: 2, resetPause: 10s}}, faultTolerance: {retryLimit: 1}}"
+    )
+    tolerance = parsed.configuration.appwrapper.fault_tolerance
+    assert (tolerance.retry_limit, tolerance.reset_pause) == (1, timedelta(seconds=10))
+    assert parsed.warnings == [
+        "appwrapper.faultTolerance.retryLimit is set, so appwrapper.Config.faultTolerance.retryLimit is ignored"
+    ]
+
+
+def test_keys_are_matched_without_regard_to_case_as_go_does() -> None:
+    parsed = parse("kubeRay: {mtlsenabled: false}")
+    assert not parsed.configuration.kuberay.mtls_enabled
+    assert parsed.warnings == []
+
+
+def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
+    assert warnings_of("kubray: {}") == ["unknown key kubray (did you mean kuberay?), ignored"]
+    assert warnings_of("kuberay: {nope: 1}\nwhatever: {a: 1}") == [
+        "unknown key kuberay.nope, ignored",
+        "unknown key whatever, ignored",
+    ]
+    assert warnings_of("ingressDomain: example.com") == [
+        "unknown key ingressDomain (did you mean kuberay.ingressDomain?), ignored"
+    ]
+    taints = "appwrapper: {autopilot: {resourceTaints: {gpu: [{key: a, effect: NoExecute, colour: red}]}}}"
+    assert warnings_of(taints) == ["unknown key appwrapper.autopilot.resourceTaints.gpu[0].colour, ignored"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kuberay: [unclosed", "not YAML: "),
+        ("- a", "must be a mapping of sections, not a list"),
+        ("kuberay: 3", "kuberay: 3: must be a mapping"),
+        ("kuberay: {mTLSEnabled: 'yes'}", "kuberay.mTLSEnabled: 'yes': must be true or false"),
+        ("kuberay: {ingressDomain: A_b}", "kuberay.ingressDomain: 'A_b': must be a domain name"),
+        ("kuberay: {operatorNamespaces: [ok, 1]}", "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace"),
+        ("kuberay: {ca: {keyAlgorithm: dsa}}", "kuberay.ca.keyAlgorithm: 'dsa': must be 'ecdsa' or 'rsa'"),
+        ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
+        ("health: {bindAddress: ':99999'}", "health.bindAddress: ':99999': must be host:port"),
+        ("health: {livenessEndpointName: a/b}", "health.livenessEndpointName: 'a/b': must be one path segment"),
+        ("clientConnection: {qps: fast}", "clientConnection.qps: 'fast': must be a number"),
+        ("clientConnection: {burst: 1.5}", "clientConnection.burst: 1.5: must be an integer"),
+        (
+            "leaderElection: {leaseDuration: 5s}",
+            "leaderElection: leaseDuration (5s) must be greater than renewDeadline (10s)",
+        ),
+        ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock: 'endpoints': must be 'leases'"),
+        ("appwrapper: {Config: 3}", "appwrapper.Config: must be a mapping"),
+        (
+            "appwrapper: {enabled: true, faultTolerance: {gracePeriodCeiling: 10s}}",
+            "appwrapper: faultTolerance.admissionGracePeriod (1m) must not exceed faultTolerance.gracePeriodCeiling",
+        ),
+    ],
+)
+def test_impossible_values_are_one_line_with_the_path(text: str, message: str) -> None:
+    assert error_of(text).startswith(message)
+
+
+def test_every_field_at_fault_is_named() -> None:
+    message = error_of("kuberay: {mTLSEnabled: 1, ingressDomain: 2}\nmetrics: {bindAddress: 3}")
+    for path in ("kuberay.mTLSEnabled", "kuberay.ingressDomain", "metrics.bindAddress"):
+        assert path in message
+
+
+@pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:8443", "localhost:1", "0"])
+def test_bind_addresses_as_go_writes_them(address: str) -> None:
+    assert parse(f"metrics: {{bindAddress: '{address}'}}").configuration.metrics.bind_address == address
