@@ -1,31 +1,18 @@
-"""The operator's configuration: what can be set, its defaults, and what is wrong with what was set.
+"""What can be set, and its defaults: pydantic models of the configuration document.
 
-The document is that of the Go operator, so that an existing ConfigMap goes on working; keys are matched as Go's
-JSON decoder matches them, that is without regard to case where the exact name is absent. Beyond that:
-
-* ``null`` means the default, for a section as for a value;
-* a duration is a Go duration (``90s``, ``5m``) or an integer of nanoseconds;
-* a zero duration or an empty name of the leader election section means "unset" (the Go operator writes such ones);
-* an AppWrapper setting may stand under ``appwrapper`` or, as the Go operator reads it, under ``appwrapper.Config``;
-* an unknown key is a warning that names its path and the nearest known key, never an error;
-* a wrong type or an impossible value is a :class:`ConfigurationError`: one line with the path of every such field.
-
-:func:`parse` is pure: text in, configuration and warnings out. Reading the ConfigMap is the business of
-:mod:`cfo.operator`.
+Every value is checked by itself here, with a message that says what is allowed; how a document becomes these models
+is told in :mod:`cfo.config.document`.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import timedelta
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Literal, Self
 
 import durationpy
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -35,7 +22,6 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
-    ValidationError,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -45,7 +31,6 @@ __all__ = [
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
-    "ConfigurationError",
     "FaultToleranceConfiguration",
     "HealthConfiguration",
     "IngressConfiguration",
@@ -53,19 +38,12 @@ __all__ = [
     "LeaderElection",
     "MetricsConfiguration",
     "OperatorConfiguration",
-    "Parsed",
     "ResourceTaint",
-    "default_document",
-    "parse",
 ]
 
 # durationpy also takes days, months and years, which Go (and so the Go operator) does not
 _GO_DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-class ConfigurationError(ValueError):
-    """The configuration cannot be used; the message is one line that names each field at fault."""
 
 
 def _duration(value: object) -> timedelta:
@@ -356,161 +334,3 @@ class OperatorConfiguration(_Section):
     leader_election: LeaderElection = Field(default_factory=LeaderElection)
     kuberay: KubeRayConfiguration = Field(default_factory=KubeRayConfiguration)
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A configuration, and what its author should hear about it."""
-
-    configuration: OperatorConfiguration
-    warnings: list[str] = field(default_factory=list)
-
-
-def parse(text: str) -> Parsed:
-    """Reads a configuration document (YAML, so JSON too).
-
-    Raises :class:`ConfigurationError` with one line that names each field at fault, its value and what is allowed.
-    """
-    try:
-        document = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigurationError(f"not YAML: {error.problem or error.context}{where}") from None
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"not YAML: {' '.join(str(error).split())}") from None
-    if document is None:
-        document = {}
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"must be a mapping of sections, not {_json_type(document)}")
-    warnings: list[str] = []
-    cleaned = _known(_lift_appwrapper(document, warnings), OperatorConfiguration, "", warnings)
-    try:
-        return Parsed(OperatorConfiguration.model_validate(cleaned), warnings)
-    except ValidationError as error:
-        raise ConfigurationError("; ".join(_problems(error))) from None
-
-
-def default_document() -> str:
-    """The document that stands for the defaults, as it is written into a ConfigMap that does not exist yet.
-
-    Rates are left out, since their default is "no limit"; so is what only other sections' defaults decide.
-    """
-    defaults = OperatorConfiguration().model_dump(mode="json", by_alias=True, exclude_none=True)
-    del defaults["clientConnection"]
-    return yaml.safe_dump(defaults, sort_keys=True)
-
-
-def _lift_appwrapper(document: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """Takes what stands under ``appwrapper.Config`` up to ``appwrapper``, whose own settings win, key by key."""
-    section_key = _match("appwrapper", document)
-    section = document.get(section_key) if section_key else None
-    inner_key = _match("Config", section) if isinstance(section, dict) else None
-    if section_key is None or inner_key is None or not isinstance(section, dict):
-        return document
-    inner = section[inner_key]
-    outer = {key: value for key, value in section.items() if key != inner_key}
-    if inner is None:
-        return {**document, section_key: outer}
-    if not isinstance(inner, dict):
-        raise ConfigurationError(f"appwrapper.Config: must be a mapping, not {_json_type(inner)}")
-    return {**document, section_key: _overlay(inner, outer, "appwrapper", warnings)}
-
-
-def _overlay(below: dict[str, Any], above: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        twin = _match(str(key), below)
-        if twin is None or value is None:
-            merged.setdefault(key, value)
-            continue
-        here = f"{path}.{key}"
-        if isinstance(value, dict) and isinstance(below[twin], dict):
-            merged[twin] = _overlay(below[twin], value, here, warnings)
-            continue
-        if below[twin] is not None and below[twin] != value:
-            there = here.replace("appwrapper.", "appwrapper.Config.", 1)
-            warnings.append(f"{here} is set, so {there} is ignored")
-        merged[twin] = value
-    return merged
-
-
-def _match(name: str, candidates: Mapping[Any, Any]) -> str | None:
-    """The key that Go's decoder would take for ``name``: the exact one, else one that differs only in case."""
-    if name in candidates:
-        return name
-    return next((key for key in candidates if isinstance(key, str) and key.lower() == name.lower()), None)
-
-
-def _known(data: dict[str, Any], model: type[BaseModel], path: str, warnings: list[str]) -> dict[str, Any]:
-    """``data`` with the keys spelled as ``model`` has them, unset (null) ones dropped, unknown ones warned about."""
-    fields = {info.alias or name: info for name, info in model.model_fields.items()}
-    cleaned: dict[str, Any] = {}
-    for key, value in data.items():
-        name = _match(str(key), fields)
-        here = f"{path}{key}"
-        if name is None:
-            nearest = difflib.get_close_matches(str(key), fields, n=1) or _nearest_elsewhere(str(key))
-            warnings.append(f"unknown key {here}" + (f" (did you mean {nearest[0]}?)" if nearest else "") + ", ignored")
-            continue
-        if value is None or (name in cleaned and key != name):
-            continue
-        cleaned[name] = _cleaned_value(value, fields[name].annotation, here, warnings)
-    return cleaned
-
-
-def _cleaned_value(value: Any, annotation: Any, path: str, warnings: list[str]) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _known(value, annotation, f"{path}.", warnings) if isinstance(value, dict) else value
-    element = next(iter(get_args(annotation)[-1:]), None)
-    if isinstance(value, dict) and get_origin(annotation) is dict:
-        return {key: _cleaned_value(item, element, f"{path}.{key}", warnings) for key, item in value.items()}
-    if isinstance(value, list) and get_origin(annotation) is list:
-        return [_cleaned_value(item, element, f"{path}[{index}]", warnings) for index, item in enumerate(value)]
-    return value
-
-
-def _nearest_elsewhere(key: str) -> list[str]:
-    """A key known in another section: the usual slip is one level too high or too low."""
-    return [path for path in _paths(OperatorConfiguration, "") if path.rpartition(".")[2].lower() == key.lower()][:1]
-
-
-def _paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    for name, info in model.model_fields.items():
-        path = f"{prefix}{info.alias or name}"
-        yield path
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from _paths(info.annotation, f"{path}.")
-
-
-def _problems(error: ValidationError) -> Iterator[str]:
-    for problem in error.errors(include_url=False):
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
-        value = problem["input"]
-        shown = f"{value!r}: "
-        if problem["type"] == "value_error":
-            message = str(problem["ctx"]["error"])
-            shown = "" if isinstance(value, dict | list) else shown
-        elif problem["type"] in _WORDS:
-            message = _WORDS[problem["type"]]
-        else:
-            message = problem["msg"].replace("Input should be a valid ", "must be a ").replace("Input should", "must")
-        yield f"{path}: {shown}{message}"
-
-
-_WORDS = {
-    "model_type": "must be a mapping",
-    "dict_type": "must be a mapping",
-    "list_type": "must be a list",
-    "int_type": "must be an integer",
-    "bool_type": "must be true or false",
-    "missing": "this key is required",
-}
-
-
-def _json_type(value: object) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    return "a string" if isinstance(value, str) else repr(value)
