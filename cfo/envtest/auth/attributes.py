@@ -1,0 +1,129 @@
+"""What a request asks for, read from its method, path and query as ``requestinfo.go`` of ``k8s.io/apiserver`` does.
+
+This happens before routing: a path that nothing serves has attributes too, so that whoever has no
+rights learns that (403) and not what exists (404).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .user import ANONYMOUS, User
+
+__all__ = ["Attributes", "attributes_of", "forbidden_message"]
+
+_VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What authorization decides on (``authorizer.Attributes``). ``name`` is empty for whole collections."""
+
+    user: User = ANONYMOUS
+    verb: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    is_resource_request: bool = False
+    label_selector: str = ""
+    field_selector: str = ""
+
+    def by(self, user: User) -> Attributes:
+        """The same request, sent by ``user``."""
+        return replace(self, user=user)
+
+    def with_verb(self, verb: str) -> Attributes:
+        """The same request with another verb."""
+        return replace(self, verb=verb)
+
+    @property
+    def combined_resource(self) -> str:
+        """``resource/subresource``, as RBAC rules name it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def attributes_of(method: str, path: str, query: Mapping[str, str], user: User = ANONYMOUS) -> Attributes:
+    """The attributes of a request. ``query`` maps each parameter to its first value."""
+    nothing = Attributes(user=user, verb=method.lower(), path=path)
+    parts = path.strip("/").split("/")
+    if len(parts) < 3 or parts[0] not in ("api", "apis"):
+        return nothing
+    prefix, *rest = parts
+    group = ""
+    if prefix == "apis":
+        if len(rest) < 3:
+            return nothing
+        group, *rest = rest
+    version, *rest = rest
+    verb = _VERBS.get(method, "")
+    if rest[0] in ("proxy", "watch"):
+        if len(rest) < 2:
+            return nothing
+        verb, *rest = rest
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+            rest = rest[2:]
+    resource = rest[0]
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = rest[2] if len(rest) > 2 and verb != "proxy" else ""
+    field_selector = ""
+    if not name and verb == "get":
+        verb = "watch" if _truthy(query.get("watch")) else "list"
+        field_selector = query.get("fieldSelector", "")
+        name = _exact_name(field_selector)
+    elif not name and verb == "watch":
+        field_selector = query.get("fieldSelector", "")
+        name = _exact_name(field_selector)
+    elif not name and verb == "delete":
+        verb = "deletecollection"
+        field_selector = query.get("fieldSelector", "")
+    return Attributes(
+        user=user,
+        verb=verb,
+        group=group,
+        version=version,
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+        path=path,
+        is_resource_request=True,
+        label_selector=query.get("labelSelector", "") if not name or field_selector else "",
+        field_selector=field_selector,
+    )
+
+
+def forbidden_message(attributes: Attributes, reason: str = "") -> str:
+    """What a 403 says about a request that is not allowed, without the object in front."""
+    user = f'User "{attributes.user.name}" cannot {attributes.verb}'
+    if attributes.is_resource_request:
+        where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+        text = f'{user} resource "{attributes.combined_resource}" in API group "{attributes.group}" {where}'
+    else:
+        text = f'{user} path "{attributes.path}"'
+    return f"{text}: {reason}" if reason else text
+
+
+def _truthy(value: str | None) -> bool:
+    """A boolean query parameter: any text but ``false``, ``0`` and nothing at all is true, as in apimachinery."""
+    return value is not None and value.lower() not in ("false", "0")
+
+
+def _exact_name(field_selector: str) -> str:
+    """The one name that a field selector allows; RBAC's resourceNames then apply to the list."""
+    for requirement in field_selector.split(","):
+        for operator in ("==", "="):
+            key, found, value = requirement.partition(operator)
+            if found:
+                if key == "metadata.name" and value and value not in (".", "..") and not set(value) & set("/%"):
+                    return value
+                break
+    return ""
