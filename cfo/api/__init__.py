@@ -1,0 +1,1 @@
+"""Typed models of the APIs that cfo owns, and the CustomResourceDefinitions that come from them."""

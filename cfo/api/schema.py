@@ -1,0 +1,140 @@
+"""From pydantic models to the structural schemas that a CustomResourceDefinition holds.
+
+What pydantic generates is JSON Schema; a structural schema is a stricter dialect of it (no ``$ref``, no ``null`` type,
+one type a node; see `the rules`_). The models here say in their field types what the dialect needs: formats, list
+types, embedded resources.
+
+.. _the rules: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from cfo.runtime.objects import Object
+
+__all__ = ["APIModel", "Condition", "Conditions", "EmbeddedResource", "Int32", "Int64", "custom_resource_definition"]
+
+
+class APIModel(BaseModel):
+    """A part of an API type: camelCase on the wire, unknown fields kept."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="allow")
+
+
+Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
+Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
+
+EmbeddedResource = Annotated[
+    dict[str, Any],
+    Field(json_schema_extra={"x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}),
+]
+"""A whole object of any kind; its fields are nobody's business but its own kind's."""
+
+_REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_CONDITION_TYPE = rf"^({_LABEL}(\.{_LABEL})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+
+
+class Condition(APIModel):
+    """One aspect of an object's state, as `metav1.Condition`_ defines it.
+
+    .. _metav1.Condition: https://pkg.go.dev/k8s.io/apimachinery/pkg/apis/meta/v1#Condition
+    """
+
+    last_transition_time: Annotated[
+        str, Field(json_schema_extra={"format": "date-time"}, description="When the status changed last.")
+    ]
+    message: Annotated[str, Field(json_schema_extra={"maxLength": 32768}, description="What people should know.")]
+    observed_generation: Annotated[
+        int | None,
+        Field(json_schema_extra={"format": "int64", "minimum": 0}, description="The generation it was judged by."),
+    ] = None
+    reason: Annotated[
+        str,
+        Field(
+            json_schema_extra={"maxLength": 1024, "minLength": 1, "pattern": _REASON},
+            description="Why, as one word for programs.",
+        ),
+    ]
+    status: Annotated[
+        str, Field(json_schema_extra={"enum": ["True", "False", "Unknown"]}, description="Whether it holds.")
+    ]
+    type: Annotated[
+        str, Field(json_schema_extra={"maxLength": 316, "pattern": _CONDITION_TYPE}, description="Which aspect.")
+    ]
+
+
+Conditions = Annotated[
+    list[Condition],
+    Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+]
+
+
+def custom_resource_definition(
+    model: type[APIModel],
+    *,
+    group: str,
+    version: str,
+    kind: str,
+    plural: str,
+    short_names: Sequence[str] = (),
+    printer_columns: Sequence[dict[str, Any]] = (),
+) -> Object:
+    """The definition of a namespaced kind with a status subresource, of one version, whose objects are ``model``.
+
+    ``model`` has the fields ``spec`` and ``status``; apiVersion, kind and metadata are added here.
+    """
+    schema = _structural(model.model_json_schema(by_alias=True), {})
+    schema["properties"] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        **schema["properties"],
+    }
+    served: dict[str, Any] = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    if printer_columns:
+        served["additionalPrinterColumns"] = list(printer_columns)
+    names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
+    if short_names:
+        names["shortNames"] = list(short_names)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [served]},
+    }
+
+
+_BOUNDS = {f"{bound}{what}" for bound in ("min", "max") for what in ("Items", "Length", "Properties", "imum")}
+_KEPT = {"description", "enum", "format", "pattern", "required", "type"} | _BOUNDS
+
+
+def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """``node`` of JSON Schema in the structural dialect; ``definitions`` are what its references point to."""
+    definitions = node.get("$defs") or definitions
+    if reference := node.get("$ref"):
+        target = definitions[reference.rpartition("/")[2]]
+        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+    if options := node.get("anyOf"):
+        (present,) = (option for option in options if option.get("type") != "null")
+        return _structural({**present, **{key: value for key, value in node.items() if key != "anyOf"}}, definitions)
+    result = {key: value for key, value in node.items() if key in _KEPT or key.startswith("x-kubernetes-")}
+    if not result.get("x-kubernetes-preserve-unknown-fields"):
+        if properties := node.get("properties"):
+            result["properties"] = {name: _structural(child, definitions) for name, child in properties.items()}
+        elif isinstance(values := node.get("additionalProperties"), dict):
+            result["additionalProperties"] = _structural(values, definitions)
+    if "items" in node:
+        result["items"] = _structural(node["items"], definitions)
+    return result
