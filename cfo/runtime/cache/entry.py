@@ -1,0 +1,250 @@
+"""An object as the cache keeps it: its JSON, and of its metadata what is indexed.
+
+List pages and watch lines come in as bytes and are never turned into Python objects as a whole.
+``msgspec.Raw`` finds where an item begins and ends; of its metadata a small slotted struct is decoded,
+``managedFields`` are taken out, and the rest is kept as bytes of its own (a ``Raw`` is a view that would
+keep its whole page alive). What repeats from object to object (namespaces, label keys, the kinds of
+owners) is interned. Who reads an object decodes it, and so owns what he gets.
+
+The managedFields entries of the field managers that are ours stay beside the object, never in it: an
+API server takes any managedFields that a client sends back as the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from sys import intern
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from cfo.runtime.objects import GVK, NamespacedName, Object
+
+__all__ = ["Entry", "EntryDecoder", "Meta", "OwnerReference", "version_number"]
+
+_NONE: Final[Mapping[str, str]] = {}
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An owner reference; see :func:`cfo.runtime.objects.owner_reference`."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class Meta(msgspec.Struct, gc=False):
+    """The metadata that is decoded when an object comes in. Shared by all readers: never change it.
+
+    Annotations are not here, for they may be larger than the object: see :attr:`Entry.annotations`.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    generation: int
+    creation_timestamp: str
+    deletion_timestamp: str | None
+    labels: Mapping[str, str]
+    finalizers: tuple[str, ...]
+    owner_references: tuple[OwnerReference, ...]
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether deletion was requested, so that only finalizers (or a grace period) keep the object."""
+        return self.deletion_timestamp is not None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference whose ``controller`` is true, or ``None``."""
+        for reference in self.owner_references:
+            if reference.controller:
+                return reference
+        return None
+
+
+class _WireMeta(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+    managed_fields: msgspec.Raw | None = None
+
+
+class _Annotations(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _AnnotatedObject(msgspec.Struct):
+    metadata: _Annotations
+
+
+class _Spec(msgspec.Struct):
+    finalizers: list[str] | None = None
+
+
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_wire_meta = msgspec.json.Decoder(_WireMeta)
+_annotated = msgspec.json.Decoder(_AnnotatedObject)
+_spec = msgspec.json.Decoder(_Spec)
+_raw_list = msgspec.json.Decoder(list[msgspec.Raw])
+_encode = msgspec.json.Encoder().encode
+
+
+class _Manager(msgspec.Struct):
+    manager: str = ""
+
+
+_manager = msgspec.json.Decoder(_Manager)
+
+
+def version_number(resource_version: str) -> int:
+    """A resourceVersion as a number, 0 for one that cannot be compared.
+
+    Those of one resource are ordered decimal numbers without leading zeros (KEP-5504); an aggregated API
+    server may still use something else.
+    """
+    if resource_version.isdecimal() and resource_version.isascii() and resource_version[0] != "0":
+        return int(resource_version)
+    return 0
+
+
+class Entry:
+    """One state of one object. Immutable; the next state is another entry."""
+
+    __slots__ = ("_managers", "gone", "key", "meta", "raw", "version")
+
+    def __init__(
+        self, key: NamespacedName, raw: bytes, meta: Meta, *, managers: bytes = b"", gone: bool = False
+    ) -> None:
+        self.key = key
+        self.raw = raw
+        """The object's JSON, without managedFields."""
+        self.meta = meta
+        self.version = version_number(meta.resource_version)
+        """The resourceVersion as a number; 0 when it is none."""
+        self.gone = gone
+        """Whether this is the last state of an object that nothing holds any more."""
+        self._managers = managers
+
+    def object(self) -> Object:
+        """The object, decoded anew at each call: the caller owns it."""
+        decoded: Object = orjson.loads(self.raw)
+        return decoded
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """``metadata.annotations``, decoded at each call."""
+        return _annotated.decode(self.raw).metadata.annotations or _NONE
+
+    @property
+    def managers(self) -> tuple[Mapping[str, Any], ...]:
+        """The managedFields entries of our own field managers, decoded at each call."""
+        return tuple(orjson.loads(self._managers)) if self._managers else ()
+
+    def __repr__(self) -> str:
+        return f"Entry({self.key}, resourceVersion={self.meta.resource_version!r})"
+
+
+class EntryDecoder:
+    """Makes entries of the items of lists, the objects of watch lines and the answers to writes.
+
+    ``gvk`` is put back into items that do not say what they are (those of built-in lists do not, those of
+    metadata-only lists call themselves ``PartialObjectMetadata``); ``field_managers`` are those whose
+    managedFields entries are kept; with ``metadata_only`` everything but the metadata is dropped.
+    """
+
+    def __init__(self, gvk: GVK, *, field_managers: Collection[str] = (), metadata_only: bool = False) -> None:
+        self._api_version = msgspec.Raw(_encode(gvk.api_version))
+        self._kind = msgspec.Raw(_encode(gvk.kind))
+        self._is_namespace = gvk.group == "" and gvk.kind == "Namespace"
+        self._field_managers = frozenset(field_managers)
+        self._quoted_managers = [_encode(manager) for manager in field_managers]
+        self._metadata_only = metadata_only
+
+    def decode(self, raw: bytes | msgspec.Raw) -> Entry:
+        """The entry of one object; keeps no reference to ``raw``.
+
+        Raises :class:`msgspec.DecodeError` when it is not an object with sound metadata.
+        """
+        parts = _parts.decode(raw)
+        raw_metadata = parts.get("metadata")
+        if raw_metadata is None:
+            raise msgspec.ValidationError("Object missing required field `metadata`")
+        wire = _wire_meta.decode(raw_metadata)
+        if not wire.name:
+            raise msgspec.ValidationError("Object missing required field `name` - at `$.metadata`")
+        managers = b""
+        rewritten = False
+        if wire.managed_fields is not None:
+            metadata = _parts.decode(raw_metadata)
+            managers = self._own_managers(metadata.pop("managedFields"))
+            parts["metadata"] = msgspec.Raw(_encode(metadata))
+            rewritten = True
+        if self._metadata_only:
+            parts = {"apiVersion": self._api_version, "kind": self._kind, "metadata": parts["metadata"]}
+            rewritten = True
+        elif "kind" not in parts or "apiVersion" not in parts:
+            parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
+            rewritten = True
+        namespace = intern(wire.namespace) if wire.namespace else ""
+        return Entry(
+            NamespacedName(namespace, wire.name),
+            _encode(parts) if rewritten else bytes(raw),
+            Meta(
+                wire.name,
+                namespace,
+                wire.uid,
+                wire.resource_version,
+                wire.generation or 0,
+                wire.creation_timestamp or "",
+                wire.deletion_timestamp,
+                {intern(label): value for label, value in wire.labels.items()} if wire.labels else _NONE,
+                tuple(map(intern, wire.finalizers)) if wire.finalizers else (),
+                tuple(map(_interned, wire.owner_references)) if wire.owner_references else (),
+            ),
+            managers=managers,
+            gone=wire.deletion_timestamp is not None and self._nothing_holds(wire, parts),
+        )
+
+    def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
+        view = bytes(managed_fields)
+        if not any(manager in view for manager in self._quoted_managers):
+            return b""
+        own = [entry for entry in _raw_list.decode(view) if _manager.decode(entry).manager in self._field_managers]
+        return _encode(own) if own else b""
+
+    def _nothing_holds(self, wire: _WireMeta, parts: Mapping[str, msgspec.Raw]) -> bool:
+        """Whether an object that is being deleted is gone with this state.
+
+        The answer to the write that removes the last finalizer looks like that, and has the old
+        resourceVersion. A pod in its grace period is not gone, nor is a namespace with its own finalizers.
+        """
+        if wire.finalizers or wire.deletion_grace_period_seconds:
+            return False
+        if not self._is_namespace:
+            return True
+        return "spec" in parts and not _spec.decode(parts["spec"]).finalizers
+
+
+def _interned(reference: OwnerReference) -> OwnerReference:
+    return OwnerReference(
+        intern(reference.api_version),
+        intern(reference.kind),
+        reference.name,
+        reference.uid,
+        reference.controller,
+        reference.block_owner_deletion,
+    )
