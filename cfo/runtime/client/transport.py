@@ -1,37 +1,123 @@
-"""Requests to an API server, and their answers, as bytes."""
+"""Requests to an API server, and their answers, as bytes.
+
+A :class:`Transport` is one pool of connections to one server. It authenticates (and renews credentials that the
+server refuses), waits when the server says so, repeats what may be repeated
+(:mod:`cfo.runtime.client.retry`), keeps to a client-side rate when there is one, and turns every failure into an
+:class:`~cfo.runtime.client.errors.APIError` or a :class:`~cfo.runtime.client.errors.TransportError` that names what
+was asked. What it logs are methods, paths and codes: no header of ours, and no body.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import platform
+import re
+import ssl
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Self
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, Self
 
 import aiohttp
+import anyio
+import orjson
+import structlog
+from multidict import CIMultiDict
+from yarl import URL
 
-from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.config import ClientConfig, ConfigError
+from cfo.runtime.client.credentials import CredentialError, Credentials
+from cfo.runtime.client.errors import APIError, TransportError, error_for
+from cfo.runtime.client.retry import Attempts
+from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.workqueue import BucketRateLimiter
+from cfo.version import __version__
 
-__all__ = ["Response", "Transport"]
+__all__ = ["JSON", "Exchange", "Response", "Transport"]
 
 JSON = "application/json"
+USER_AGENT = f"cfo/{__version__} ({platform.system().lower()}/{platform.machine()})"
+
+_TIMEOUT_SECONDS = 75.0  # a kube-apiserver gives up after 60, and says so
+_CONNECT_SECONDS = 10.0
+_IDLE_CONNECTION_SECONDS = 30.0  # well below the 90 after which a kube-apiserver closes it
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_WARNINGS_REMEMBERED = 512
+
+_log = structlog.get_logger("cfo.client")
 
 
 class Response(NamedTuple):
-    """An answer below 400."""
+    """An answer below 300, or 304."""
 
     code: int
     body: bytes
     headers: Mapping[str, str]
 
 
+class Exchange(NamedTuple):
+    """One request and its answer, for metrics; ``code`` is ``<error>`` where none came, as in client-go."""
+
+    method: str
+    host: str
+    code: str
+    seconds: float
+    verb: str
+    resource: str
+
+
+class _Ask(NamedTuple):
+    method: str
+    path: str
+    params: Mapping[str, str] | None
+    body: bytes | None
+    headers: Mapping[str, str]
+    verb: str
+    resource: str
+
+
 class Transport:
-    """One connection pool to one API server; an async context manager."""
+    """One pool of connections to one API server; an async context manager.
 
-    def __init__(self, config: ClientConfig, *, qps: float | None = None, burst: int | None = None) -> None:
+    ``qps`` and ``burst`` limit requests on this side (``qps`` of ``None`` or 0: not at all, the server's priority and
+    fairness governs); ``observe`` is called with each :class:`Exchange`.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        qps: float | None = None,
+        burst: int | None = None,
+        user_agent: str = USER_AGENT,
+        observe: Callable[[Exchange], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.config = config
+        self._clock = clock or SystemClock()
+        self._bucket = BucketRateLimiter(qps, burst or max(1, round(2 * qps)), self._clock) if qps else None
+        self._user_agent = user_agent
+        self._observe = observe
+        self._base = config.server.rstrip("/")
+        self.host = URL(config.server).authority.rpartition("@")[2]
+        self._session: aiohttp.ClientSession | None = None
+        self._credentials = Credentials()
+        self._ssl: ssl.SSLContext | None = None
+        self._warned: OrderedDict[str, None] = OrderedDict()
 
-    async def __aenter__(self) -> Self: ...
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=2**18,
+        )
+        return self
 
-    async def __aexit__(self, *_: object) -> None: ...
+    async def __aexit__(self, *_: object) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     async def request(
         self,
@@ -42,11 +128,46 @@ class Transport:
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        compress: bool = False,
+        retry_lost: bool | None = None,
         verb: str = "",
         resource: str = "",
-        retry_lost: bool | None = None,
-    ) -> Response: ...
+    ) -> Response:
+        """Asks, and reads the whole answer.
+
+        ``path`` comes quoted, ``params`` do not. ``timeout``: seconds for everything, waiting and repeating
+        included (75 unless told; what is told is told the server too). ``compress`` accepts gzip, which pays
+        for long lists. ``retry_lost``: whether the request may be sent again when the connection broke while
+        it may have been worked on (unless told: when it is a GET). ``verb`` and ``resource`` name it in
+        errors. Raises :class:`~cfo.runtime.client.errors.APIError` and
+        :class:`~cfo.runtime.client.errors.TransportError`.
+        """
+        limit = _TIMEOUT_SECONDS if timeout is None else timeout
+        if timeout is not None:
+            params = {**(params or {}), "timeout": f"{max(1, round(timeout))}s"}
+        sent_headers = {"Accept": accept, "Accept-Encoding": "gzip" if compress else "identity", **(headers or {})}
+        if body is not None:
+            sent_headers["Content-Type"] = content_type
+        ask = _Ask(method, path, params, body, sent_headers, verb or method, resource or path)
+        reads = method == "GET"
+        repeatable = reads if retry_lost is None else retry_lost
+        attempts = self._attempts(ask, repeatable=repeatable, reads=reads, limit=limit)
+        waiting_for_answer = False
+        try:
+            with anyio.fail_after(limit):
+                while True:
+                    try:
+                        waiting_for_answer = True
+                        async with self._exchange(ask, aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)) as got:
+                            return Response(got.status, await got.read(), got.headers)
+                    except (APIError, aiohttp.ClientError) as error:
+                        waiting_for_answer = False
+                        wait = attempts.wait_after(error)
+                    await self._clock.sleep(wait)
+        except TimeoutError:
+            raise attempts.timed_out(waiting_for_answer) from None
 
     @asynccontextmanager
     async def stream(
@@ -56,11 +177,136 @@ class Transport:
         params: Mapping[str, str] | None = None,
         accept: str = JSON,
         read_timeout: float | None = None,
+        compress: bool = False,
         verb: str = "watch",
         resource: str = "",
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body of a long answer (a watch), as aiohttp's stream reader.
+        """The body of a long answer (a watch) as aiohttp's stream reader; nothing is repeated.
 
-        ``read_timeout``: seconds without a byte after which reading fails.
+        ``read_timeout``: seconds without a byte after which reading fails. Failures of the connection, while
+        asking or while the body is read inside the ``async with``, are raised as
+        :class:`~cfo.runtime.client.errors.TransportError`, refusals as an
+        :class:`~cfo.runtime.client.errors.APIError`.
         """
-        yield aiohttp.StreamReader.__new__(aiohttp.StreamReader)
+        headers = {"Accept": accept, "Accept-Encoding": "gzip" if compress else "identity"}
+        ask = _Ask("GET", path, params, None, headers, verb, resource or path)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=read_timeout)
+        try:
+            async with self._exchange(ask, timeout) as response:
+                yield response.content
+        except aiohttp.ClientError as error:
+            raise self._attempts(ask, repeatable=False, reads=True, limit=0).failure(error) from error
+
+    def _attempts(self, ask: _Ask, *, repeatable: bool, reads: bool, limit: float) -> Attempts:
+        return Attempts(
+            ask.verb, ask.resource, self.host, repeatable=repeatable, reads=reads, limit=limit, clock=self._clock
+        )
+
+    @asynccontextmanager
+    async def _exchange(self, ask: _Ask, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request and its answer, the body still to be read; asked again with new credentials after a 401."""
+        for renew in (False, True):
+            await self._authenticate(ask, renew)
+            async with self._send(ask, timeout) as response:
+                if response.status == 401 and not renew and self.config.credentials is not None:
+                    continue
+                self._log_warnings(response)
+                if response.status >= 300 and response.status != 304:
+                    raise self._refusal(ask, response, await response.read())
+                yield response
+                return
+
+    async def _authenticate(self, ask: _Ask, renew: bool) -> None:
+        try:
+            credentials = await self.config.authenticate(renew=renew)
+            if self._ssl is None or credentials[1:] != self._credentials[1:]:
+                self._ssl = self.config.ssl_context(credentials)
+            self._credentials = credentials
+        except (CredentialError, ConfigError) as error:
+            raise TransportError(str(error), outcome_unknown=False, verb=ask.verb, resource=ask.resource) from None
+
+    @asynccontextmanager
+    async def _send(self, ask: _Ask, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise RuntimeError("the transport is closed or was never entered: use 'async with Transport(...)'")
+        if self._bucket is not None and (wait := self._bucket.when(None)) > 0:
+            await self._clock.sleep(wait)
+        headers = CIMultiDict(ask.headers)
+        headers["User-Agent"] = self._user_agent
+        if self._credentials.authorization:
+            headers["Authorization"] = self._credentials.authorization
+        headers.extend(self.config.headers)
+        assert self._ssl is not None
+        started, code = self._clock.monotonic(), "<error>"
+        try:
+            async with self._session.request(
+                ask.method,
+                URL(self._base + ask.path, encoded=True),
+                params=ask.params,
+                data=ask.body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=self._ssl,
+                server_hostname=self.config.tls_server_name or None,
+                proxy=self.config.proxy_url or None,
+            ) as response:
+                code = str(response.status)
+                self._report(ask, code, started)
+                yield response
+        finally:
+            if code == "<error>":
+                self._report(ask, code, started)
+
+    def _report(self, ask: _Ask, code: str, started: float) -> None:
+        seconds = self._clock.monotonic() - started
+        _log.debug("request", method=ask.method, path=ask.path, code=code, seconds=round(seconds, 4))
+        if self._observe is not None:
+            self._observe(Exchange(ask.method, self.host, code, seconds, ask.verb, ask.resource))
+
+    def _refusal(self, ask: _Ask, response: aiohttp.ClientResponse, body: bytes) -> APIError:
+        """The error for an answer: by its Status, or by what else it says."""
+        status = _status(body)
+        message = f"the server answered {response.status} {response.reason or ''}".rstrip()
+        if not status and response.content_type == "text/plain":
+            text = body[:200].decode("utf-8", "replace").strip()
+            message = text or message
+        retry_after = self._retry_after(response.headers.get("Retry-After", ""))
+        if retry_after is None:
+            told = (status.get("details") or {}).get("retryAfterSeconds")
+            retry_after = float(told) if isinstance(told, int) and told > 0 else None
+        return error_for(
+            response.status, status, message=message, retry_after=retry_after, verb=ask.verb, resource=ask.resource
+        )
+
+    def _retry_after(self, header: str) -> float | None:
+        """Seconds from a ``Retry-After`` header, which holds them or a date (RFC 9110, 10.2.3)."""
+        if not header:
+            return None
+        if header.strip().isdecimal():
+            return float(header)
+        try:
+            moment = parsedate_to_datetime(header)
+        except ValueError:
+            return None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return max(0.0, (moment - self._clock.now()).total_seconds())
+
+    def _log_warnings(self, response: aiohttp.ClientResponse) -> None:
+        """Logs what the API server warns of (deprecated versions, unknown fields), each warning once."""
+        for header in response.headers.getall("Warning", ()):
+            for text in _WARNING.findall(header):
+                if text not in self._warned:
+                    _log.warning("the API server warns", warning=re.sub(r"\\(.)", r"\1", text))
+                self._warned[text] = None
+                self._warned.move_to_end(text)
+        while len(self._warned) > _WARNINGS_REMEMBERED:
+            self._warned.popitem(last=False)
+
+
+def _status(body: bytes) -> dict[str, Any]:
+    try:
+        status = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
