@@ -225,9 +225,8 @@ class Cache:
 
     def wrote(self, gvk: GVK, answer: bytes) -> None:
         """Takes in the answer to a write or a quorum read: one whole object. Dry runs must not come here."""
-        decoder = _answer
         try:
-            head = decoder.decode(answer)
+            head = _answer.decode(answer)
         except msgspec.DecodeError as error:
             _log.warning("the answer to a write is no object, waiting for the watch", kind=str(gvk), cause=str(error))
             return

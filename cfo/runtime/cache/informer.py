@@ -40,30 +40,12 @@ __all__ = [
     "Meta",
     "OwnerReference",
     "Reader",
-    "Registration",
 ]
 
 _log = structlog.get_logger(__name__)
 
 Handler = Callable[[Event], None]
 """Is told of each change, within the delivery: it must neither wait nor take long (it queues a request)."""
-
-
-class Registration:
-    """A handler's place among those that an informer tells."""
-
-    def __init__(self, informer: Informer, handler: Handler) -> None:
-        self._informer = informer
-        self._handler = handler
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether the handler was told of all objects of the first list."""
-        return self._informer.has_synced
-
-    def remove(self) -> None:
-        """Tells the handler nothing more."""
-        self._informer._handlers.pop(self, None)
 
 
 class Reader:
@@ -177,7 +159,7 @@ class Informer:
             field_selector=self.field_selector,
         )
         self.reader = Reader(self._store)
-        self._handlers: dict[Registration, Handler] = {}
+        self._handlers: list[Handler] = []
         self._resource: Resource | None = None
         self._reflectors: list[Reflector] = []
         self._problem = "not started"
@@ -202,15 +184,17 @@ class Informer:
         while not self.has_synced:
             await self._changed.wait()
 
-    def add_handler(self, handler: Handler) -> Registration:
+    def add_handler(self, handler: Handler) -> None:
         """Tells ``handler`` of every change from now on, and at once of all objects there are (as ``initial``)."""
-        registration = Registration(self, handler)
-        self._handlers[registration] = handler
+        self._handlers.append(handler)
         for feed in self._store.feeds.values():
             if feed.synced:
                 for entry in list(self._store.entries(feed.namespace)):
                     self._tell(handler, Event(EventType.ADDED, entry.key, None, entry, initial=True))
-        return registration
+
+    def remove_handler(self, handler: Handler) -> None:
+        """Tells ``handler`` nothing more; raises :class:`ValueError` when it was not added."""
+        self._handlers.remove(handler)
 
     def add_index(self, name: str, function: IndexFunction) -> Self:
         """Adds an index (filled at once) by which :attr:`reader` finds objects.
@@ -225,6 +209,10 @@ class Informer:
         self._woken.set()
 
     # What the cache uses.
+
+    def holds(self, namespace: str) -> bool:
+        """Whether objects of the namespace are within what is listed and watched."""
+        return "" in self._store.feeds or namespace in self._store.feeds
 
     def wrote(self, answer: bytes) -> None:
         """Takes in an API server's answer to a write: a whole object. See :mod:`cfo.runtime.cache.store`."""
@@ -317,7 +305,7 @@ class Informer:
         self._changed = anyio.Event()
 
     def _deliver(self, event: Event) -> None:
-        for handler in list(self._handlers.values()):
+        for handler in list(self._handlers):
             self._tell(handler, event)
 
     def _tell(self, handler: Handler, event: Event) -> None:

@@ -31,6 +31,7 @@ from random import random as default_random
 from typing import Final
 
 import aiohttp
+import anyio
 import msgspec
 import structlog
 
@@ -188,7 +189,7 @@ class Reflector:
                 self._backoff.failed()
                 if again:
                     await self._clock.sleep(self._backoff.seconds(error.retry_after))
-            except (APIError, TransportError, BrokenStreamError, aiohttp.ClientError, OSError) as error:
+            except (APIError, TransportError, BrokenStreamError) as error:
                 await self._failed(error)
 
     @property
@@ -281,7 +282,13 @@ class Reflector:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(
-            "GET", self._path, params=params, accept=self._accept_list, verb="list", resource=str(self._resource.gvr)
+            "GET",
+            self._path,
+            params=params,
+            accept=self._accept_list,
+            compress=True,
+            verb="list",
+            resource=str(self._resource.gvr),
         )
         try:
             return _page.decode(response.body)
@@ -305,13 +312,12 @@ class Reflector:
                 self._path,
                 params=params,
                 accept=self._accept_watch,
-                read_timeout=self._idle_seconds,
                 verb="watch",
                 resource=str(self._resource.gvr),
             ) as body:
                 if self.error:
                     self._settled()
-                async for line in _lines(body):
+                async for line in _lines(body, self._idle_seconds):
                     self._take(line)
         except TimeoutError:
             await self._ask_where_the_server_is()
@@ -360,14 +366,19 @@ class Reflector:
             self._quorum = True
 
 
-async def _lines(body: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(body: aiohttp.StreamReader, idle_seconds: float) -> AsyncIterator[bytes]:
     """The complete lines of a stream, however long and however cut into chunks they are.
 
-    What follows the last line break is half an event, and dropped: the next watch sends it again.
+    What follows the last line break is half an event, and dropped: the next watch sends it again. Raises
+    :class:`TimeoutError` when nothing came for ``idle_seconds``.
     """
     pending: list[bytes] = []
     size = 0
-    while chunk := await body.readany():
+    while True:
+        with anyio.fail_after(idle_seconds):
+            chunk = await body.readany()
+        if not chunk:
+            return
         *complete, rest = chunk.split(b"\n")
         for part in complete:
             pending.append(part)
