@@ -1,13 +1,41 @@
-"""What the API server serves: kinds, and the resources that they are addressed by."""
+"""What the API server serves: kinds, and the resources that they are addressed by.
+
+A :class:`RESTMapper` reads the aggregated discovery documents (KEP-3352; two requests for everything, answered with 304
+while nothing changed), or the documents of each group and version where a server has no aggregated ones. It asks
+when it must: at the first lookup, after :meth:`~RESTMapper.invalidate` (a CRD came or went), and
+when a lookup finds nothing, because what is missing may have been added a moment ago.
+
+**What is not known is not "no".** An aggregated API whose server is down stays listed, marked ``Stale``; a discovery
+that fails says nothing at all. Both raise :class:`DiscoveryIncomplete`: wait and ask again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
 
-from cfo.runtime.client.transport import Transport
+import anyio
+import orjson
+import structlog
+
+from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.transport import JSON, Transport
+from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.objects import GVK, GVR
+from cfo.runtime.workqueue import BucketRateLimiter
 
 __all__ = ["DiscoveryIncomplete", "RESTMapper", "Resource"]
+
+_AGGREGATED = ",".join(
+    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
+)
+_ACCEPT = f"{_AGGREGATED},{JSON}"
+_LOADS_PER_SECOND = 1.0
+_LOADS_AT_ONCE = 5
+
+_log = structlog.get_logger("cfo.discovery")
 
 
 class DiscoveryIncomplete(Exception):
@@ -33,27 +61,239 @@ class Resource:
         return GVR(self.gvk.group, self.gvk.version, self.plural)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, an object or its subresource."""
-        root = f"/apis/{self.gvk.group}/{self.gvk.version}" if self.gvk.group else f"/api/{self.gvk.version}"
+        """The URL path, quoted, of the collection, of an object or of its subresource.
+
+        ``namespace`` does not count for a cluster-scoped resource.
+        """
+        path = f"/apis/{self.gvk.group}/{self.gvk.version}" if self.gvk.group else f"/api/{self.gvk.version}"
         if namespace and self.namespaced:
-            root += f"/namespaces/{namespace}"
-        root += f"/{self.plural}"
+            path += f"/namespaces/{quote(namespace, safe='')}"
+        path += f"/{self.plural}"
         if name:
-            root += f"/{name}"
-        return f"{root}/{subresource}" if subresource else root
+            path += f"/{quote(name, safe=':')}"
+        return f"{path}/{subresource}" if subresource else path
+
+
+@dataclass(slots=True)
+class _Version:
+    """What is known of one version of a group; ``resources`` is ``None`` until they have been asked for."""
+
+    resources: list[Resource] | None = None
+    stale: bool = False
+
+
+@dataclass(slots=True)
+class _Document:
+    """A root document (``/api`` or ``/apis``) and the tag that makes asking for it again cheap."""
+
+    path: str
+    etag: str = ""
+    groups: dict[str, dict[str, _Version]] = field(default_factory=dict)
 
 
 class RESTMapper:
-    """Finds the resource of a kind, from the API server's discovery."""
+    """Finds the resource of a kind in the API server's discovery.
 
-    def __init__(self, transport: Transport) -> None: ...
+    However many lookups miss, the documents are read about once a second: lookups wait for that instead of
+    answering from old knowledge.
+    """
 
-    async def resource(self, gvk: GVK) -> Resource: ...
+    def __init__(self, transport: Transport, *, clock: Clock | None = None) -> None:
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._bucket = BucketRateLimiter(_LOADS_PER_SECOND, _LOADS_AT_ONCE, self._clock)
+        self._lock = anyio.Lock()
+        self._documents = (_Document("/api"), _Document("/apis"))
+        self._loads = 0
+        self._outdated = True
 
-    def cached(self, gvk: GVK) -> Resource | None: ...
+    def invalidate(self) -> None:
+        """What was learned may have changed: the next lookup asks anew."""
+        self._outdated = True
 
-    async def resource_for(self, gvr: GVR) -> Resource: ...
+    def cached(self, gvk: GVK) -> Resource | None:
+        """The resource as last learned, without asking."""
+        return next((resource for resource in self._known(gvk.group, gvk.version) if resource.gvk == gvk), None)
 
-    async def serves_group(self, group: str) -> bool: ...
+    async def resource(self, gvk: GVK) -> Resource:
+        """The resource that objects of this kind are found under.
 
-    def invalidate(self) -> None: ...
+        Raises :class:`~cfo.runtime.client.errors.UnknownKind` when it is not served,
+        :class:`DiscoveryIncomplete` when the server of its group does not answer, and what requests raise.
+        """
+
+        def find() -> Resource | None:
+            return self.cached(gvk)
+
+        found = await self._look_up(gvk.group, gvk.version, find)
+        if found is None:
+            raise UnknownKind(f"the API server serves no {gvk.kind} in {gvk.api_version}")
+        return found
+
+    async def resource_for(self, gvr: GVR) -> Resource:
+        """The resource of this name; raises as :meth:`resource` does."""
+
+        def find() -> Resource | None:
+            known = self._known(gvr.group, gvr.version)
+            return next((resource for resource in known if resource.plural == gvr.resource), None)
+
+        found = await self._look_up(gvr.group, gvr.version, find)
+        if found is None:
+            raise UnknownKind(f"the API server serves no {gvr} in version {gvr.version}")
+        return found
+
+    async def serves_group(self, group: str) -> bool:
+        """Whether any version of the group is served.
+
+        Raises :class:`DiscoveryIncomplete` when that cannot be known now: discovery failed, or the group
+        is that of an aggregated API which does not answer. (Another group's API being down is no reason: the
+        kube-aggregator lists every registered group, reachable or not.)
+        """
+        try:
+            await self._ensure_loaded()
+            if await self._answers(group):
+                return True
+            await self._load(self._loads)
+            return await self._answers(group)
+        except (APIError, TransportError) as error:
+            raise DiscoveryIncomplete(f"whether {group} is served is not known: {error}") from error
+
+    async def _answers(self, group: str) -> bool:
+        versions = self._versions(group)
+        for name in versions:
+            await self._complete(group, name)
+        if not versions:
+            return False
+        if all(version.stale for version in versions.values()):
+            raise DiscoveryIncomplete(f"{group} is registered, but its API server does not answer")
+        return True
+
+    async def _look_up(self, group: str, version: str, find: Any) -> Resource | None:
+        await self._ensure_loaded()
+        await self._complete(group, version)
+        if (found := find()) is None:
+            await self._load(self._loads)
+            await self._complete(group, version)
+            found = find()
+        known = self._versions(group).get(version)
+        if found is None and known is not None and known.stale:
+            raise DiscoveryIncomplete(f"{group}/{version} is registered, but its API server does not answer")
+        return found  # type: ignore[no-any-return]
+
+    def _versions(self, group: str) -> dict[str, _Version]:
+        return next((document.groups[group] for document in self._documents if group in document.groups), {})
+
+    def _known(self, group: str, version: str) -> Iterable[Resource]:
+        known = self._versions(group).get(version)
+        return (known.resources if known else None) or ()
+
+    async def _ensure_loaded(self) -> None:
+        if not self._outdated:
+            return
+        try:
+            await self._load(self._loads)
+        except (APIError, TransportError) as error:
+            if not self._loads:
+                raise
+            _log.warning("discovery failed; what was known before still counts", error=str(error))
+
+    async def _load(self, seen: int) -> None:
+        """Reads the root documents, unless that has been done since ``seen`` of them."""
+        async with self._lock:
+            if self._loads != seen and not self._outdated:
+                return
+            if (wait := self._bucket.when(None)) > 0:
+                await self._clock.sleep(wait)
+            self._outdated = False
+            try:
+                for document in self._documents:
+                    await self._read(document)
+            except BaseException:
+                self._outdated = True
+                raise
+            self._loads += 1
+
+    async def _read(self, document: _Document) -> None:
+        headers = {"If-None-Match": document.etag} if document.etag else {}
+        answer = await self._transport.request(
+            "GET", document.path, accept=_ACCEPT, headers=headers, compress=True, verb="discover"
+        )
+        if answer.code == 304:
+            return
+        content = orjson.loads(answer.body)
+        if content.get("kind") == "APIGroupDiscoveryList":
+            document.groups = dict(_aggregated_group(item) for item in content.get("items") or ())
+            document.etag = answer.headers.get("ETag", "")
+        elif content.get("kind") == "APIVersions":
+            document.groups = {"": {version: _Version() for version in content.get("versions") or ()}}
+        else:
+            document.groups = {
+                group["name"]: {version["version"]: _Version() for version in group.get("versions") or ()}
+                for group in content.get("groups") or ()
+            }
+
+    async def _complete(self, group: str, version: str) -> None:
+        """Asks for the resources of a version whose root document did not hold them."""
+        known = self._versions(group).get(version)
+        if known is None or known.resources is not None:
+            return
+        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        try:
+            answer = await self._transport.request("GET", path, compress=True, verb="discover")
+        except NotFound:
+            known.resources = []
+        except (APIError, TransportError) as error:
+            _log.warning("an API does not answer discovery", path=path, error=str(error))
+            known.stale = True
+        else:
+            known.resources = list(_listed_resources(group, version, orjson.loads(answer.body)))
+            known.stale = False
+
+
+def _aggregated_group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:
+    group = (item.get("metadata") or {}).get("name") or ""
+    return group, {
+        version["version"]: _Version(
+            resources=list(_aggregated_resources(group, version)), stale=version.get("freshness") == "Stale"
+        )
+        for version in item.get("versions") or ()
+    }
+
+
+def _aggregated_resources(group: str, version: Mapping[str, Any]) -> Iterator[Resource]:
+    for item in version.get("resources") or ():
+        kind = item.get("responseKind") or {}
+        if not kind.get("kind"):
+            continue  # a parent that is not served itself and only holds subresources
+        yield Resource(
+            gvk=GVK(group, version["version"], kind["kind"]),
+            plural=item["resource"],
+            singular=item.get("singularResource") or "",
+            namespaced=item.get("scope") == "Namespaced",
+            verbs=frozenset(item.get("verbs") or ()),
+            short_names=tuple(item.get("shortNames") or ()),
+            categories=tuple(item.get("categories") or ()),
+            subresources=frozenset(sub["subresource"] for sub in item.get("subresources") or ()),
+        )
+
+
+def _listed_resources(group: str, version: str, content: Mapping[str, Any]) -> Iterator[Resource]:
+    """The resources of an APIResourceList, in which ``pods/log`` stands beside ``pods``."""
+    items = content.get("resources") or ()
+    subresources: dict[str, set[str]] = {}
+    for item in items:
+        parent, _, subresource = item["name"].partition("/")
+        if subresource:
+            subresources.setdefault(parent, set()).add(subresource)
+    for item in items:
+        if "/" not in item["name"]:
+            yield Resource(
+                gvk=GVK(group, version, item["kind"]),
+                plural=item["name"],
+                singular=item.get("singularName") or "",
+                namespaced=bool(item.get("namespaced")),
+                verbs=frozenset(item.get("verbs") or ()),
+                short_names=tuple(item.get("shortNames") or ()),
+                categories=tuple(item.get("categories") or ()),
+                subresources=frozenset(subresources.get(item["name"], ())),
+            )
