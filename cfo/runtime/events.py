@@ -1,0 +1,307 @@
+"""Events: what people read in ``kubectl describe``.
+
+:meth:`EventRecorder.event` returns at once and never fails: events go through a bounded queue to one sender,
+which writes them as ``events.k8s.io/v1``. An event that is repeated becomes a series: one object whose count
+rises, written when it doubles, so that a reconcile which fails a thousand times costs ten requests. As in
+client-go's correlator, each object has a budget (25 events at once, then one in five minutes). Events are best
+effort: what cannot be written is dropped, with a line in the log.
+
+Facts: `Event v1`_ (field lengths, ``series``, ``reportingController``), client-go's ``tools/record`` (the budget).
+
+.. _Event v1: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
+from cfo.runtime.clock import Clock, SystemClock, micro_time
+from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, uid_of
+from cfo.runtime.ratelimit import BucketRateLimiter
+from cfo.runtime.reconcile import Rule
+
+__all__ = ["EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecorder", "EventType"]
+
+_log = structlog.get_logger("cfo.runtime.events")
+
+EVENT = GVK("events.k8s.io", "v1", "Event")
+
+EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
+"""The rights that recording needs."""
+
+EventType = Literal["Normal", "Warning"]
+
+_NOTE_BYTES = 1024
+_REASON_LENGTH = 128
+_INSTANCE_LENGTH = 128
+_NAME_LENGTH = 253
+_QUEUE_LENGTH = 1000
+_KEPT = 4096
+_SERIES_IDLE = timedelta(minutes=6)
+_BURST = 25
+_REFILL_PER_SECOND = 1 / 300
+_RETRIES = (1.0, 2.0, 4.0, 8.0)
+
+
+class _Key(NamedTuple):
+    """What makes two events the same."""
+
+    component: str
+    regarding: str
+    type: str
+    reason: str
+    action: str
+    note: str
+
+
+class _Reference(NamedTuple):
+    """An ObjectReference, without the resourceVersion."""
+
+    kind: GVK
+    key: NamespacedName
+    uid: str
+
+    @classmethod
+    def to(cls, obj: Mapping[str, Any]) -> _Reference:
+        return cls(gvk_of(obj), key_of(obj), uid_of(obj))
+
+    def as_object(self) -> Object:
+        fields = {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
+            "namespace": self.key.namespace,
+            "name": self.key.name,
+            "uid": self.uid,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+@dataclass(slots=True)
+class _Series:
+    """An event, how often it happened, and how much of that is written."""
+
+    regarding: _Reference
+    related: _Reference | None
+    first: datetime
+    last: datetime
+    count: int = 1
+    written: int = 0
+    queued: bool = False
+    event: NamespacedName | None = None
+
+
+class EventRecorder:
+    """Records events that ``component`` reports. Made by :meth:`EventBroadcaster.recorder`."""
+
+    def __init__(self, broadcaster: EventBroadcaster, component: str) -> None:
+        self._broadcaster = broadcaster
+        self.component = component
+
+    def event(
+        self,
+        obj: Mapping[str, Any],
+        type: EventType,  # noqa: A002
+        reason: str,
+        message: str,
+        *,
+        action: str = "Reconcile",
+        related: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Records that something happened to ``obj``; returns at once, whatever becomes of it.
+
+        ``reason`` and ``action`` are CamelCase words for machines, ``message`` a sentence for people (cut after 1024
+        bytes); never put a secret into one. ``related`` is a second object that it concerns. Raises
+        :class:`ValueError` for a type other than Normal and Warning, or an empty reason.
+        """
+        if type not in ("Normal", "Warning"):
+            raise ValueError(f"{type!r} is no event type: must be Normal or Warning")
+        if not reason or len(reason) > _REASON_LENGTH:
+            raise ValueError(f"reason {reason!r}: must be 1 to {_REASON_LENGTH} characters")
+        self._broadcaster.record(self.component, obj, type, reason, message, action=action, related=related)
+
+
+class EventBroadcaster:
+    """Aggregates and writes the events of all recorders; a runnable of the manager.
+
+    ``client`` writes them; ``instance`` names this process (the host's name by default).
+    """
+
+    name = "events"
+    needs_leader = False
+
+    def __init__(self, client: Client, *, clock: Clock | None = None, instance: str = "") -> None:
+        self._client = client
+        self._clock = clock or SystemClock()
+        self._instance = instance or socket.gethostname()
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._budgets: OrderedDict[tuple[str, str], BucketRateLimiter] = OrderedDict()
+        self._queue: deque[tuple[_Key, _Series]] = deque()
+        self._woken = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._last_stamp = 0
+        self.dropped = 0
+        """How many events were not written: over an object's budget, over the queue's length, or refused."""
+
+    def recorder(self, component: str) -> EventRecorder:
+        """A recorder for ``component``, which becomes ``reportingController``."""
+        return EventRecorder(self, component)
+
+    def record(
+        self,
+        component: str,
+        obj: Mapping[str, Any],
+        type: EventType,  # noqa: A002
+        reason: str,
+        note: str,
+        *,
+        action: str,
+        related: Mapping[str, Any] | None,
+    ) -> None:
+        """Takes an event in; see :meth:`EventRecorder.event`."""
+        regarding = _Reference.to(obj)
+        note = _cut(note, _NOTE_BYTES)
+        identity = regarding.uid or f"{regarding.kind} {regarding.key}"
+        key = _Key(component, identity, type, reason, action, note)
+        now = self._clock.now()
+        series = self._series.get(key)
+        if series is None or now - series.last > _SERIES_IDLE:
+            if not self._within_budget(component, identity):
+                self._drop(key, "too many events of one object")
+                return
+            series = _Series(regarding, _Reference.to(related) if related is not None else None, now, now)
+            self._series[key] = series
+        else:
+            series.count += 1
+            series.last = now
+        self._series.move_to_end(key)
+        if len(self._series) > _KEPT:
+            self._series.popitem(last=False)
+        if not series.queued and series.count >= 2 * series.written:
+            self._enqueue(key, series)
+
+    def stop(self) -> None:
+        """Takes no more retries; :meth:`run` returns when what is queued was written, or tried once."""
+        self._stopping.set()
+        self._woken.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Writes events until :meth:`stop`."""
+        task_status.started()
+        while True:
+            while self._queue:
+                key, series = self._queue.popleft()
+                series.queued = False
+                await self._write_stubbornly(key, series)
+            if self._stopping.is_set():
+                return
+            self._woken.clear()
+            await self._woken.wait()
+
+    def _enqueue(self, key: _Key, series: _Series) -> None:
+        if len(self._queue) >= _QUEUE_LENGTH:
+            self._drop(key, "too many events wait to be written")
+            return
+        series.queued = True
+        self._queue.append((key, series))
+        self._woken.set()
+
+    def _within_budget(self, component: str, regarding: str) -> bool:
+        limiter = self._budgets.get((component, regarding))
+        if limiter is None:
+            limiter = self._budgets[component, regarding] = BucketRateLimiter(_REFILL_PER_SECOND, _BURST, self._clock)
+            if len(self._budgets) > _KEPT:
+                self._budgets.popitem(last=False)
+        self._budgets.move_to_end((component, regarding))
+        return limiter.try_take()
+
+    def _drop(self, key: _Key, why: str) -> None:
+        self.dropped += 1
+        _log.debug("event dropped", cause=why, reason=key.reason, regarding=key.regarding)
+
+    async def _write_stubbornly(self, key: _Key, series: _Series) -> None:
+        for pause in (*_RETRIES, None):
+            try:
+                await self._write(key, series)
+            except (APIError, TransportError, UnknownKind) as error:
+                lasting = isinstance(error, UnknownKind) or (isinstance(error, APIError) and error.code < 429)
+                if pause is None or lasting or self._stopping.is_set():
+                    self.dropped += 1
+                    _log.warning("cannot write an event", error=str(error), reason=key.reason, note=key.note)
+                    return
+                await self._pause(pause)
+            else:
+                return
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleeps, unless it is to stop."""
+        timer = self._clock.call_later(seconds, (over := asyncio.Event()).set)
+        async with anyio.create_task_group() as tasks:
+
+            async def first(event: asyncio.Event) -> None:
+                await event.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(first, over)
+            tasks.start_soon(first, self._stopping)
+        timer.cancel()
+
+    async def _write(self, key: _Key, series: _Series) -> None:
+        count = series.count
+        state = {"count": count, "lastObservedTime": micro_time(series.last)}
+        if series.event is not None:
+            try:
+                await self._client.patch(EVENT, series.event, {"series": state})
+            except NotFound:
+                _log.debug("an event has expired, it is made anew", event=str(series.event))
+            else:
+                series.written = count
+                return
+        event = self._event(key, series)
+        if count > 1:
+            event["series"] = state
+        await self._client.create(event)
+        series.event = key_of(event)
+        series.written = count
+
+    def _event(self, key: _Key, series: _Series) -> Object:
+        regarding = series.regarding
+        stamp = int(self._clock.now().timestamp() * 1e9)
+        self._last_stamp = stamp = max(stamp, self._last_stamp + 1)
+        suffix = f".{stamp:x}"
+        event: Object = {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {
+                "namespace": regarding.key.namespace or "default",
+                "name": regarding.key.name[: _NAME_LENGTH - len(suffix)].rstrip("-.") + suffix,
+            },
+            "eventTime": micro_time(series.first),
+            "reportingController": key.component,
+            "reportingInstance": f"{key.component}-{self._instance}"[:_INSTANCE_LENGTH],
+            "regarding": regarding.as_object(),
+            "type": key.type,
+            "reason": key.reason,
+            "action": key.action,
+            "note": key.note,
+        }
+        if series.related is not None:
+            event["related"] = series.related.as_object()
+        return event
+
+
+def _cut(text: str, limit: int) -> str:
+    """``text`` in at most ``limit`` bytes of UTF-8."""
+    raw = text.encode()
+    return text if len(raw) <= limit else raw[: limit - 3].decode(errors="ignore") + "..."

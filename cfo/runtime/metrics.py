@@ -1,0 +1,238 @@
+"""Metrics under the names that controller-runtime and client-go give them.
+
+Existing dashboards and alerts go on working. Each manager has a :class:`Metrics` with a registry of its
+own: two in one process (tests, an operator beside another) do not mix. Buckets are those of
+controller-runtime's ``pkg/internal/controller/metrics``, ``pkg/internal/metrics`` and ``pkg/metrics``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import prometheus_client
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from cfo.runtime.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from cfo.runtime.client.transport import Exchange
+
+__all__ = ["ControllerMetrics", "Metrics", "QueueMetrics"]
+
+_RECONCILE_BUCKETS = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
+)
+_QUEUE_BUCKETS = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
+_LATENCY_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+
+
+class QueueMetrics:
+    """The ``workqueue_*`` metrics of one queue."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self._name = name
+        self._depth = metrics.queue_depth
+        self._depths: dict[int, Gauge] = {}
+        self.adds = metrics.queue_adds.labels(name, name)
+        self.retries = metrics.queue_retries.labels(name, name)
+        self.queued_seconds = metrics.queue_duration.labels(name, name)
+        self.work_seconds = metrics.work_duration.labels(name, name)
+        self._unfinished = metrics.unfinished_work.labels(name, name)
+        self._longest = metrics.longest_running.labels(name, name)
+
+    def depth(self, priority: int) -> Gauge:
+        """``workqueue_depth`` of one priority."""
+        gauge = self._depths.get(priority)
+        if gauge is None:
+            gauge = self._depths[priority] = self._depth.labels(self._name, self._name, str(priority))
+        return gauge
+
+    def observe_running(self, ages: Callable[[], list[float]]) -> None:
+        """Asks ``ages`` (seconds that each item has been worked on) whenever the metrics are read."""
+        self._unfinished.set_function(lambda: sum(ages()))
+        self._longest.set_function(lambda: max(ages(), default=0.0))
+
+
+class ControllerMetrics:
+    """The ``controller_runtime_*`` metrics of one controller."""
+
+    def __init__(self, metrics: Metrics, name: str, max_concurrent_reconciles: int) -> None:
+        self._total = metrics.reconcile_total
+        self._name = name
+        self.success, self.requeue_after, self.error = (
+            metrics.reconcile_total.labels(name, result) for result in ("success", "requeue_after", "error")
+        )
+        metrics.reconcile_total.labels(name, "requeue")
+        self.errors = metrics.reconcile_errors.labels(name)
+        self.terminal_errors = metrics.terminal_reconcile_errors.labels(name)
+        self.panics = metrics.reconcile_panics.labels(name)
+        self.timeouts = metrics.reconcile_timeouts.labels(name)
+        self.seconds = metrics.reconcile_time.labels(name)
+        self.active_workers = metrics.active_workers.labels(name)
+        metrics.max_concurrent_reconciles.labels(name).set(max_concurrent_reconciles)
+
+
+class Metrics:
+    """A registry with the metrics of the library; add your own with ``registry=metrics.registry``."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self._process()
+        self._controller()
+        self._workqueue()
+        self._rest_client()
+
+    def _process(self) -> None:
+        prometheus_client.ProcessCollector(registry=self.registry)
+        prometheus_client.PlatformCollector(registry=self.registry)
+        prometheus_client.GCCollector(registry=self.registry)
+        self.registry.register(_ProcessLimits())
+
+    def _controller(self) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"controller_runtime_{name}", text, ("controller", *labels), registry=self.registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"controller_runtime_{name}", text, ("controller",), registry=self.registry)
+
+        self.reconcile_total = counter("reconcile_total", "Total number of reconciliations per controller", "result")
+        self.reconcile_errors = counter(
+            "reconcile_errors_total", "Total number of reconciliation errors per controller"
+        )
+        self.terminal_reconcile_errors = counter(
+            "terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"
+        )
+        self.reconcile_panics = counter(
+            "reconcile_panics_total", "Total number of reconciliation panics per controller"
+        )
+        self.reconcile_timeouts = counter(
+            "reconcile_timeouts_total", "Total number of reconciliation timeouts per controller"
+        )
+        self.reconcile_time = Histogram(
+            "controller_runtime_reconcile_time_seconds",
+            "Length of time per reconciliation per controller",
+            ("controller",),
+            buckets=_RECONCILE_BUCKETS,
+            registry=self.registry,
+        )
+        self.active_workers = gauge("active_workers", "Number of currently used workers per controller")
+        self.max_concurrent_reconciles = gauge(
+            "max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller"
+        )
+
+    def _workqueue(self) -> None:
+        labels = ("name", "controller")
+
+        def histogram(name: str, text: str) -> Histogram:
+            return Histogram(f"workqueue_{name}", text, labels, buckets=_QUEUE_BUCKETS, registry=self.registry)
+
+        self.queue_depth = Gauge(
+            "workqueue_depth",
+            "Current depth of workqueue by workqueue and priority",
+            (*labels, "priority"),
+            registry=self.registry,
+        )
+        self.queue_adds = Counter(
+            "workqueue_adds_total", "Total number of adds handled by workqueue", labels, registry=self.registry
+        )
+        self.queue_retries = Counter(
+            "workqueue_retries_total",
+            "Total number of items added to the workqueue with a non-zero delay "
+            "(rate-limited requeues, requeue_after or add_after)",
+            labels,
+            registry=self.registry,
+        )
+        self.queue_duration = histogram(
+            "queue_duration_seconds", "How long in seconds an item stays in workqueue before being requested"
+        )
+        self.work_duration = histogram(
+            "work_duration_seconds", "How long in seconds processing an item from workqueue takes."
+        )
+        self.unfinished_work = Gauge(
+            "workqueue_unfinished_work_seconds",
+            "Seconds of work that is in progress and not yet observed by work_duration, over all items; "
+            "large values mean stuck reconciles",
+            labels,
+            registry=self.registry,
+        )
+        self.longest_running = Gauge(
+            "workqueue_longest_running_processor_seconds",
+            "How many seconds has the longest running processor for workqueue been running.",
+            labels,
+            registry=self.registry,
+        )
+
+    def _rest_client(self) -> None:
+        self.requests = Counter(
+            "rest_client_requests_total",
+            "Number of HTTP requests, partitioned by status code, method, and host.",
+            ("code", "method", "host"),
+            registry=self.registry,
+        )
+        self.request_duration = Histogram(
+            "rest_client_request_duration_seconds",
+            "Request latency in seconds. Broken down by verb and host.",
+            ("verb", "host"),
+            buckets=_LATENCY_BUCKETS,
+            registry=self.registry,
+        )
+
+    def observe_exchange(self, exchange: Exchange) -> None:
+        """Counts one request to the API server; for the ``observe`` of a transport."""
+        self.requests.labels(exchange.code, exchange.method, exchange.host).inc()
+        self.request_duration.labels(exchange.method, exchange.host).observe(exchange.seconds)
+
+    def queue(self, name: str) -> QueueMetrics:
+        """The metrics of the queue called ``name`` (that of its controller)."""
+        return QueueMetrics(self, name)
+
+    def controller(self, name: str, max_concurrent_reconciles: int) -> ControllerMetrics:
+        """The metrics of the controller called ``name``; all of them are there from the start, as 0."""
+        return ControllerMetrics(self, name, max_concurrent_reconciles)
+
+    def endpoint(self, bind_address: str) -> Endpoint:
+        """A server of ``/metrics`` (Prometheus text or OpenMetrics, as the scraper asks for)."""
+
+        async def serve(request: web.Request) -> web.Response:
+            encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+            return web.Response(body=encode(self.registry), headers={"Content-Type": content_type})
+
+        return Endpoint("metrics", bind_address, [web.get("/metrics", serve)])
+
+
+class _ProcessLimits(Collector):
+    """What Go's process collector exposes and Python's does not; nothing where there is no ``/proc``."""
+
+    def __init__(self, proc: Path = Path("/proc/self")) -> None:
+        self._proc = proc
+
+    def collect(self) -> Iterator[Metric]:
+        """Reads the limits and the network counters of this process."""
+        try:
+            limits = (self._proc / "limits").read_text()
+            network = (self._proc / "net" / "netstat").read_text()
+        except OSError:
+            return
+        for line in limits.splitlines():
+            if line.startswith("Max address space"):
+                soft = line.split()[3]
+                yield GaugeMetricFamily(
+                    "process_virtual_memory_max_bytes",
+                    "Maximum amount of virtual memory available in bytes.",
+                    value=float(2**64 - 1 if soft == "unlimited" else int(soft)),
+                )
+        rows = [line.split() for line in network.splitlines() if line.startswith("IpExt:")]
+        counters = dict(zip(*rows, strict=True)) if len(rows) == 2 else {}
+        for key, name, text in (
+            ("InOctets", "process_network_receive_bytes", "Number of bytes received by the process over the network."),
+            ("OutOctets", "process_network_transmit_bytes", "Number of bytes sent by the process over the network."),
+        ):
+            if key in counters:
+                yield CounterMetricFamily(name, text, value=float(counters[key]))
