@@ -1,0 +1,323 @@
+"""Sets of field paths, in memory and as ``fieldsV1`` spells them.
+
+A path element is kept as the text that ``fieldsV1`` uses for it, in canonical form, so that equal elements are
+equal strings: ``f:<name>`` is a field or map key, ``k:<json object>`` an item of a list map, found by its keys,
+``v:<json value>`` an item of a set, ``i:<index>`` a position. A :class:`FieldSet` is a tree of them: ``members`` are
+in the set themselves, ``children`` lead to members further down; membership of a parent implies nothing.
+
+Sets are values: every operation returns a new one that may share subtrees with its operands, and only the code that
+builds a set changes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+__all__ = ["FieldSet", "InvalidFields", "Path", "field_element", "key_element", "path_text", "value_element"]
+
+Path: TypeAlias = tuple[str, ...]
+"""Path elements from the root of an object."""
+
+_ESCAPES: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
+
+
+class InvalidFields(ValueError):
+    """Something that is not ``fieldsV1``."""
+
+
+def _json(value: Any) -> str:
+    """JSON as Go's encoder writes it: sorted keys, ``<>&`` escaped, whole floats without a fraction."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        value = int(value)
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    for char, escape in _ESCAPES:
+        if char in text:
+            text = text.replace(char, escape)
+    return text.decode()
+
+
+def field_element(name: str) -> str:
+    """The element of a field or map key."""
+    return f"f:{name}"
+
+
+def value_element(value: Any) -> str:
+    """The element of a set's item."""
+    return f"v:{_json(value)}"
+
+
+def key_element(keys: Mapping[str, Any]) -> str:
+    """The element of a list map's item, from the values of its key fields."""
+    if len(keys) == 1:
+        for name, value in keys.items():
+            if isinstance(value, str):
+                return _one_key_element(name, value)
+    parts = (f"{_json(name)}:{_json(keys[name])}" for name in sorted(keys))
+    return "k:{" + ",".join(parts) + "}"
+
+
+@lru_cache(maxsize=65536)
+def _one_key_element(name: str, value: str) -> str:
+    return f"k:{{{_json(name)}:{_json(value)}}}"
+
+
+@lru_cache(maxsize=65536)
+def _canonical(element: str) -> str | None:
+    """The canonical spelling of an element read from outside; ``None`` for kinds that are not known.
+
+    Raises InvalidFields.
+    """
+    kind = element[:2]
+    if kind == "f:":
+        return element
+    if len(element) < 2 or element[1] != ":":
+        raise InvalidFields(f"missing colon: {element}")
+    try:
+        if kind == "v:":
+            return value_element(orjson.loads(element[2:]))
+        if kind == "k:":
+            keys = orjson.loads(element[2:])
+            if not isinstance(keys, dict):
+                raise InvalidFields(f"not an object: {element}")
+            return key_element(keys)
+        if kind == "i:":
+            return f"i:{int(element[2:])}"
+    except ValueError as error:
+        raise InvalidFields(f"{element}: {error}") from error
+    return None
+
+
+def _value_order(value: Any) -> tuple[Any, ...]:
+    """The place of a value in the order: numbers, strings, booleans, lists, maps, null."""
+    if isinstance(value, bool):
+        return 2, value
+    if isinstance(value, int | float):
+        return 0, value
+    if isinstance(value, str):
+        return 1, value
+    if isinstance(value, list):
+        return 3, tuple(map(_value_order, value))
+    return (4, _map_order(value)) if isinstance(value, dict) else (5,)
+
+
+def _map_order(value: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple((name, _value_order(value[name])) for name in sorted(value))
+
+
+@lru_cache(maxsize=65536)
+def _element_order(element: str) -> tuple[Any, ...]:
+    """The place of an element: fields first, then items by key, by value and by index."""
+    kind, content = element[0], element[2:]
+    if kind == "f":
+        return 0, content
+    if kind == "i":
+        return 3, int(content)
+    return (1, _map_order(orjson.loads(content))) if kind == "k" else (2, _value_order(orjson.loads(content)))
+
+
+def _ordered(elements: Iterable[str]) -> list[str]:
+    """Elements in the order in which structured-merge-diff walks them."""
+    names = list(elements)
+    if len(names) < 2:
+        return names
+    if all(name[0] == "f" for name in names):
+        names.sort()
+    else:
+        names.sort(key=_element_order)
+    return names
+
+
+def _value_text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return orjson.dumps(value).decode()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and math.fabs(value) < 1e21 else repr(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(_value_text, value)) + "]"
+    if isinstance(value, dict):
+        return "".join(f"{name}={_value_text(item)}" for name, item in value.items())
+    return str(value)
+
+
+def element_text(element: str) -> str:
+    """An element as messages print it: ``.name``, ``[port=80,protocol="TCP"]``, ``[="x"]``, ``[3]``."""
+    content = element[2:]
+    if element[0] == "f":
+        return f".{content}"
+    if element[0] == "i":
+        return f"[{content}]"
+    value = orjson.loads(content)
+    if element[0] == "v":
+        return f"[={_value_text(value)}]"
+    return "[" + ",".join(f"{name}={_value_text(value[name])}" for name in sorted(value)) + "]"
+
+
+def path_text(path: Path) -> str:
+    """A path as messages print it: ``.spec.ports[port=80].name``."""
+    return "".join(map(element_text, path))
+
+
+class FieldSet:
+    """A set of paths; see the module."""
+
+    __slots__ = ("children", "members")
+
+    def __init__(self, members: set[str] | None = None, children: dict[str, FieldSet] | None = None) -> None:
+        self.members: set[str] = set() if members is None else members
+        self.children: dict[str, FieldSet] = {} if children is None else children
+
+    @classmethod
+    def of(cls, *paths: Path) -> FieldSet:
+        """The set of these paths; empty paths are left out, nobody owns a whole object."""
+        made = cls()
+        for path in paths:
+            made.insert(path)
+        return made
+
+    @classmethod
+    def decode(cls, fields: Any) -> FieldSet:
+        """From ``fieldsV1``; raises InvalidFields."""
+        if not isinstance(fields, dict):
+            raise InvalidFields(f"expected an object, got {type(fields).__name__}")
+        return _decode(fields)[0] or cls()
+
+    def encode(self) -> dict[str, Any]:
+        """As ``fieldsV1``, keys in the order in which the real server writes them."""
+        encoded: dict[str, Any] = {}
+        children = self.children
+        for element in _ordered(self.members | children.keys()):
+            child = children.get(element)
+            if child is None or not child:
+                if element in self.members:
+                    encoded[element] = {}
+                continue
+            below = child.encode()
+            encoded[element] = {".": {}, **below} if element in self.members else below
+        return encoded
+
+    def insert(self, path: Path) -> None:
+        """Adds a path; only for the code that builds the set."""
+        if not path:
+            return
+        node = self
+        for element in path[:-1]:
+            child = node.children.get(element)
+            if child is None:
+                child = node.children[element] = FieldSet()
+            node = child
+        node.members.add(path[-1])
+
+    def has(self, path: Path) -> bool:
+        """Whether ``path`` is a member."""
+        node = self
+        for element in path[:-1]:
+            child = node.children.get(element)
+            if child is None:
+                return False
+            node = child
+        return bool(path) and path[-1] in node.members
+
+    def __bool__(self) -> bool:
+        return bool(self.members) or any(self.children.values())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FieldSet):
+            return NotImplemented
+        return self.members == other.members and self._full() == other._full()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _full(self) -> dict[str, FieldSet]:
+        return {element: child for element, child in self.children.items() if child}
+
+    def __iter__(self) -> Iterator[Path]:
+        """All paths: of each node its members first, then what lies below, in order."""
+        return self._walk(())
+
+    def _walk(self, prefix: Path) -> Iterator[Path]:
+        for element in _ordered(self.members):
+            yield (*prefix, element)
+        for element in _ordered(self.children):
+            yield from self.children[element]._walk((*prefix, element))
+
+    def __or__(self, other: FieldSet) -> FieldSet:
+        """The union."""
+        if not other.members and not other.children:
+            return self
+        if not self.members and not self.children:
+            return other
+        children = dict(self.children)
+        for element, child in other.children.items():
+            mine = children.get(element)
+            children[element] = child if mine is None else mine | child
+        return FieldSet(self.members | other.members, children)
+
+    def __and__(self, other: FieldSet) -> FieldSet:
+        """The paths that are members of both."""
+        children = {}
+        for element, child in self.children.items():
+            theirs = other.children.get(element)
+            if theirs is not None and (both := child & theirs):
+                children[element] = both
+        return FieldSet(self.members & other.members, children)
+
+    def __sub__(self, other: FieldSet) -> FieldSet:
+        """The paths that are members of this set and not of ``other``; children of removed parents stay."""
+        if not other.members and not other.children:
+            return self
+        children = {}
+        for element, child in self.children.items():
+            theirs = other.children.get(element)
+            rest = child if theirs is None else child - theirs
+            if rest or theirs is None:
+                children[element] = rest
+        return FieldSet(self.members - other.members, children)
+
+    def without(self, other: FieldSet) -> FieldSet:
+        """What is left when the members of ``other`` go with everything below them."""
+        children = {}
+        for element, child in self.children.items():
+            if element in other.members:
+                continue
+            theirs = other.children.get(element)
+            rest = child if theirs is None else child.without(theirs)
+            if rest or theirs is None:
+                children[element] = rest
+        return FieldSet(self.members - other.members, children)
+
+    def __repr__(self) -> str:
+        return "FieldSet(" + ", ".join(map(path_text, self)) + ")"
+
+
+def _decode(fields: dict[str, Any]) -> tuple[FieldSet | None, bool]:
+    """The set below a node, and whether the node itself is a member."""
+    if not fields:
+        return None, True
+    found: FieldSet | None = None
+    is_member = False
+    for raw, below in fields.items():
+        if raw == ".":
+            is_member = True
+            continue
+        element = _canonical(raw)
+        if element is None:
+            continue
+        if not isinstance(below, dict):
+            raise InvalidFields(f"{raw}: expected an object")
+        child, member = _decode(below)
+        if found is None:
+            found = FieldSet()
+        if member:
+            found.members.add(element)
+        if child is not None:
+            found.children[element] = child
+    return found, is_member or found is None
