@@ -1,0 +1,238 @@
+"""The command line: ``cfo run | envtest | config | version``.
+
+A mistake in how it is called, or in the configuration, is one line on stderr and exit code 2; what goes wrong
+outside (no cluster, a crash) is one line and exit code 1. Everything that a command needs is imported when it
+runs: ``cfo version`` loads no client.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from cfo.version import __version__
+
+__all__ = ["main"]
+
+SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class Failure(click.ClickException):
+    """Something outside went wrong: one line, exit code 1."""
+
+    exit_code = 1
+
+
+class Misuse(click.ClickException):
+    """The command line or the configuration cannot be used: one line, exit code 2."""
+
+    exit_code = 2
+
+
+class _LazyGroup(click.Group):
+    """Imports a subcommand of another package only when it is asked for."""
+
+    lazy = {"envtest": "cfo.envtest.command:command"}  # noqa: RUF012
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *self.lazy])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        from importlib import import_module
+
+        module, _, attribute = self.lazy[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """The CodeFlare operator, and an embedded Kubernetes API server for development and tests."""
+
+
+@cli.command()
+@click.option(
+    "--config",
+    "config_name",
+    default="codeflare-operator-config",
+    show_default=True,
+    metavar="NAME",
+    help="The ConfigMap with the configuration, in the operator's namespace.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Credentials; else $KUBECONFIG, ~/.kube/config, the service account. With --embedded: where the "
+    "embedded control plane's kubeconfig is written.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    default=None,
+    help="For people or for machines; console on a terminal, else json.",
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@click.option("--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster.")
+@click.option(
+    "--apply",
+    "manifests",
+    multiple=True,
+    type=click.Path(exists=True),
+    metavar="PATH",
+    help="With --embedded: apply these manifests (a file, or a folder of them). Repeatable.",
+)
+@click.option("--overview", is_flag=True, help="With --embedded: show what each RayCluster got.")
+@click.option(
+    "--until-settled",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="With --embedded: end when every applied RayCluster has all it should get; fail after SECONDS.",
+)
+def run(
+    config_name: str,
+    kubeconfig: str | None,
+    log_format: str | None,
+    log_level: str,
+    embedded: bool,
+    manifests: tuple[str, ...],
+    overview: bool,
+    until_settled: float | None,
+) -> None:
+    """Run the operator until SIGTERM or SIGINT."""
+    from cfo.runtime import logs
+
+    chosen = log_format or ("console" if sys.stderr.isatty() or embedded else "json")
+    logs.configure("json" if chosen == "json" else "console", log_level)
+    if embedded:
+        from cfo.demo import run_embedded
+
+        _execute(
+            run_embedded(
+                namespace=_checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default"),
+                config_name=config_name,
+                kubeconfig=Path(kubeconfig or "cfo.kubeconfig"),
+                manifests=[Path(path) for path in manifests],
+                overview=overview,
+                until_settled=until_settled,
+            )
+        )
+        return
+    for given, flag in ((manifests, "--apply"), (overview, "--overview"), (until_settled, "--until-settled")):
+        if given:
+            raise Misuse(f"{flag} needs --embedded")
+    _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig))
+
+
+async def _run_on_cluster(namespace: str, config_name: str, kubeconfig: str | None) -> None:
+    from cfo import operator
+    from cfo.runtime.client.config import load_config
+    from cfo.runtime.objects import NamespacedName
+
+    target = await load_config(kubeconfig)
+    await operator.run(target, NamespacedName(namespace, config_name))
+
+
+def _own_namespace() -> str:
+    """The operator's namespace: ``$NAMESPACE``, else that of the service account that it runs as."""
+    if namespace := os.environ.get("NAMESPACE", "").strip():
+        return _checked_namespace(namespace)
+    try:
+        return SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
+    except OSError:
+        raise Misuse(
+            "the operator's namespace is not known: set NAMESPACE, as in: NAMESPACE=default cfo run "
+            f"(not in a pod either: there is no {SERVICE_ACCOUNT_NAMESPACE})"
+        ) from None
+
+
+def _checked_namespace(namespace: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
+        raise Misuse(f"NAMESPACE: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
+    return namespace
+
+
+def _execute(work: Awaitable[None]) -> None:
+    """Runs ``work``, and turns what may go wrong in it into one line and an exit code."""
+    import anyio
+
+    from cfo.config import ConfigurationError
+    from cfo.demo import DemoFailed, DemoMisuse
+    from cfo.operator import Unreachable
+    from cfo.runtime.client.config import ConfigError
+    from cfo.runtime.manager import GracePeriodExceeded, RunnableFailed
+
+    async def body() -> None:
+        await work
+
+    try:
+        try:
+            anyio.run(body)
+        except BaseExceptionGroup as group:
+            raise _only(group) from None
+    except (ConfigurationError, DemoMisuse) as error:
+        raise Misuse(_line(error)) from None
+    except (ConfigError, Unreachable) as error:
+        raise Failure(f"{_line(error)}; no cluster at hand? Try: cfo run --embedded") from None
+    except (RunnableFailed, GracePeriodExceeded, DemoFailed) as error:
+        raise Failure(_line(error)) from None
+
+
+def _only(error: BaseException) -> BaseException:
+    """What stands alone in groups of exceptions, else the group."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+@cli.group()
+def config() -> None:
+    """Look at configuration documents."""
+
+
+@config.command("default")
+def config_default() -> None:
+    """Print the default configuration."""
+    from cfo.config import default_document
+
+    click.echo(default_document(), nl=False)
+
+
+@config.command("check")
+@click.argument("file", type=click.File("r"))
+def config_check(file: Any) -> None:
+    """Check the configuration document FILE (- for standard input)."""
+    from cfo.config import ConfigurationError, parse
+
+    try:
+        parsed = parse(file.read())
+    except (ConfigurationError, UnicodeDecodeError) as error:
+        raise Misuse(f"{file.name}: {_line(error)}") from None
+    for warning in parsed.warnings:
+        click.echo(f"{file.name}: {warning}", err=True)
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(__version__)
+
+
+def main() -> NoReturn:
+    """The console script."""
+    cli(prog_name="cfo")
+    raise SystemExit(0)

@@ -1,0 +1,184 @@
+"""``cfo run --embedded``: the operator, an API server of its own, and manifests to try it on.
+
+Nothing here is used on a real cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import structlog
+import yaml
+from anyio.abc import TaskStatus
+from rich.console import Console
+
+from cfo import crds, operator
+from cfo.controllers.raycluster.kinds import RAY_CLUSTER
+from cfo.envtest import ControlPlane
+from cfo.overview import Overview
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.errors import AlreadyExists, APIError, UnknownKind
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of
+
+__all__ = ["DemoFailed", "DemoMisuse", "run_embedded"]
+
+_log = structlog.get_logger("cfo.demo")
+
+CONFIGURATION = """\
+# There is no OAuth without OpenShift, so it is off: the dashboards get Ingresses.
+kuberay:
+  rayDashboardOAuthEnabled: false
+  ingressDomain: apps.example.test
+  mTLSEnabled: true
+metrics:
+  bindAddress: 127.0.0.1:0
+health:
+  bindAddress: 127.0.0.1:0
+"""
+
+_MARK = "cfo-envtest"
+"""Stands in every kubeconfig that an embedded control plane writes."""
+
+_FIRST = {"Namespace": 0, "CustomResourceDefinition": 0}
+
+
+class DemoMisuse(ValueError):
+    """What was given to the embedded mode cannot be used; one line."""
+
+
+class DemoFailed(Exception):
+    """The samples did not settle; one line that says what is missing."""
+
+
+async def run_embedded(
+    *,
+    namespace: str,
+    config_name: str,
+    kubeconfig: Path,
+    manifests: Sequence[Path],
+    overview: bool,
+    until_settled: float | None,
+) -> None:
+    """Runs control plane and operator until a signal, or until all applied RayClusters have settled.
+
+    ``kubeconfig``: where the control plane's is written, and removed at the end. ``until_settled``: seconds that
+    the RayClusters have to settle; ``None``: stay up. Raises :class:`DemoMisuse` and :class:`DemoFailed`.
+    """
+    objects = list(read_manifests(manifests))
+    async with ControlPlane.embedded(crds=crds.load()) as plane:
+        _claim(kubeconfig)
+        plane.kubeconfig(kubeconfig)
+        try:
+            config_map = NamespacedName(namespace, config_name)
+            await _run(plane.client_config(), config_map, objects, kubeconfig, overview, until_settled)
+        finally:
+            kubeconfig.unlink(missing_ok=True)
+
+
+async def _run(
+    target: ClientConfig,
+    config_map: NamespacedName,
+    objects: list[Object],
+    kubeconfig: Path,
+    overview: bool,
+    until_settled: float | None,
+) -> None:
+    async with Transport(target) as transport:
+        client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
+        await _prepare(client, config_map, objects)
+    console = Console()
+    console.print(f"control plane: {target.server}", soft_wrap=True)
+    console.print(f"in another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True)
+    views: list[Overview] = []
+    settled = False
+    async with anyio.create_task_group() as tasks:
+
+        async def operate(*, task_status: TaskStatus[Manager]) -> None:
+            await operator.run(
+                target,
+                config_map,
+                observe=lambda manager: views.append(Overview(manager, console)),
+                task_status=task_status,
+            )
+            tasks.cancel_scope.cancel()
+
+        manager: Manager = await tasks.start(operate)
+        (view,) = views
+        if until_settled is None:
+            if overview:
+                tasks.start_soon(view.run)
+            await anyio.sleep_forever()
+        clusters = [key_of(obj) for obj in objects if _is_ray_cluster(obj)]
+        with anyio.move_on_after(until_settled):
+            await view.settled(clusters)
+            settled = True
+        if overview:
+            console.print(view.table())
+        missing = "; ".join(f"{key} misses {', '.join(what)}" for key in clusters if (what := view.missing(key)))
+        manager.stop()
+        await anyio.sleep_forever()
+    if until_settled is not None and not settled:
+        raise DemoFailed(f"not settled within {until_settled:g} s: {missing}")
+
+
+def _is_ray_cluster(obj: Object) -> bool:
+    gvk = gvk_of(obj)
+    return (gvk.group, gvk.kind) == (RAY_CLUSTER.group, RAY_CLUSTER.kind)
+
+
+async def _prepare(client: Client, config_map: NamespacedName, objects: Sequence[Object]) -> None:
+    """Makes the operator's namespace and configuration, and applies ``objects``."""
+    with suppress(AlreadyExists):
+        await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
+    with suppress(AlreadyExists):
+        await client.create(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"namespace": config_map.namespace, "name": config_map.name},
+                "data": {"config.yaml": CONFIGURATION},
+            }
+        )
+    for obj in objects:
+        try:
+            resource = await client.mapper.resource(gvk_of(obj))
+            if resource.namespaced:
+                obj["metadata"].setdefault("namespace", "default")
+            await client.apply(obj)
+        except (APIError, UnknownKind) as error:
+            raise DemoMisuse(f"{gvk_of(obj).kind} {key_of(obj)} cannot be applied: {error}") from None
+
+
+def _claim(kubeconfig: Path) -> None:
+    """Refuses to write over a kubeconfig that some other program wrote."""
+    if kubeconfig.exists() and _MARK not in kubeconfig.read_text(errors="replace"):
+        raise DemoMisuse(
+            f"{kubeconfig}: is not a kubeconfig of an embedded control plane; name another with --kubeconfig"
+        )
+
+
+def read_manifests(paths: Sequence[Path]) -> Iterator[Object]:
+    """The objects in ``paths`` (files, or folders of .yaml, .yml and .json files), definitions and namespaces first."""
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    found: list[Object] = []
+    for file in files:
+        if file.suffix not in {".yaml", ".yml", ".json"} and file not in paths:
+            continue
+        try:
+            documents = list(yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader))
+        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+            raise DemoMisuse(f"{file}: {' '.join(str(error).split())}") from None
+        for index, document in enumerate(documents):
+            if document is None:
+                continue
+            if not isinstance(document, dict) or not gvk_of(document).kind or not name_of(document):
+                raise DemoMisuse(f"{file}: document {index + 1}: is no object with apiVersion, kind and metadata.name")
+            found.append(document)
+    yield from sorted(found, key=lambda obj: _FIRST.get(obj["kind"], 1))

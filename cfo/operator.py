@@ -1,0 +1,159 @@
+"""The whole operator on one page: configuration -> manager -> controllers.
+
+:func:`load_configuration` reads the ConfigMap (and makes it where there is none), :func:`new_manager` wires what the
+configuration asks for, :func:`run` does both and runs it. What cannot work is refused before anything is written
+or started: a broken configuration never starts half an operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
+
+from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse
+from cfo.controllers import raycluster
+from cfo.runtime.availability import AVAILABILITY_RULES
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.events import EVENT_RULES
+from cfo.runtime.health import ping
+from cfo.runtime.manager import Manager, ManagerOptions
+from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.reconcile import Rule
+
+__all__ = ["CONFIG_MAP_NAME", "FIELD_MANAGER", "Unreachable", "load_configuration", "new_manager", "rules", "run"]
+
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
+CONFIG_MAP_NAME = "codeflare-operator-config"
+FIELD_MANAGER = "codeflare-operator"
+"""Who writes what no controller does: the finalizer on RayClusters, the ConfigMap. The Go operator's name."""
+
+_log = structlog.get_logger("cfo.operator")
+
+
+class Unreachable(Exception):
+    """The API server gave no usable answer; the message is one line that names it."""
+
+
+def rules(namespace: str) -> list[Rule]:
+    """All rights that the operator needs when it lives in ``namespace``; manifests are generated from these."""
+    return [
+        Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
+        Rule("", "configmaps", ("create",), namespace=namespace),
+        *AVAILABILITY_RULES,
+        *EVENT_RULES,
+        *raycluster.rules(),
+    ]
+
+
+async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
+    """Reads the configuration from the ConfigMap ``key``, and makes that with the defaults if it does not exist.
+
+    It holds exactly one key, of any name, as the Go operator has it. Raises :class:`ConfigurationError` for what
+    cannot be used, with the ConfigMap's name in front.
+    """
+    config_map = await client.get(CONFIG_MAP, key, live=True)
+    if config_map is None:
+        document = default_document()
+        parsed = _checked(key, document)
+        try:
+            await client.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"namespace": key.namespace, "name": key.name},
+                    "data": {"config.yaml": document},
+                }
+            )
+        except AlreadyExists:
+            return await load_configuration(client, key)
+        _log.info("made the ConfigMap with the default configuration", configmap=str(key))
+        return parsed
+    data = config_map.get("data") or {}
+    if len(data) != 1:
+        found = ", ".join(sorted(data)) or "none"
+        raise ConfigurationError(
+            f"ConfigMap {key}: data: must hold exactly one key, such as config.yaml; found {found}"
+        )
+    (name, document) = next(iter(data.items()))
+    parsed = _checked(key, document)
+    return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
+
+
+def _checked(key: NamespacedName, document: str) -> Parsed:
+    try:
+        parsed = parse(document)
+        _refuse_what_is_not_there(parsed.configuration)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"ConfigMap {key}: {error}") from None
+    return parsed
+
+
+def _refuse_what_is_not_there(configuration: OperatorConfiguration) -> None:
+    """A setting that would have no effect is refused in words, never ignored."""
+    if configuration.leader_election.leader_elect:
+        raise ConfigurationError(
+            "leaderElection.leaderElect: True: leader election is not part of this version; "
+            "run one replica and set it to false"
+        )
+    if configuration.appwrapper.enabled:
+        raise ConfigurationError(
+            "appwrapper.enabled: True: the AppWrapper controller is not part of this version; set it to false"
+        )
+
+
+def new_manager(target: ClientConfig, configuration: OperatorConfiguration) -> Manager:
+    """A manager with all controllers that ``configuration`` asks for; run it."""
+    connection = configuration.client_connection
+    limited = connection.qps is not None and connection.qps > 0
+    manager = Manager(
+        target,
+        ManagerOptions(
+            field_manager=FIELD_MANAGER,
+            field_managers=[raycluster.FIELD_MANAGER],
+            metrics_bind_address=configuration.metrics.bind_address,
+            health_bind_address=configuration.health.bind_address,
+            qps=connection.qps if limited else None,
+            burst=connection.burst if limited else None,
+        ),
+    )
+    manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
+    manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
+    raycluster.setup(manager, configuration.kuberay)
+    return manager
+
+
+async def run(
+    target: ClientConfig,
+    config_map: NamespacedName,
+    *,
+    observe: Callable[[Manager], None] | None = None,
+    handle_signals: bool = True,
+    task_status: TaskStatus[Manager] = TASK_STATUS_IGNORED,
+) -> None:
+    """Runs the operator against ``target`` until a signal, or until something crashes.
+
+    ``observe`` gets the manager before it starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and what
+    :meth:`cfo.runtime.manager.Manager.run` raises.
+    """
+    try:
+        async with Transport(target) as transport:
+            client = Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER)
+            parsed = await load_configuration(client, config_map)
+    except (TransportError, APIError) as error:
+        where = f" ({target.source})" if target.source else ""
+        raise Unreachable(f"cannot read the configuration from {target.server}{where}: {error}") from error
+    for warning in parsed.warnings:
+        _log.warning(warning)
+    manager = new_manager(target, parsed.configuration)
+    if observe is not None:
+        observe(manager)
+    task_status.started(manager)
+    await manager.run(handle_signals=handle_signals)
