@@ -1,0 +1,98 @@
+"""Quantities: ``500m``, ``1Gi``, ``2e3``, read exactly and written in their canonical form.
+
+The rules are those of apimachinery's ``resource.Quantity``: nothing smaller than a nano, no precision lost, the
+exponent as large as it can be, and the suffix family that was written stays.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+__all__ = ["Quantity", "QuantityError", "canonical", "parse_quantity"]
+
+_SHAPE = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i|)")
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()}
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
+_NANO = Fraction(1, 10**9)
+_LARGEST = Fraction(2**63 - 1)
+
+
+class QuantityError(ValueError):
+    """A text is no quantity."""
+
+
+class Quantity(NamedTuple):
+    """A value and the suffix family it was written in: ``decimal``, ``binary`` or ``exponent``."""
+
+    value: Fraction
+    family: str
+
+    def __str__(self) -> str:
+        if not self.value:
+            return "0"
+        family = self.family
+        if family == "binary" and (abs(self.value) < 1024 or self.value.denominator != 1):
+            family = "decimal"
+        if family == "binary":
+            return _binary_text(self.value.numerator)
+        number, power = _decimal_parts(self.value)
+        if family == "decimal" and power in _DECIMAL_SUFFIX:
+            return f"{number}{_DECIMAL_SUFFIX[power]}"
+        return f"{number}e{power}" if power else str(number)
+
+
+def _binary_text(number: int) -> str:
+    power = 0
+    while power < 6 and number % 1024 == 0:
+        number //= 1024
+        power += 1
+    return f"{number}{_BINARY_SUFFIX[power]}" if power else str(number)
+
+
+def _decimal_parts(value: Fraction) -> tuple[int, int]:
+    """A whole number and a power of ten, a multiple of three, as large as can be."""
+    power = -9
+    number = int(value / _NANO)
+    while number % 1000 == 0 and power < 18:
+        number //= 1000
+        power += 3
+    return number, power
+
+
+@lru_cache(maxsize=4096)
+def parse_quantity(text: str) -> Quantity:
+    """Reads a quantity; raises :class:`QuantityError` in Go's words."""
+    match = _SHAPE.fullmatch(text)
+    if match is None:
+        raise QuantityError(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        )
+    sign, digits, suffix = match.groups()
+    family = "decimal"
+    factor = Fraction(1)
+    if suffix in _BINARY:
+        family, factor = "binary", Fraction(1024 ** _BINARY[suffix])
+    elif suffix[:1] in ("e", "E") and len(suffix) > 1:
+        exponent = int(suffix[1:])
+        if abs(exponent) > 1000:
+            raise QuantityError("unable to parse numeric part of quantity")
+        family, factor = "exponent", Fraction(10) ** exponent
+    else:
+        factor = Fraction(10) ** _DECIMAL[suffix]
+    value = Fraction(digits + "0" if digits.endswith(".") else digits) * factor
+    nanos, rest = divmod(value, _NANO)
+    value = (nanos + (1 if rest else 0)) * _NANO
+    if family == "binary" and value > _LARGEST:
+        value = _LARGEST
+    return Quantity(-value if sign == "-" else value, family)
+
+
+@lru_cache(maxsize=4096)
+def canonical(text: str) -> str:
+    """``text`` as the server writes it back: ``1000m`` is ``1``, ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi``."""
+    return str(parse_quantity(text))
