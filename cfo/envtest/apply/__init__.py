@@ -15,10 +15,10 @@ The layers, each knowing only those before it:
 .. _structured-merge-diff: https://github.com/kubernetes-sigs/structured-merge-diff
 """
 
-# from cfo.envtest.apply.jsonpatch import json_patch
-# from cfo.envtest.apply.manager import Tracker, keep_times
-# from cfo.envtest.apply.mergepatch import merge_patch
-# from cfo.envtest.apply.strategic import strategic_merge
-# from cfo.envtest.apply.types import ObjectType
+from cfo.envtest.apply.jsonpatch import json_patch
+from cfo.envtest.apply.manager import Tracker, keep_times
+from cfo.envtest.apply.mergepatch import merge_patch
+from cfo.envtest.apply.strategic import strategic_merge
+from cfo.envtest.apply.types import ObjectType
 
-# __all__ = ["ObjectType", "Tracker", "json_patch", "keep_times", "merge_patch", "strategic_merge"]
+__all__ = ["ObjectType", "Tracker", "json_patch", "keep_times", "merge_patch", "strategic_merge"]

@@ -1,0 +1,156 @@
+"""JSON Patch (RFC 6902), as the real server's library (evanphx/json-patch, version 4) understands it.
+
+It is laxer than the RFC and than the libraries for Python, and clients have come to rely on that: ``replace`` of a map
+key adds it, ``test`` of a missing one against null passes, ``copy`` of a missing one adds null, a path without its
+leading slash loses its first segment, and negative indexes count from the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from cfo.envtest.apply.typed import same
+from cfo.envtest.errors import StatusError
+
+__all__ = ["MOST_OPERATIONS", "json_patch"]
+
+MOST_OPERATIONS: Final = 10_000
+"""How many operations one patch may have."""
+
+_MESSAGE: Final = "the server rejected our request due to an error in our request"
+
+_Container: TypeAlias = "dict[str, Any] | list[Any]"
+
+
+class _Inapplicable(Exception):
+    """An operation does not apply. The real server does not tell why, and neither is there more to tell here."""
+
+
+def json_patch(target: Any, operations: list[Any]) -> Any:
+    """``target`` after all ``operations``; it is not changed itself.
+
+    Raises StatusError: 422 for whatever does not apply or is no operation, 413 for too many of them.
+    """
+    if len(operations) > MOST_OPERATIONS:
+        message = f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {len(operations)}"
+        raise StatusError(413, "RequestEntityTooLarge", message)
+    document = orjson.loads(orjson.dumps(target))
+    try:
+        for operation in operations:
+            _apply(document, operation if isinstance(operation, dict) else {})
+    except _Inapplicable as refused:
+        raise StatusError(422, "Invalid", _MESSAGE, {}) from refused
+    return document
+
+
+def _apply(document: Any, operation: dict[str, Any]) -> None:
+    kind = operation.get("op")
+    action = _ACTIONS.get(kind) if isinstance(kind, str) else None
+    if action is None:
+        raise _Inapplicable(f"unexpected kind: {kind}")
+    action(document, operation)
+
+
+def _locate(document: Any, path: Any) -> tuple[_Container, str]:
+    """The container that a path leads into, and the key or index within it."""
+    if not isinstance(path, str):
+        raise _Inapplicable("missing path")
+    segments = path.split("/")
+    if len(segments) < 2:
+        raise _Inapplicable("missing path")
+    container = document
+    for segment in segments[1:-1]:
+        container = _get(container, _unescape(segment))
+        if not isinstance(container, dict | list):
+            raise _Inapplicable("missing path")
+    return container, _unescape(segments[-1])
+
+
+def _unescape(segment: str) -> str:
+    return segment.replace("~1", "/").replace("~0", "~")
+
+
+def _index(items: list[Any], key: str, *, limit: int) -> int:
+    """A position in a list, of which ``limit`` exist; negative ones count from the end."""
+    try:
+        index = int(key)
+    except ValueError as error:
+        raise _Inapplicable("not an index") from error
+    if not -limit <= index < limit:
+        raise _Inapplicable("index out of bounds")
+    return index + limit if index < 0 else index
+
+
+def _get(container: _Container, key: str) -> Any:
+    """What is there; ``None`` for a missing map key."""
+    if isinstance(container, dict):
+        return container.get(key)
+    return container[_index(container, key, limit=len(container))]
+
+
+def _put_new(container: _Container, key: str, value: Any) -> None:
+    if isinstance(container, dict):
+        container[key] = value
+    elif key == "-":
+        container.append(value)
+    else:
+        container.insert(_index(container, key, limit=len(container) + 1), value)
+
+
+def _take_out(container: _Container, key: str) -> Any:
+    if isinstance(container, dict):
+        if key not in container:
+            raise _Inapplicable("no such key")
+        return container.pop(key)
+    return container.pop(_index(container, key, limit=len(container)))
+
+
+def _add(document: Any, operation: dict[str, Any]) -> None:
+    container, key = _locate(document, operation.get("path"))
+    _put_new(container, key, operation.get("value"))
+
+
+def _remove(document: Any, operation: dict[str, Any]) -> None:
+    container, key = _locate(document, operation.get("path"))
+    _take_out(container, key)
+
+
+def _replace(document: Any, operation: dict[str, Any]) -> None:
+    container, key = _locate(document, operation.get("path"))
+    if isinstance(container, dict):
+        container[key] = operation.get("value")
+    else:
+        container[_index(container, key, limit=len(container))] = operation.get("value")
+
+
+def _move(document: Any, operation: dict[str, Any]) -> None:
+    container, key = _locate(document, operation.get("from"))
+    value = _take_out(container, key)
+    container, key = _locate(document, operation.get("path"))
+    _put_new(container, key, value)
+
+
+def _copy(document: Any, operation: dict[str, Any]) -> None:
+    container, key = _locate(document, operation.get("from"))
+    value = orjson.loads(orjson.dumps(_get(container, key)))
+    container, key = _locate(document, operation.get("path"))
+    _put_new(container, key, value)
+
+
+def _test(document: Any, operation: dict[str, Any]) -> None:
+    container, key = _locate(document, operation.get("path"))
+    if not same(_get(container, key), operation.get("value")):
+        raise _Inapplicable("testing value failed")
+
+
+_ACTIONS: Final[dict[str, Callable[[Any, dict[str, Any]], None]]] = {
+    "add": _add,
+    "copy": _copy,
+    "move": _move,
+    "remove": _remove,
+    "replace": _replace,
+    "test": _test,
+}
