@@ -24,6 +24,7 @@ from cfo.runtime.objects import GVK, NamespacedName, Object
 __all__ = ["Entry", "EntryDecoder", "Meta", "OwnerReference", "version_number"]
 
 _NONE: Final[Mapping[str, str]] = {}
+_NO_RAW: Final = msgspec.Raw()
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -80,7 +81,7 @@ class _WireMeta(msgspec.Struct, gc=False, rename="camel"):
     labels: dict[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
-    managed_fields: msgspec.Raw | None = None
+    managed_fields: msgspec.Raw = _NO_RAW
 
 
 class _Annotations(msgspec.Struct):
@@ -188,7 +189,7 @@ class EntryDecoder:
             raise msgspec.ValidationError("Object missing required field `name` - at `$.metadata`")
         managers = b""
         rewritten = False
-        if wire.managed_fields is not None:
+        if wire.managed_fields is not _NO_RAW:
             metadata = _parts.decode(raw_metadata)
             managers = self._own_managers(metadata.pop("managedFields"))
             parts["metadata"] = msgspec.Raw(_encode(metadata))

@@ -395,6 +395,6 @@ async def _lines(body: aiohttp.StreamReader, idle_seconds: float) -> AsyncIterat
 
 def _is_too_large(error: APIError) -> bool:
     """Whether the server does not know the version yet that was asked for (``ResourceVersionTooLarge``)."""
-    return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in error.causes) or error.message.startswith(
-        "Too large resource version"
+    return "Too large resource version" in error.message or any(
+        cause.get("reason") == "ResourceVersionTooLarge" for cause in error.causes
     )

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, SelectorError
+from cfo.runtime.objects import NamespacedName
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "expected"),
+    [
+        ("", {}, True),
+        ("a=b", {"a": "b"}, True),
+        ("a==b", {"a": "b"}, True),
+        ("a=b", {"a": "c"}, False),
+        ("a=b", {}, False),
+        ("a=", {"a": ""}, True),
+        ("a=", {}, False),
+        ("a!=b", {"a": "c"}, True),
+        ("a!=b", {}, True),
+        ("a!=b", {"a": "b"}, False),
+        ("a in (b, c)", {"a": "c"}, True),
+        ("a in (b,c)", {"a": "d"}, False),
+        ("a in (,c)", {"a": ""}, True),
+        ("a notin (b,c)", {"a": "d"}, True),
+        ("a notin (b,c)", {}, True),
+        ("a notin (b,c)", {"a": "b"}, False),
+        ("a", {"a": ""}, True),
+        ("a", {}, False),
+        ("!a", {}, True),
+        ("! a", {"a": "x"}, False),
+        ("a>5", {"a": "6"}, True),
+        ("a>5", {"a": "5"}, False),
+        ("a>5", {"a": "many"}, False),
+        ("a<5", {"a": "-1"}, True),
+        ("a<5", {}, False),
+        ("ray.io/cluster=x,a in (b),!c", {"ray.io/cluster": "x", "a": "b"}, True),
+        ("ray.io/cluster=x,a in (b),!c", {"ray.io/cluster": "x", "a": "b", "c": ""}, False),
+    ],
+)
+def test_label_selectors_choose_as_the_api_server_does(selector: str, labels: dict[str, str], expected: bool) -> None:
+    assert LabelSelector.of(selector).matches(labels) is expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "expected"),
+    [
+        ({}, {}, True),
+        ({"matchLabels": {"a": "b"}}, {"a": "b"}, True),
+        ({"matchLabels": {"a": "b"}}, {"a": "c"}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c"]}]}, {"a": "c"}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, {}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}], "matchLabels": None}, {}, True),
+    ],
+)
+def test_the_api_object_selects_too(selector: dict[str, Any], labels: dict[str, str], expected: bool) -> None:
+    assert LabelSelector.of(selector).matches(labels) is expected
+
+
+def test_selectors_that_say_the_same_are_the_same() -> None:
+    written = LabelSelector.of("b in (y,x), a == 1,!c, d!=e,f notin (h,g),i,j>3")
+    assert str(written) == "a=1,b in (x,y),!c,d!=e,f notin (g,h),i,j>3"
+    assert LabelSelector.of(str(written)) == written
+    assert LabelSelector.of("a=1") == LabelSelector.of({"matchLabels": {"a": "1"}})
+    assert LabelSelector.of(written) is written
+    assert not LabelSelector.of(None)
+
+
+@pytest.mark.parametrize(
+    ("selector", "complaint"),
+    [
+        ("a=b,", "'the end' where a label key was expected"),
+        ("=b", "'=' where a label key was expected"),
+        ("a=b c=d", "found 'c' where ','"),
+        ("a in b", "found 'b' where '('"),
+        ("a in (b", "found 'the end' where ','"),
+        ("a in (b c)", "found 'c' where ','"),
+        ("a like b", "'like' is none of"),
+        ("a>x", "Gt needs one whole number"),
+        ("-a=b", "'-a' is not a label key"),
+        ("A.B/c/d=b", "is not a label key"),
+        (f"a={'x' * 64}", "is not a label value"),
+        ({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}, "operator 'Gt' is none of In"),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}, "a: In needs at least one value"),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}, "a: Exists takes no values"),
+        ({"labels": {}}, "not labels"),
+    ],
+)
+def test_what_is_wrong_with_a_label_selector_is_said(selector: Any, complaint: str) -> None:
+    with pytest.raises(SelectorError) as caught:
+        LabelSelector.of(selector)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("selector", "key", "expected"),
+    [
+        ("", ("ns", "a"), True),
+        ("metadata.name=a", ("ns", "a"), True),
+        ("metadata.name==a", ("ns", "b"), False),
+        ("metadata.name!=a", ("ns", "b"), True),
+        ("metadata.namespace=ns,metadata.name=a", ("ns", "a"), True),
+        ("metadata.namespace!=ns", ("ns", "a"), False),
+    ],
+)
+def test_field_selectors_by_name(selector: str, key: tuple[str, str], expected: bool) -> None:
+    chosen = FieldSelector.of(selector)
+    assert chosen.matches(NamespacedName(*key)) is expected
+    assert chosen.decidable
+
+
+def test_field_selectors_that_only_the_server_can_judge() -> None:
+    chosen = FieldSelector.of(r"status.phase!=Running,metadata.name=a,spec.x=a\,b\=c")
+    assert not chosen.decidable
+    assert str(chosen) == r"metadata.name=a,spec.x=a\,b\=c,status.phase!=Running"
+    assert FieldSelector.of(str(chosen)) == chosen
+    with pytest.raises(SelectorError, match="is not a field selector"):
+        FieldSelector.of("metadata.name")
