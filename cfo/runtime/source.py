@@ -66,8 +66,8 @@ class Kind:
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
         """Feeds ``queue`` from now on, with what the informer holds already first."""
-        self._controller, self._queue = controller, queue
         await self.handler.prepare(self._mapper)
+        self._controller, self._queue = controller, queue
         self.informer.add_handler(self._deliver)
 
     async def wait_for_sync(self) -> None:

@@ -1,0 +1,68 @@
+"""The clock of tests, and how times are written."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+
+from cfo.runtime.clock import FakeClock, SystemClock, micro_time, rfc3339
+from test.unit.runtime.scheduling import settled
+
+
+async def test_a_sleeper_wakes_when_its_time_has_come() -> None:
+    clock = FakeClock()
+    task = asyncio.create_task(clock.sleep(10))
+    await settled()
+    clock.advance(9.5)
+    await settled()
+    assert not task.done()
+    clock.advance(0.5)
+    await task
+    assert clock.timers == 0
+
+
+async def test_a_cancelled_sleeper_leaves_no_timer() -> None:
+    clock = FakeClock()
+    task = asyncio.create_task(clock.sleep(10))
+    await settled()
+    task.cancel()
+    await settled()
+    assert clock.timers == 0
+
+
+def test_callbacks_come_in_their_order_and_see_their_time() -> None:
+    clock = FakeClock()
+    seen: list[tuple[str, float]] = []
+
+    def note(name: str) -> None:
+        seen.append((name, clock.monotonic()))
+
+    clock.call_later(3, lambda: note("third"))
+    clock.call_later(1, lambda: (note("first"), clock.call_later(1, lambda: note("second")))[0])
+    clock.call_later(2.5, lambda: note("never")).cancel()
+    clock.advance(5)
+    assert seen == [("first", 1), ("second", 2), ("third", 3)]
+    assert clock.monotonic() == 5
+
+
+def test_the_time_of_day_moves_along() -> None:
+    clock = FakeClock(datetime(2026, 5, 1, tzinfo=UTC))
+    clock.advance(90)
+    assert rfc3339(clock.now()) == "2026-05-01T00:01:30Z"
+
+
+def test_times_are_written_in_utc() -> None:
+    moment = datetime(2026, 5, 1, 12, 0, 0, 1500, tzinfo=timezone(timedelta(hours=2)))
+    assert rfc3339(moment) == "2026-05-01T10:00:00Z"
+    assert micro_time(moment) == "2026-05-01T10:00:00.001500Z"
+
+
+async def test_the_system_clock_goes_forward() -> None:
+    clock = SystemClock()
+    before = clock.monotonic()
+    await clock.sleep(0)
+    called = asyncio.Event()
+    clock.call_later(0, called.set)
+    await called.wait()
+    assert clock.monotonic() >= before
+    assert clock.now().tzinfo is UTC
