@@ -24,7 +24,7 @@ from cfo.runtime.client.errors import APIError, NotFound, TransportError, Unknow
 from cfo.runtime.client.transport import JSON, Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.objects import GVK, GVR
-from cfo.runtime.workqueue import BucketRateLimiter
+from cfo.runtime.ratelimit import BucketRateLimiter
 
 __all__ = ["DiscoveryIncomplete", "RESTMapper", "Resource"]
 

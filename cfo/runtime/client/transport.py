@@ -31,7 +31,7 @@ from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, TransportError, error_for
 from cfo.runtime.client.retry import Attempts
 from cfo.runtime.clock import Clock, SystemClock
-from cfo.runtime.workqueue import BucketRateLimiter
+from cfo.runtime.ratelimit import BucketRateLimiter
 from cfo.version import __version__
 
 __all__ = ["JSON", "Exchange", "Response", "Transport"]
