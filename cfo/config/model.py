@@ -270,23 +270,43 @@ def _autopilot_taints() -> dict[str, list[ResourceTaint]]:
 class AutopilotConfiguration(_Section):
     """How node health steers pods."""
 
-    inject_anti_affinities: StrictBool = True
-    monitor_nodes: StrictBool = True
-    prefer_no_schedule_weight: StrictInt = Field(default=50, ge=1, le=100)
-    resource_taints: dict[StrictStr, list[ResourceTaint]] = Field(default_factory=_autopilot_taints)
+    inject_anti_affinities: StrictBool = Field(
+        default=True, description="Whether pods that want a resource are kept off nodes where it is marked."
+    )
+    monitor_nodes: StrictBool = Field(default=True, description="Whether nodes are watched, and evacuated if need be.")
+    prefer_no_schedule_weight: StrictInt = Field(
+        default=50, ge=1, le=100, description="Weight of the preference against PreferNoSchedule marks."
+    )
+    resource_taints: dict[StrictStr, list[ResourceTaint]] = Field(
+        default_factory=_autopilot_taints, description="By resource: the node labels that mark it, and their effect."
+    )
 
 
 class FaultToleranceConfiguration(_Section):
     """Patience with failing AppWrappers; each is a default that annotations override up to the ceiling."""
 
-    admission_grace_period: Duration = timedelta(minutes=1)
-    warmup_grace_period: Duration = timedelta(minutes=5)
-    failure_grace_period: Duration = timedelta(minutes=1)
-    reset_pause: Duration = timedelta(seconds=90)
-    retry_limit: StrictInt = Field(default=3, ge=0)
-    deletion_grace_period: Duration = timedelta(minutes=10)
-    grace_period_ceiling: Duration = timedelta(hours=24)
-    success_ttl_ceiling: Duration = Field(default=timedelta(days=7), alias="successTTLCeiling")
+    admission_grace_period: Duration = Field(
+        default=timedelta(minutes=1), description="How long creating the resources may fail."
+    )
+    warmup_grace_period: Duration = Field(
+        default=timedelta(minutes=5), description="How long the pods may take until they are ready."
+    )
+    failure_grace_period: Duration = Field(
+        default=timedelta(minutes=1), description="How long a failure may last before it counts."
+    )
+    reset_pause: Duration = Field(default=timedelta(seconds=90), description="Pause between a reset and the retry.")
+    retry_limit: StrictInt = Field(default=3, ge=0, description="How many retries there are.")
+    deletion_grace_period: Duration = Field(
+        default=timedelta(minutes=10), description="How long a deletion may take before it is forced."
+    )
+    grace_period_ceiling: Duration = Field(
+        default=timedelta(hours=24), description="The longest period that an annotation may ask for."
+    )
+    success_ttl_ceiling: Duration = Field(
+        default=timedelta(days=7),
+        alias="successTTLCeiling",
+        description="How long a succeeded AppWrapper is kept at most.",
+    )
 
 
 class AppWrapperConfiguration(_Section):
