@@ -1,0 +1,188 @@
+"""The string formats which CRD schemas may ask for, as the API server checks them.
+
+Unknown formats are ignored, as there. A ``-`` in a name does not count: ``date-time`` and ``datetime`` are one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime
+from email.utils import parseaddr
+from ipaddress import ip_address, ip_interface, ip_network
+from urllib.parse import urlsplit
+
+__all__ = ["FORMATS", "checker", "parse_duration"]
+
+_UUID = r"[0-9a-f]{8}-?[0-9a-f]{4}-?%s[0-9a-f]{%d}-?%s[0-9a-f]{%d}-?[0-9a-f]{12}"
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
+_MAC = re.compile(
+    r"(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4}"
+    r"|[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\2){6}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){3}[0-9a-fA-F]{4})"
+)
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:?\d\d)")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_GO_DURATION = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
+_GO_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_WORDY_DURATION = re.compile(
+    r"(\d+)\s*(nanoseconds?|nanos?|nsecs?|ns|microseconds?|micros?|usecs?|us|µs|milliseconds?|millis?|msecs?|ms|seconds?|secs?|s"
+    r"|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w)"
+)
+_HOSTNAME = re.compile(r"[^\W_](?:-?[\w-]{0,62})?|(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+[^\W\d_]{2,63}")
+_CARD = re.compile(
+    r"(?:4\d{12}(?:\d{3})?|5[1-5]\d{14}|6(?:011|5\d\d)\d{12}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
+    r"|(?:2131|1800|35\d{3})\d{11})"
+)
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+
+
+def parse_duration(text: str) -> int | None:
+    """Nanoseconds of a Go duration (``1h30m``); ``None`` where it is none."""
+    if text in ("0", "+0", "-0"):
+        return 0
+    if not _GO_DURATION.fullmatch(text):
+        return None
+    total = sum(round(float(number) * _UNITS[unit]) for number, unit in _GO_PART.findall(text))
+    return -total if text.startswith("-") else total
+
+
+def _matches(pattern: str, flags: int = 0) -> Callable[[str], bool]:
+    compiled = re.compile(pattern, flags)
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def _uri(text: str) -> bool:
+    """What ``url.ParseRequestURI`` takes: an absolute URI or an absolute path."""
+    if not text or any(character <= " " or character == "\x7f" for character in text):
+        return False
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - raises where the port is no number
+    except ValueError:
+        return False
+    if re.search(r"%(?![0-9a-fA-F]{2})", parts.path):
+        return False
+    return bool(parts.scheme) or text.startswith("/")
+
+
+def _email(text: str) -> bool:
+    address = parseaddr(text)[1]
+    return bool(re.fullmatch(r"[^@\s]+@[^@\s]+", address))
+
+
+def _hostname(text: str) -> bool:
+    return len(text) <= 255 and all(len(part) <= 63 for part in text.split(".")) and bool(_HOSTNAME.fullmatch(text))
+
+
+def _unpadded(text: str) -> str:
+    """IPv4 numbers without leading zeros, which the server tolerates."""
+    return re.sub(r"\b0+(?=\d)", "", text) if ":" not in text else text
+
+
+def _ipv4(text: str) -> bool:
+    try:
+        ip_address(_unpadded(text))
+    except ValueError:
+        return False
+    return "." in text
+
+
+def _ipv6(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return ":" in text and "%" not in text
+
+
+def _cidr(text: str) -> bool:
+    if not re.fullmatch(r"[^/]+/\d+", text):
+        return False
+    try:
+        ip_interface(_unpadded(text))
+        ip_network(_unpadded(text), strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _date_time(text: str) -> bool:
+    if not _DATE_TIME.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(re.sub(r"\.\d+", "", text.upper().replace("Z", "+00:00")))
+    except ValueError:
+        return False
+    return True
+
+
+def _date(text: str) -> bool:
+    try:
+        return bool(_DATE.fullmatch(text)) and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _duration(text: str) -> bool:
+    return parse_duration(text) is not None or bool(_WORDY_DURATION.fullmatch(text))
+
+
+def _isbn10(text: str) -> bool:
+    digits = re.sub(r"[\s-]", "", text)
+    if not re.fullmatch(r"\d{9}[\dX]", digits):
+        return False
+    return sum((10 - i) * (10 if c == "X" else int(c)) for i, c in enumerate(digits)) % 11 == 0
+
+
+def _isbn13(text: str) -> bool:
+    digits = re.sub(r"[\s-]", "", text)
+    if not re.fullmatch(r"\d{13}", digits):
+        return False
+    return sum(int(c) * (3 if i % 2 else 1) for i, c in enumerate(digits)) % 10 == 0
+
+
+def _credit_card(text: str) -> bool:
+    digits = re.sub(r"\D", "", text)
+    if not _CARD.fullmatch(digits):
+        return False
+    doubled = [int(c) * (2 if i % 2 else 1) for i, c in enumerate(reversed(digits))]
+    return sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0
+
+
+_COLOR_PART = r"\s*(?:\d{1,2}|1\d\d|2[0-4]\d|25[0-5])\s*"
+
+FORMATS: dict[str, Callable[[str], bool]] = {
+    "bsonobjectid": _matches(r"[0-9a-fA-F]{24}"),
+    "byte": lambda text: bool(_BASE64.fullmatch(text)),
+    "cidr": _cidr,
+    "creditcard": _credit_card,
+    "date": _date,
+    "datetime": _date_time,
+    "duration": _duration,
+    "email": _email,
+    "hexcolor": _matches(r"#?(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
+    "hostname": _hostname,
+    "ipv4": _ipv4,
+    "ipv6": _ipv6,
+    "isbn": lambda text: _isbn10(text) or _isbn13(text),
+    "isbn10": _isbn10,
+    "isbn13": _isbn13,
+    "k8slongname": lambda text: len(text) <= 253 and bool(re.fullmatch(rf"{_LABEL}(?:\.{_LABEL})*", text)),
+    "k8sshortname": lambda text: len(text) <= 63 and bool(re.fullmatch(_LABEL, text)),
+    "mac": lambda text: bool(_MAC.fullmatch(text)),
+    "password": lambda text: True,
+    "rgbcolor": _matches(rf"rgb\({_COLOR_PART},{_COLOR_PART},{_COLOR_PART}\)"),
+    "ssn": _matches(r"\d{3}[- ]?\d{2}[- ]?\d{4}"),
+    "uri": _uri,
+    "uuid": _matches(_UUID % ("", 4, "", 4), re.IGNORECASE),
+    "uuid3": _matches(_UUID % ("3", 3, "", 4), re.IGNORECASE),
+    "uuid4": _matches(_UUID % ("4", 3, "[89ab]", 3), re.IGNORECASE),
+    "uuid5": _matches(_UUID % ("5", 3, "[89ab]", 3), re.IGNORECASE),
+}
+"""The check of each format, by its name without ``-``."""
+
+
+def checker(name: str) -> Callable[[str], bool] | None:
+    """The check of the format ``name``; ``None`` where the server does not know it."""
+    return FORMATS.get(name.replace("-", ""))

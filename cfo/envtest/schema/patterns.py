@@ -1,0 +1,91 @@
+"""Go's regular expressions (RE2) in Python's ``re``.
+
+The two agree on nearly all that schemas use. What differs is translated: ``$`` and ``\\z`` mean the very end of the text,
+POSIX classes and ``\\p{...}`` become Python's; look-around and back-references, which RE2 refuses, are refused here too.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+__all__ = ["PatternError", "compile_pattern"]
+
+_REFUSED = re.compile(r"\(\?(?:[=!]|<[=!])")
+_POSIX = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "ascii": "\\x00-\\x7F",
+    "blank": "\\t ",
+    "cntrl": "\\x00-\\x1F\\x7F",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": "\\t\\n\\v\\f\\r ",
+    "upper": "A-Z",
+    "word": "0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
+_UNICODE = {"L": "^\\W\\d_", "Lu": "A-ZÀ-ÖØ-Þ", "Ll": "a-zß-öø-ÿ", "N": "\\d", "Nd": "\\d", "Z": "\\s", "Zs": " \\xa0"}
+_TOKEN = re.compile(r"\\p\{(\w+)\}|\\p(\w)|\\[\s\S]|\[:(\^?)(\w+):\]|[\[\]$]")
+
+
+class PatternError(ValueError):
+    """No regular expression, or none that RE2 knows."""
+
+
+@lru_cache(maxsize=2048)
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compiles an RE2 pattern for ``search``; raises :class:`PatternError`."""
+    if _REFUSED.search(pattern):
+        raise PatternError(f"error parsing regexp: invalid or unsupported Perl syntax: `{pattern}`")
+    try:
+        return re.compile(_translated(pattern), re.ASCII)
+    except (re.error, KeyError, OverflowError) as error:
+        raise PatternError(f"error parsing regexp: {error}: `{pattern}`") from None
+
+
+def _translated(pattern: str) -> str:
+    out: list[str] = []
+    inside = False
+    position = 0
+    for match in _TOKEN.finditer(pattern):
+        out.append(pattern[position : match.start()])
+        position = match.end()
+        token = match.group()
+        if match.group(4) and inside:
+            out.append(_POSIX[match.group(4)])
+        elif match.group(1) or match.group(2):
+            members = _UNICODE[match.group(1) or match.group(2)]
+            out.append(members.lstrip("^") if inside else f"[{members}]")
+        elif token == "$":
+            out.append("$" if inside else r"\Z")
+        elif token == r"\z":
+            out.append(r"\Z")
+        elif token == "[":
+            out.append("\\[" if inside else "[")
+            if not inside:
+                inside = True
+                head = re.match(r"\^?\]?", pattern[position:])
+                if head and head.group().endswith("]"):
+                    out.append(head.group()[:-1] + "\\]")
+                    return "".join(out) + _rest_inside(pattern[position + len(head.group()) :])
+        elif token == "]":
+            inside = False
+            out.append("]")
+        elif len(token) == 2 and token[1] in "123456789":
+            raise PatternError(f"error parsing regexp: invalid escape sequence: `{token}`")
+        elif match.group(3) is not None or match.group(4):
+            out.append(token.replace("[", "\\[") if inside else token)
+        else:
+            out.append(token)
+    out.append(pattern[position:])
+    return "".join(out)
+
+
+def _rest_inside(rest: str) -> str:
+    """What follows a class that begins with ``]``."""
+    end = re.match(r"(?:[^\]\\]|\\[\s\S])*\]", rest)
+    return rest if end is None else end.group() + _translated(rest[end.end() :])
