@@ -26,7 +26,7 @@ import structlog
 from anyio.abc import TaskStatus
 
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.errors import APIError, NotFound, TransportError
 from cfo.runtime.clock import Clock, SystemClock, micro_time
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, uid_of
 from cfo.runtime.ratelimit import BucketRateLimiter
@@ -234,9 +234,9 @@ class EventBroadcaster:
         for pause in (*_RETRIES, None):
             try:
                 await self._write(key, series)
-            except (APIError, TransportError, UnknownKind) as error:
-                lasting = isinstance(error, UnknownKind) or (isinstance(error, APIError) and error.code < 429)
-                if pause is None or lasting or self._stopping.is_set():
+            except Exception as error:  # noqa: BLE001 - events are best effort, whatever is wrong with one
+                passing = isinstance(error, TransportError) or (isinstance(error, APIError) and error.code >= 429)
+                if pause is None or not passing or self._stopping.is_set():
                     self.dropped += 1
                     _log.warning("cannot write an event", error=str(error), reason=key.reason, note=key.note)
                     return
@@ -264,7 +264,7 @@ class EventBroadcaster:
             try:
                 await self._client.patch(EVENT, series.event, {"series": state})
             except NotFound:
-                _log.debug("an event has expired, it is made anew", event=str(series.event))
+                _log.debug("an event has expired, it is made anew", expired=str(series.event))
             else:
                 series.written = count
                 return

@@ -95,7 +95,7 @@ class _NamedLoggerFactory:
 
 
 def _add_name(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    name = getattr(logger, "name", "")
+    name = getattr(event.get("_record", logger), "name", "")
     if name:
         event["logger"] = name
     return event

@@ -79,11 +79,22 @@ class ControllerMetrics:
         metrics.max_concurrent_reconciles.labels(name).set(max_concurrent_reconciles)
 
 
+class _Registry(CollectorRegistry):
+    """A registry that leaves out the ``_created`` times of each counter and histogram, which Go has not."""
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, with their samples of now."""
+        for metric in super().collect():
+            if metric.type in ("counter", "histogram", "summary"):
+                metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
+            yield metric
+
+
 class Metrics:
     """A registry with the metrics of the library; add your own with ``registry=metrics.registry``."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry(auto_describe=True)
+        self.registry: CollectorRegistry = _Registry(auto_describe=True)
         self._process()
         self._controller()
         self._workqueue()

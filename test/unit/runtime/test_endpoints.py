@@ -1,0 +1,180 @@
+"""Health and metrics, as a kubelet and a Prometheus see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.parser import text_string_to_metric_families
+
+from cfo.runtime.endpoint import Endpoint, parse_bind_address
+from cfo.runtime.health import Health, ping
+from cfo.runtime.metrics import Metrics
+
+SHARED = Path(__file__).parents[3].parent / "shared"
+
+
+@asynccontextmanager
+async def served(endpoint: Endpoint) -> AsyncIterator[aiohttp.ClientSession]:
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(lambda *, task_status: endpoint.run(task_status=task_status))
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{endpoint.port}") as session:
+            yield session
+        tasks.cancel_scope.cancel()
+
+
+async def ask(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
+    async with session.get(path) as answer:
+        return answer.status, await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", (None, 8080)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::1]:8443", ("::1", 8443)),
+        ("localhost:65535", ("localhost", 65535)),
+        ("0", None),
+        ("", None),
+    ],
+)
+def test_addresses_are_read_as_go_writes_them(text: str, address: tuple[str | None, int] | None) -> None:
+    assert parse_bind_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["8080", "host", ":http", ":70000", "::1:8080", ":-1"])
+def test_what_is_no_address_is_refused_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no address to listen on: (must be host:port|an IPv6)"):
+        parse_bind_address(text)
+
+
+async def test_a_taken_port_is_an_error() -> None:
+    async with served(Endpoint("one", "127.0.0.1:0", [])) as session:
+        port = session._base_url.port  # type: ignore[union-attr]
+        with pytest.raises(OSError, match="in use"):
+            await Endpoint("two", f"127.0.0.1:{port}", []).run()
+
+
+async def test_an_endpoint_that_is_off_starts_and_ends() -> None:
+    await Endpoint("off", "0", []).run()
+
+
+async def test_without_checks_the_process_is_healthy() -> None:
+    async with served(Health().endpoint("127.0.0.1:0")) as session:
+        for path in ("/healthz", "/readyz", "/healthz/", "/healthz/ping"):
+            assert await ask(session, path) == (200, "ok")
+        assert await ask(session, "/readyz?verbose") == (200, "[+]ping ok\nhealthz check passed\n")
+
+
+async def test_readiness_fails_with_every_check_that_fails_and_says_why() -> None:
+    ready = asyncio.Event()
+
+    def certificates() -> None:
+        if not ready.is_set():
+            raise RuntimeError("no serving certificate yet")
+
+    async def waits() -> None:
+        await asyncio.sleep(0)
+
+    health = Health()
+    health.add_health_check("live", ping)
+    health.add_ready_check("waits", waits)
+    health.add_ready_check("certificates", certificates)
+    async with served(health.endpoint("127.0.0.1:0")) as session:
+        report = "[+]waits ok\n[-]certificates failed: no serving certificate yet\nhealthz check failed\n"
+        assert await ask(session, "/readyz") == (500, report)
+        assert await health.failures() == {"certificates": "no serving certificate yet"}
+        assert await ask(session, "/readyz/certificates") == (
+            500,
+            "internal server error: no serving certificate yet\n",
+        )
+        assert await ask(session, "/readyz/waits") == (200, "ok")
+        assert await ask(session, "/readyz?exclude=certificates") == (200, "ok")
+        assert await ask(session, "/healthz") == (200, "ok")
+        assert (await ask(session, "/readyz/other"))[0] == 404
+        ready.set()
+        assert await ask(session, "/readyz") == (200, "ok")
+        assert (await ask(session, "/readyz?verbose&exclude=waits&exclude=none"))[1] == (
+            "[+]waits excluded: ok\n[+]certificates ok\n"
+            "warn: some health checks cannot be excluded: no matches for 'none'\nhealthz check passed\n"
+        )
+
+
+def test_names_of_checks_are_unique_and_fit_into_a_path() -> None:
+    health = Health()
+    health.add_ready_check("a", ping)
+    health.add_health_check("a", ping)
+    with pytest.raises(ValueError, match="already"):
+        health.add_ready_check("a", ping)
+    for name in ("", "a/b"):
+        with pytest.raises(ValueError, match="no name for a check"):
+            health.add_ready_check(name, ping)
+
+
+async def test_metrics_are_served_as_text_that_prometheus_reads() -> None:
+    metrics = Metrics()
+    metrics.controller("mirror", 8).success.inc()
+    async with served(metrics.endpoint("127.0.0.1:0")) as session:
+        async with session.get("/metrics") as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain")
+            text = await answer.text()
+        async with session.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}) as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert (await ask(session, "/other"))[0] == 404
+    samples = {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["controller_runtime_reconcile_total", ("mirror", "success")] == 1
+    assert samples["process_resident_memory_bytes", ()] > 0
+    assert samples["process_network_receive_bytes_total", ()] >= 0
+    assert not any(name.endswith("_created") for name, _ in samples)
+
+
+def test_two_sets_of_metrics_do_not_mix() -> None:
+    one, other = Metrics(), Metrics()
+    one.controller("mirror", 8).success.inc()
+    assert other.registry.get_sample_value("controller_runtime_reconcile_total", {"controller": "mirror"}) is None
+
+
+def recorded_metrics() -> dict[str, dict[str, Any]]:
+    path = SHARED / "golden" / "metrics-go.json"
+    if not path.exists():
+        pytest.skip("the recorded metrics of the Go operator are not there")
+    found: dict[str, dict[str, Any]] = {metric["name"]: metric for metric in json.loads(path.read_text())["metrics"]}
+    return found
+
+
+def test_names_types_and_labels_are_those_of_the_go_operator() -> None:
+    """Those of Go's runtime, webhooks and certificates aside: there are none of these here."""
+    go = {
+        name: (metric["type"], set(metric["labels"]))
+        for name, metric in recorded_metrics().items()
+        if name.startswith(("controller_runtime_", "workqueue_", "rest_client_", "process_")) and "webhook" not in name
+    }
+    metrics = Metrics()
+    families = {
+        metric.name + ("_total" if metric.type == "counter" else ""): metric for metric in metrics.registry.collect()
+    }
+    assert {name: families[name].type for name in go if name in families} == {
+        name: kind for name, (kind, _) in go.items()
+    }
+    labels = {
+        f"{collector._name}{'_total' if collector._type == 'counter' else ''}": set(collector._labelnames)
+        for collector in vars(metrics).values()
+        if isinstance(collector, MetricWrapperBase)
+    }
+    assert {name: labels[name] for name in go if name in labels} == {
+        name: expected for name, (_, expected) in go.items() if name in labels
+    }
+    assert labels.keys() >= {name for name in go if not name.startswith("process_")}

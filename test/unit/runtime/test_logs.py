@@ -1,0 +1,102 @@
+"""What log lines look like, for people and for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from cfo.runtime.logs import configure
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
+
+
+def json_lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_lines_have_the_keys_of_zap_and_of_the_reconcile() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    log = structlog.get_logger("cfo.test")
+    with structlog.contextvars.bound_contextvars(controller="mirror", namespace="ns", name="a", reconcileID="r"):
+        log.info("made it", object={"a": 1}, request=("ns", "a"))
+    log.debug("not heard")
+    (line,) = json_lines(stream)
+    assert list(line)[:5] == ["level", "ts", "logger", "msg", "controller"]
+    assert line["ts"].endswith("Z")
+    del line["ts"]
+    assert line == {
+        "level": "info",
+        "logger": "cfo.test",
+        "msg": "made it",
+        "object": {"a": 1},
+        "request": ["ns", "a"],
+        "controller": "mirror",
+        "namespace": "ns",
+        "name": "a",
+        "reconcileID": "r",
+    }
+
+
+def test_an_exception_stays_on_its_line() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    try:
+        int("boom")
+    except ValueError as error:
+        structlog.get_logger("cfo.test").error("failed", exc_info=error)
+    (line,) = json_lines(stream)
+    assert "ValueError: invalid literal" in line["stacktrace"]
+    assert 'int("boom")' in line["stacktrace"]
+
+
+def test_console_lines_are_for_people() -> None:
+    stream = io.StringIO()
+    configure("console", "debug", stream)
+    structlog.get_logger("cfo.test").debug("made it", ingress="x")
+    text = stream.getvalue()
+    assert "made it" in text
+    assert "ingress=x" in text
+    assert "\x1b" not in text
+
+
+def test_other_libraries_are_heard_from_warning_on() -> None:
+    stream = io.StringIO()
+    configure("json", "debug", stream)
+    logging.getLogger("aiohttp.access").info("GET /")
+    logging.getLogger("asyncio").warning("slow %s", "callback")
+    (line,) = json_lines(stream)
+    assert (line["level"], line["logger"], line["msg"]) == ("warning", "asyncio", "slow callback")
+
+
+def test_configuring_again_replaces_what_was() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    log = structlog.get_logger("cfo.test")
+    configure("json", "info", first)
+    log.info("one")
+    configure("json", "error", second)
+    log.info("two")
+    log.error("three")
+    assert [line["msg"] for line in json_lines(first)] == ["one"]
+    assert [line["msg"] for line in json_lines(second)] == ["three"]
+
+
+@pytest.mark.parametrize(("log_format", "level"), [("xml", "info"), ("json", "loud")])
+def test_what_is_neither_is_refused_with_what_is_allowed(log_format: Any, level: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        configure(log_format, level)
