@@ -22,7 +22,7 @@ import structlog
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
-from cfo.runtime.client.cache import Stored
+from cfo.runtime.client.cache import ClientCache, Stored
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
@@ -44,7 +44,7 @@ class SyncTimeoutError(TimeoutError):
     """Some informers did not get their first list in time; the message says which, and why each did not."""
 
 
-class Cache:
+class Cache(ClientCache):
     """Makes, shares and runs informers.
 
     ``field_managers`` are the field managers that are ours: their managedFields entries are kept for
@@ -227,14 +227,13 @@ class Cache:
         """Takes in the answer to a write or a quorum read: one whole object. Dry runs must not come here."""
         try:
             head = _answer.decode(answer)
+            if head.kind != gvk.kind:
+                return
+            self._uncertain.pop((gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None)
+            for informer in self._of_kind.get(gvk, ()):
+                informer.wrote(answer)
         except msgspec.DecodeError as error:
-            _log.warning("the answer to a write is no object, waiting for the watch", kind=str(gvk), cause=str(error))
-            return
-        if head.kind != gvk.kind:
-            return
-        self._uncertain.pop((gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None)
-        for informer in self._of_kind.get(gvk, ()):
-            informer.wrote(answer)
+            _log.warning("the answer to a write cannot be read; the watch will tell", kind=str(gvk), cause=str(error))
 
     def deleted(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
         """Takes in that the object of this uid is gone (an empty uid: whichever is stored)."""
@@ -252,6 +251,8 @@ class Cache:
     def is_uncertain(self, gvk: GVK, key: NamespacedName) -> bool:
         """Whether nothing certain was learned about the object since :meth:`uncertain`."""
         return (gvk, key) in self._uncertain
+
+    # How it works.
 
     def _covering(self, gvk: GVK, namespace: str) -> Informer | None:
         for informer in self._of_kind.get(gvk, ()):

@@ -215,7 +215,10 @@ class Informer:
         return "" in self._store.feeds or namespace in self._store.feeds
 
     def wrote(self, answer: bytes) -> None:
-        """Takes in an API server's answer to a write: a whole object. See :mod:`cfo.runtime.cache.store`."""
+        """Takes in an API server's answer to a write: a whole object. See :mod:`cfo.runtime.cache.store`.
+
+        Raises :class:`msgspec.DecodeError` when it is none.
+        """
         entry = self._decoder.decode(answer)
         feed = self._store.feed_of(entry.key)
         if feed is not None:
@@ -239,7 +242,8 @@ class Informer:
                         tasks.start_soon(self._reflect, reflector, tasks.cancel_scope)
                 self._mapper.invalidate()
         finally:
-            self._report("stopped")
+            self._problem = "stopped"
+            self._notify()
 
     # How it works.
 

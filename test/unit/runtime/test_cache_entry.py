@@ -122,7 +122,8 @@ def test_what_has_no_sound_metadata_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("1", 1), ("90071992547409931", 90071992547409931), ("", 0), ("0", 0), ("01", 0), ("x1", 0), ("²", 0)]
+    ("text", "number"),
+    [("1", 1), ("90071992547409931", 90071992547409931), ("", 0), ("0", 0), ("01", 0), ("x1", 0), ("²", 0)],
 )
 def test_versions_are_numbers_or_nothing(text: str, number: int) -> None:
     assert version_number(text) == number
