@@ -178,13 +178,13 @@ def _filler(schema: Schema, skip: frozenset[str] = frozenset()) -> Default:
                         (below.get(name) or below.setdefault(name, _filler(properties[name])))(item)
                 elif rest is not None and name not in raw_properties:
                     if item is None and rest_default is not None and not rest.nullable:
-                        item = value[name] = copy_json(rest_default)  # noqa: PLW2901
+                        item = value[name] = copy_json(rest_default)
                     if rest_fill is not None and isinstance(item, (dict, list)):
                         rest_fill(item)
         elif isinstance(value, list) and element is not None:
             for position, item in enumerate(value):
                 if item is None and element_default is not None and not element.nullable:
-                    item = value[position] = copy_json(element_default)  # noqa: PLW2901
+                    item = value[position] = copy_json(element_default)
                 if element_fill is not None and isinstance(item, (dict, list)):
                     element_fill(item)
 
