@@ -7,10 +7,11 @@ answer. The constructors below are those of apimachinery's ``api/errors`` packag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+from cfo.envtest.field_errors import FieldError, aggregate
 
 __all__ = [
-    "FieldErrorLike",
     "GroupResource",
     "StatusError",
     "already_exists",
@@ -50,22 +51,6 @@ class GroupResource(NamedTuple):
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
-class FieldErrorLike(Protocol):
-    """What :func:`invalid` needs to know of a field error (``cfo.envtest.field_errors.FieldError``)."""
-
-    @property
-    def reason(self) -> str:
-        """The cause's reason, ``FieldValueInvalid`` and its siblings."""
-
-    @property
-    def field(self) -> str:
-        """The path of the field, ``spec.containers[0].name``."""
-
-    @property
-    def body(self) -> str:
-        """The message without the path, ``Invalid value: "x": must be ...``."""
-
-
 class StatusError(Exception):
     """A refusal: HTTP ``code``, ``reason``, ``message``, ``details``, and headers that go with it.
 
@@ -88,10 +73,13 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.headers = dict(headers or {})
+        self.list_meta: Mapping[str, Any] = {}
 
     def status(self) -> dict[str, Any]:
         """The ``Status`` object of the answer."""
-        body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
+        body["metadata"].update(self.list_meta)
+        body["status"] = "Failure"
         if self.message:
             body["message"] = self.message
         if self.reason:
@@ -228,11 +216,9 @@ def unsupported_media_type_here() -> StatusError:
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def invalid(group: str, kind: str, name: str, errors: Sequence[FieldErrorLike]) -> StatusError:
+def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """422 ``Invalid`` with one cause for each field error; several are joined as apimachinery's aggregate does."""
     what = f"{kind}.{group}" if group else kind
-    texts = list(dict.fromkeys(f"{error.field}: {error.body}" for error in errors))
-    text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     details: dict[str, Any] = {}
     if name:
         details["name"] = name
@@ -240,12 +226,9 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldErrorLike]) 
         details["group"] = group
     if kind:
         details["kind"] = kind
-    causes: list[dict[str, str]] = []
-    for error in errors:
-        causes.append({"reason": error.reason, "message": error.body, "field": error.field})
-    if causes:
-        details["causes"] = causes
-    return StatusError(422, "Invalid", f'{what} "{name}" is invalid: {text}', details)
+    if errors:
+        details["causes"] = [error.cause() for error in errors]
+    return StatusError(422, "Invalid", f'{what} "{name}" is invalid: {aggregate(errors)}', details)
 
 
 def too_many_requests(message: str, retry_after: int, *, details: Mapping[str, Any] | None = None) -> StatusError:

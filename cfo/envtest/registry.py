@@ -68,10 +68,13 @@ class ResourceInfo:
     is_crd: bool = False
     columns: Sequence[Mapping[str, Any]] = ()
     selectable_fields: tuple[str, ...] = ()
-    storage: GroupResource = GroupResource("", "")
+    storage: GroupResource = field(default_factory=lambda: GroupResource("", ""))
     storage_version: str = ""
     storage_version_hash: str = ""
     convert: Converter | None = None
+    storage_kind: str = ""
+    read_through: int = 0
+    """Records up to this store revision were written under another schema: they are pruned and defaulted when read."""
     terminating: bool = False
     """A CRD that is being deleted: its objects can be read and deleted, none created."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cfo.envtest.errors import FieldErrorLike
+from cfo.envtest.field_errors import FieldError
 from cfo.runtime.objects import Object
 
 if TYPE_CHECKING:
@@ -45,8 +45,16 @@ class Strategy:
         """
         return []
 
+    def decode_stored(self, obj: Object) -> None:
+        """Prunes and defaults, in place, an object that was stored under another version or schema."""
+        self.default(obj)
+
     def default(self, obj: Object) -> None:
         """Sets defaults, in place."""
+
+    def grace_period(self, obj: Object, requested: int | None) -> int | None:
+        """The seconds of grace of a deletion, given what the client asked for; ``None``: not deleted gracefully."""
+        return None
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Clears what a client may not set on creation (``status``), allocates (cluster IPs)."""
@@ -54,7 +62,7 @@ class Strategy:
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """Restores in ``new`` what this (sub)resource may not change; ``ctx.subresource`` says which it is."""
 
-    def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldErrorLike]:
+    def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldError]:
         """The errors of ``obj``; ``old`` is the stored object of an update, ``None`` on creation."""
         return ()
 

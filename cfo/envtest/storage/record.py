@@ -55,8 +55,13 @@ class Record:
 
 
 def encode(obj: Object) -> bytes:
-    """The bytes of an object: keys sorted, so that equal objects have equal bytes."""
-    return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
+    """The bytes of an object: apiVersion and kind first, the other keys sorted, so that equal objects have equal bytes.
+
+    Lists of built-in kinds leave apiVersion and kind out of their items: a slice of these bytes does.
+    """
+    rest = obj.copy()
+    head = orjson.dumps({"apiVersion": rest.pop("apiVersion"), "kind": rest.pop("kind")})
+    return b"%s,%s" % (head[:-1], orjson.dumps(rest, option=orjson.OPT_SORT_KEYS)[1:])
 
 
 def record_of(obj: Object, revision: int) -> Record:

@@ -1,0 +1,107 @@
+"""How an embedded control plane is put together: every part, in one place, in the order of need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cfo.envtest.admission.chain import AdmissionChain
+from cfo.envtest.admission.lifecycle import NamespaceLifecycle
+from cfo.envtest.audit import AuditLog
+from cfo.envtest.auth.authenticator import Authenticator
+from cfo.envtest.auth.bootstrap import install_policy
+from cfo.envtest.auth.rbac import RBACAuthorizer
+from cfo.envtest.auth.reviews import Reviews
+from cfo.envtest.context import RequestContext, User
+from cfo.envtest.core import Core
+from cfo.envtest.discovery import Answer, Discovery
+from cfo.envtest.dispatch import Dispatcher
+from cfo.envtest.errors import GroupResource
+from cfo.envtest.faults import Faults
+from cfo.envtest.health import HealthChecks, RequestMetrics, version_answer
+from cfo.envtest.http import Call, Page, Reply
+from cfo.envtest.server import Server
+from cfo.envtest.stopgap import register
+from cfo.envtest.write import create_object
+from cfo.runtime.objects import Object
+
+__all__ = ["NAMESPACES", "SYSTEM", "Machine", "assemble", "boot"]
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+SYSTEM = User("system:apiserver", groups=("system:masters",))
+
+
+@dataclass(slots=True)
+class Machine:
+    """The parts of a running control plane that its owner may touch."""
+
+    core: Core
+    authenticator: Authenticator
+    authorizer: RBACAuthorizer
+    server: Server
+    health: HealthChecks
+    audit: AuditLog
+    faults: Faults
+    closers: list[object] = field(default_factory=list)
+
+
+def assemble(*, admin_token: str, users: dict[str, User], audit_log: Path | None) -> Machine:
+    """Builds the parts; nothing runs and nothing is stored yet."""
+    core = Core()
+    register(core)
+    authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
+    authorizer = RBACAuthorizer(core.store)
+    core.reviews = Reviews(authorizer, authenticator)
+    core.admission = AdmissionChain([NamespaceLifecycle(core.store)])
+    health = HealthChecks()
+    metrics = RequestMetrics(lambda: _object_counts(core))
+    audit = AuditLog(audit_log)
+    faults = Faults()
+    server = Server(Dispatcher(core, metrics), authenticator, authorizer, _pages(core, health, metrics), audit, faults)
+    return Machine(core, authenticator, authorizer, server, health, audit, faults)
+
+
+def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
+    for resource in core.store.tables():
+        yield str(resource), core.store.count(resource)
+
+
+def _reply(answer: Answer) -> Reply:
+    headers = dict(answer.headers)
+    content_type = headers.pop("Content-Type", "application/json")
+    return Reply(answer.body, answer.code, content_type, headers)
+
+
+def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Page]:
+    discovery = Discovery(core.registry)
+
+    async def documents(call: Call) -> Reply | None:
+        answer = discovery.answer(call.path, call.headers.get("Accept", ""), call.headers.get("If-None-Match", ""))
+        return None if answer is None else _reply(answer)
+
+    async def status(call: Call) -> Reply | None:
+        if call.path == "/version":
+            return _reply(version_answer())
+        if call.path == "/metrics":
+            return _reply(metrics.answer())
+        answer = health.answer(call.path, verbose="verbose" in call.query, exclude=call.query.getall("exclude", []))
+        return None if answer is None else _reply(answer)
+
+    return [documents, status]
+
+
+async def boot(machine: Machine) -> None:
+    """Stores what every control plane has: its namespaces and its bootstrap policy."""
+    core = machine.core
+    info = core.registry.lookup("", "v1", "namespaces")
+    assert info is not None
+    for name in NAMESPACES:
+        if core.store.get(GroupResource("", "namespaces"), "", name) is None:
+            namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            ctx = RequestContext(SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver")
+            info.strategy.decode(namespace, ctx)
+            await create_object(core, ctx, namespace)
+    install_policy(core.store, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    core.store.compact()

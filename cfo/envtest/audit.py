@@ -1,0 +1,80 @@
+"""The audit log: one event for each finished request, at Metadata level, as JSON lines and in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from io import BufferedWriter
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from cfo.envtest.auth.attributes import Attributes
+from cfo.envtest.auth.user import user_info
+from cfo.envtest.http import Call
+
+__all__ = ["AuditLog"]
+
+KEEP = 10_000
+
+
+def _micros(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class AuditLog:
+    """Collects audit events (``audit.k8s.io/v1``).
+
+    ``events`` are the latest, for tests; ``file`` gets each as a line; ``listeners`` are called with each.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.events: deque[dict[str, Any]] = deque(maxlen=KEEP)
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        self._out: BufferedWriter | None = file.open("ab") if file else None
+
+    def record(self, call: Call, attributes: Attributes, code: int, received: datetime) -> None:
+        """Records a request that was answered with ``code``."""
+        event: dict[str, Any] = {
+            "kind": "Event",
+            "apiVersion": "audit.k8s.io/v1",
+            "level": "Metadata",
+            "auditID": str(uuid.uuid4()),
+            "stage": "ResponseComplete",
+            "requestURI": str(call.raw.rel_url),
+            "verb": attributes.verb,
+            "user": user_info(call.user),
+            "sourceIPs": [call.raw.remote or ""],
+            "userAgent": call.headers.get("User-Agent", ""),
+            "responseStatus": {"metadata": {}, "code": code},
+            "requestReceivedTimestamp": _micros(received),
+            "stageTimestamp": _micros(datetime.now(UTC)),
+        }
+        if attributes.is_resource_request:
+            reference = {
+                "resource": attributes.resource,
+                "namespace": attributes.namespace,
+                "name": attributes.name or call.audit.get("name", ""),
+                "apiGroup": attributes.group,
+                "apiVersion": attributes.version,
+                "subresource": attributes.subresource,
+            }
+            event["objectRef"] = {key: value for key, value in reference.items() if value}
+        annotations = call.audit.get("annotations")
+        if annotations:
+            event["annotations"] = annotations
+        self.events.append(event)
+        if self._out is not None:
+            self._out.write(orjson.dumps(event) + b"\n")
+            self._out.flush()
+        for listener in self.listeners:
+            listener(event)
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._out is not None:
+            self._out.close()
+            self._out = None

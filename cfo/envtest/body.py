@@ -1,0 +1,189 @@
+"""From the bytes of a request body to an object of the resource's kind.
+
+The checks are those of apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind),
+then what the resource's strategy knows of its fields.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import yaml
+
+from cfo.envtest.context import RequestContext
+from cfo.envtest.errors import bad_request, unsupported_media_type
+from cfo.envtest.http import Call
+from cfo.envtest.negotiation import SERVED
+from cfo.envtest.registry import ResourceInfo
+from cfo.runtime.objects import Object
+
+__all__ = ["JSONError", "check_strict", "decode_object", "load_json", "load_yaml", "media_type", "parse_object"]
+
+_MISSING = "couldn't get version/kind; json parse error: "
+
+
+class JSONError(ValueError):
+    """The text is no JSON (or YAML)."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML as far as it is JSON: dates stay texts."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_json(data: bytes) -> Any:
+    """Decodes JSON; raises :class:`JSONError`."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise JSONError(str(error) if data.strip() else "unexpected end of JSON input") from None
+
+
+def load_yaml(data: bytes) -> Any:
+    """Decodes YAML; raises :class:`JSONError`."""
+    try:
+        return yaml.load(data, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise JSONError("yaml: " + " ".join(str(error).split())) from None
+
+
+def media_type(call: Call) -> str:
+    """The media type of the body, without parameters; JSON where the client does not say."""
+    return call.headers.get("Content-Type", "application/json").split(";")[0].strip() or "application/json"
+
+
+async def parse_object(call: Call, info: ResourceInfo) -> tuple[Object, bytes]:
+    """The object of a POST or PUT with checked identity, and the JSON it was decoded from."""
+    media = media_type(call)
+    data = await call.body()
+    if media not in {"application/json", "application/yaml"}:
+        raise unsupported_media_type(SERVED)
+    unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
+    try:
+        obj = load_json(data) if media == "application/json" else load_yaml(data)
+    except JSONError as error:
+        shown = _MISSING + str(error) if media == "application/json" else str(error)
+        raise bad_request(f"{unrecognized}{shown} ({_excerpt(data)})") from None
+    if media == "application/yaml":
+        data = orjson.dumps(obj)
+    if obj is None:
+        obj = {}
+    if not isinstance(obj, dict):
+        problem = f"json: cannot unmarshal {_json_type(obj)} into Go value of type struct"
+        raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+    _check_identity(obj, data, info, unrecognized)
+    return obj, data
+
+
+def _json_type(value: object) -> str:
+    if isinstance(value, list):
+        return "array"
+    if isinstance(value, bool):
+        return "bool"
+    return "string" if isinstance(value, str) else "number"
+
+
+def _excerpt(data: bytes) -> str:
+    """The start of a body as apimachinery shows it in errors: text as it is, anything else in hexadecimal."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text.strip():
+        return text if len(text) <= 64 else text[:64] + " ..."
+    return data[:64].hex() + (" ..." if len(data) > 64 else "")
+
+
+def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: str) -> None:
+    version, kind = obj.get("apiVersion"), obj.get("kind")
+    for value, name in ((version, "apiVersion"), (kind, "kind")):
+        if value is not None and not isinstance(value, str):
+            problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field .{name} of type string"
+            raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+    if info.is_crd and not kind:
+        text = data.decode(errors="replace")
+        raise bad_request(f"{unrecognized}Object 'Kind' is missing in '{text}' ({_excerpt(data)})")
+    if not info.is_crd:
+        version = obj["apiVersion"] = version or info.api_version
+        kind = obj["kind"] = kind or info.kind
+    version = version or ""
+    if info.is_crd:
+        if version != info.api_version:
+            raise bad_request(
+                f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
+            )
+        return
+    short = version.rpartition("/")[2]
+    if version != info.api_version:
+        raise bad_request(
+            f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
+            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+        )
+    if kind != info.kind:
+        internal = info.group.split(".")[0] or "core"
+        raise bad_request(
+            f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
+            f"converting ({info.version}.{kind}) to ({internal}.{info.kind}): unknown conversion"
+        )
+
+
+def check_strict(problems: list[str], ctx: RequestContext) -> None:
+    """What strict decoding has to say: refused (Strict), warned of (Warn) or passed over (Ignore)."""
+    if not problems or ctx.field_validation == "Ignore":
+        return
+    if ctx.field_validation == "Strict":
+        raise bad_request(
+            f'{ctx.info.kind} in version "{ctx.info.version}" cannot be handled as a {ctx.info.kind}: '
+            "strict decoding error: " + ", ".join(problems)
+        )
+    for problem in problems:
+        ctx.warn(problem)
+
+
+async def decode_object(call: Call, ctx: RequestContext) -> Object:
+    """The object of a POST or PUT, pruned; raises StatusError (400, 413, 415)."""
+    obj, data = await parse_object(call, ctx.info)
+    problems = duplicate_fields(data, obj) if ctx.field_validation != "Ignore" else []
+    problems += ctx.info.strategy.decode(obj, ctx)
+    check_strict(problems, ctx)
+    return obj
+
+
+def duplicate_fields(data: bytes, obj: Any) -> list[str]:
+    """``duplicate field "path"`` for each key that an object of the JSON text gives twice."""
+    if data.count(b'":') + data.count(b'" :') <= _count_keys(obj):
+        return []
+    found: list[str] = []
+    _walk_pairs(json.loads(data, object_pairs_hook=list), "", found)
+    return [f'duplicate field "{path}"' for path in found]
+
+
+def _count_keys(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(_count_keys(item) for item in value.values() if isinstance(item, (dict, list)))
+    if isinstance(value, list):
+        return sum(_count_keys(item) for item in value if isinstance(item, (dict, list)))
+    return 0
+
+
+def _walk_pairs(value: Any, path: str, found: list[str]) -> None:
+    if not isinstance(value, list) or not value:
+        return
+    if isinstance(value[0], tuple):
+        seen: set[str] = set()
+        for name, item in value:
+            below = f"{path}.{name}" if path else name
+            if name in seen and below not in found:
+                found.append(below)
+            seen.add(name)
+            _walk_pairs(item, below, found)
+        return
+    for position, item in enumerate(value):
+        _walk_pairs(item, f"{path}[{position}]", found)

@@ -1,0 +1,146 @@
+"""The embedded control plane: the API server of this package, on the caller's event loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cfo.envtest.assembly import SYSTEM, Machine, assemble, boot
+from cfo.envtest.audit import AuditLog
+from cfo.envtest.auth.authenticator import load_token_file
+from cfo.envtest.certificates import Authority, server_context
+from cfo.envtest.context import RequestContext, User
+from cfo.envtest.faults import Faults
+from cfo.envtest.plane import ControlPlane, CRDSource, load_crds
+from cfo.envtest.storage import Store
+from cfo.envtest.write import copy_object, create_object, update_object
+from cfo.runtime.objects import Object
+
+__all__ = ["EmbeddedControlPlane"]
+
+_NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "10.0.0.1",
+    "::1",
+)
+
+
+class EmbeddedControlPlane(ControlPlane):
+    """See :meth:`ControlPlane.embedded`. ``store``, ``faults`` and ``audit`` are for tests that look inside."""
+
+    def __init__(
+        self,
+        *,
+        port: int,
+        host: str,
+        crds: list[CRDSource],
+        controllers: tuple[str, ...],
+        token: str,
+        token_auth_file: Path | None,
+        audit_log: Path | None,
+    ) -> None:
+        self._port = port
+        self._host = host
+        self._crds = crds
+        self._controllers = controllers
+        self._token_auth_file = token_auth_file
+        self._audit_log = audit_log
+        self._machine: Machine | None = None
+        self._authority: Authority | None = None
+        self.token = token
+
+    @property
+    def machine(self) -> Machine:
+        """The parts; only while it runs."""
+        if self._machine is None:
+            raise RuntimeError("the control plane is not running")
+        return self._machine
+
+    @property
+    def store(self) -> Store:
+        """What is stored."""
+        return self.machine.core.store
+
+    @property
+    def faults(self) -> Faults:
+        """What is to go wrong."""
+        return self.machine.faults
+
+    @property
+    def audit(self) -> AuditLog:
+        """What was asked."""
+        return self.machine.audit
+
+    async def start(self) -> None:
+        """Listens, and returns when everything is in place. Raises OSError, TokenFileError, ValueError."""
+        users: dict[str, User] = load_token_file(self._token_auth_file) if self._token_auth_file else {}
+        crds = load_crds(self._crds)
+        self._authority = Authority()
+        self.ca_pem = self._authority.pem
+        machine = assemble(admin_token=self.token, users=users, audit_log=self._audit_log)
+        self._machine = machine
+        try:
+            await boot(machine)
+            await self.install_crds(*crds)
+            names = (self._host, *(name for name in ("127.0.0.1", *_NAMES) if name != self._host))
+            context = server_context(self._authority.server(names), self.ca_pem)
+            await machine.server.start(self._host, self._port, context)
+        except BaseException:
+            await self.stop()
+            raise
+        self.url = f"https://{self._host}:{machine.server.port}"
+
+    async def stop(self) -> None:
+        """Ends all watches and closes all connections."""
+        machine, self._machine = self._machine, None
+        if machine is not None:
+            machine.core.store.close_watchers()
+            await machine.server.stop()
+            machine.audit.close()
+
+    def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> tuple[bytes, bytes]:
+        """Certificate and key (PEM) that authenticate as ``user`` in ``groups``."""
+        if self._authority is None:
+            raise RuntimeError("the control plane is not running")
+        return tuple(self._authority.client(user, groups))  # type: ignore[return-value]
+
+    def add_user(self, token: str, user: User) -> None:
+        """Lets ``token`` authenticate as ``user``."""
+        self.machine.authenticator.add_user(token, user)
+
+    async def install_crds(self, *sources: CRDSource) -> list[str]:
+        """Creates or updates CRDs; they are established when this returns."""
+        core = self.machine.core
+        info = core.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        assert info is not None
+        names: list[str] = []
+        for crd in load_crds(sources):
+            body = copy_object(crd)
+            name = body["metadata"]["name"]
+            ctx = RequestContext(SYSTEM, "create", info, "", name, operation="CREATE", field_manager="cfo-envtest")
+            ctx.field_validation = "Ignore"
+            body.pop("status", None)
+            info.strategy.decode(body, ctx)
+            if core.store.get(info.storage, "", name) is None:
+                await create_object(core, ctx, body)
+            else:
+                ctx.operation = ctx.verb = "UPDATE"
+                await self._update_crd(ctx, body)
+            names.append(name)
+        return names
+
+    async def _update_crd(self, ctx: RequestContext, body: Object) -> None:
+        core = self.machine.core
+
+        async def replace(old: Object | None) -> Object:
+            new = copy_object(body)
+            ctx.info.strategy.default(new)
+            if old is not None:
+                new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+            core.trackers.of(ctx.info).track(old, new, manager=ctx.field_manager, now=ctx.now)
+            return new
+
+        await update_object(core, ctx, replace)

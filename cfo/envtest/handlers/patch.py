@@ -1,0 +1,171 @@
+"""PATCH: JSON patch, merge patch, strategic merge patch and server-side apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from cfo.envtest.apply.jsonpatch import json_patch
+from cfo.envtest.apply.mergepatch import merge_patch
+from cfo.envtest.apply.strategic import strategic_merge
+from cfo.envtest.body import JSONError, duplicate_fields, load_json, load_yaml, media_type
+from cfo.envtest.context import RequestContext
+from cfo.envtest.core import Core
+from cfo.envtest.errors import (
+    StatusError,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported_media_type,
+    unsupported_media_type_here,
+)
+from cfo.envtest.field_errors import invalid as invalid_value
+from cfo.envtest.handlers.write import check_name, check_namespace, manager_name
+from cfo.envtest.http import Call, Reply
+from cfo.envtest.negotiation import Output
+from cfo.envtest.options import WriteOptions, write_options
+from cfo.envtest.output import object_reply
+from cfo.envtest.write import admit_mutating, copy_object, dedupe_owners, update_object
+from cfo.runtime.objects import Object
+
+__all__ = ["APPLY", "PatchFunction", "patch", "read_patch"]
+
+APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+_CUSTOM = (JSON_PATCH, MERGE, APPLY)
+
+PatchFunction = Callable[[Object], Object]
+"""From the current object to the patched one."""
+
+
+def read_patch(media: str, data: bytes, ctx: RequestContext) -> PatchFunction:
+    """The function that a patch document stands for; raises StatusError (400)."""
+    try:
+        document = load_json(data)
+    except JSONError as error:
+        raise bad_request(str(error) if media != JSON_PATCH else f"error decoding patch: {error}") from None
+    if media == JSON_PATCH:
+        if not isinstance(document, list):
+            raise bad_request(
+                "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            )
+        return lambda obj: _as_object(json_patch(obj, document), ctx)
+    if not isinstance(document, dict):
+        kind = "map[string]interface {}"
+        raise bad_request(f"json: cannot unmarshal {type(document).__name__} into Go value of type {kind}")
+    if media == STRATEGIC:
+        return lambda obj: dict(strategic_merge(ctx.info.schema, obj, document))
+    return lambda obj: _as_object(merge_patch(obj, document), ctx)
+
+
+def _as_object(value: Any, ctx: RequestContext) -> Object:
+    if not isinstance(value, dict):
+        raise _undecodable(value, "json: cannot unmarshal into Go value of type " + ctx.info.kind)
+    return value
+
+
+def _undecodable(value: Any, why: str) -> StatusError:
+    return invalid("", "", "", [invalid_value("patch", orjson.dumps(value).decode(), why)])
+
+
+def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
+    """The patched object as if it had been sent: identity, types, unknown fields."""
+    info = ctx.info
+    if obj.get("apiVersion") != info.api_version or (obj.get("kind") != info.kind and not info.is_crd):
+        why = f'no kind "{obj.get("kind") or ""}" is registered for version "{obj.get("apiVersion") or ""}"'
+        raise _undecodable(obj, why)
+    before = copy_object(obj) if ctx.field_validation == "Strict" else {}
+    try:
+        problems = duplicates + info.strategy.decode(obj, ctx)
+    except StatusError as error:
+        if error.code != 400:
+            raise
+        raise _undecodable(before or obj, error.message) from None
+    if problems and ctx.field_validation == "Strict":
+        raise _undecodable(before, "strict decoding error: " + ", ".join(problems))
+    if ctx.field_validation == "Warn":
+        for problem in problems:
+            ctx.warn(problem)
+    return obj
+
+
+def _apply_body(data: bytes) -> Object:
+    try:
+        document = load_yaml(data)
+    except JSONError as error:
+        raise bad_request(f"error decoding YAML: {error}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise bad_request("error decoding YAML: json: cannot unmarshal into Go value of type map[string]interface {}")
+    return document
+
+
+def _options(call: Call, ctx: RequestContext, *, is_apply: bool) -> WriteOptions:
+    options = write_options(call, "PatchOptions", is_apply=is_apply)
+    ctx.operation = "UPDATE"
+    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
+    ctx.field_manager = manager_name(call, options.field_manager)
+    ctx.force = bool(options.force)
+    ctx.options = options.document()
+    return options
+
+
+async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """PATCH of an object or of its status."""
+    media = media_type(call)
+    if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or ctx.info.is_crd):
+        raise unsupported_media_type(_CUSTOM) if ctx.info.is_crd else unsupported_media_type_here()
+    data = await call.body()
+    _options(call, ctx, is_apply=media == APPLY)
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+
+    if media == APPLY:
+        applied = _apply_body(data)
+        duplicates: list[str] = []
+
+        def make(old: Object | None) -> Object:
+            if old is None:
+                _check_apply_creates(applied, ctx)
+            return tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+
+    else:
+        function = read_patch(media, data, ctx)
+        duplicates = duplicate_fields(data, load_json(data)) if media != JSON_PATCH else []
+
+        def make(old: Object | None) -> Object:
+            if old is None:
+                raise not_found(ctx.info.resource, ctx.name)
+            return function(old)
+
+    async def transform(old: Object | None) -> Object:
+        new = _decode(make(old), ctx, duplicates)
+        check_namespace(new, ctx)
+        check_name(new, ctx.name)
+        ctx.info.strategy.default(new)
+        dedupe_owners(new, ctx)
+        if media != APPLY:
+            tracker.track(old, new, manager=ctx.field_manager, now=ctx.now)
+        return await admit_mutating(core, ctx, new, old)
+
+    if media != APPLY and core.store.get(ctx.info.storage, ctx.namespace, ctx.name) is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    obj, created = await update_object(core, ctx, transform, create=media == APPLY)
+    return object_reply(call, ctx.info, output, obj, 201 if created else 200)
+
+
+def _check_apply_creates(applied: Object, ctx: RequestContext) -> None:
+    metadata = applied.get("metadata")
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    if uid:
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(ctx.info.resource, ctx.name, why)
+    if ctx.info.terminating:
+        why = "create not allowed while custom resource definition is terminating"
+        raise forbidden(ctx.info.resource, ctx.name, why)

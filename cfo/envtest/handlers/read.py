@@ -1,0 +1,33 @@
+"""GET of an object and of a list."""
+
+from __future__ import annotations
+
+from cfo.envtest.context import RequestContext
+from cfo.envtest.core import Core, present
+from cfo.envtest.errors import not_found, rv_too_large
+from cfo.envtest.http import Call, Reply
+from cfo.envtest.listing import list_options, parse_revision, take_page
+from cfo.envtest.negotiation import Output
+from cfo.envtest.output import list_reply, object_reply
+from cfo.envtest.selectors import selector_for
+
+__all__ = ["get_object", "list_objects"]
+
+
+async def get_object(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """GET of one object (its status and other views of the whole object too)."""
+    revision = parse_revision(call.parameter("resourceVersion"))
+    if revision > core.store.revision:
+        raise rv_too_large(revision, core.store.revision)
+    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
+    if record is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    return object_reply(call, ctx.info, output, (await present(ctx.info, [record]))[0])
+
+
+async def list_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """GET of a collection, in one namespace or across all."""
+    options = list_options(call, watch=False)
+    selector = selector_for(ctx.info, options.labels, options.fields)
+    page = take_page(core.store, ctx.info.storage, ctx.namespace, options, selector)
+    return await list_reply(call, ctx.info, output, page)

@@ -1,0 +1,222 @@
+"""Watches: what comes from history, what comes anew, bookmarks, and how a watch ends.
+
+Lines are encoded once for each change and shared by all watchers that want the same form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from cfo.envtest.context import RequestContext
+from cfo.envtest.core import Core, present
+from cfo.envtest.errors import StatusError
+from cfo.envtest.http import Call
+from cfo.envtest.listing import ListOptions, list_options, parse_revision, too_old
+from cfo.envtest.negotiation import Output
+from cfo.envtest.output import check_include, encode_as, make_table, partial
+from cfo.envtest.registry import ResourceInfo
+from cfo.envtest.selectors import Selector, selector_for
+from cfo.envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
+from cfo.envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
+
+__all__ = ["watch_objects"]
+
+BOOKMARK_SECONDS = 55.0
+DEFAULT_TIMEOUT = 30 * 60
+CHUNK = 256 * 1024
+
+
+class _Encoder:
+    """Makes watch lines for one form of answer; what it makes of a change is kept with the change."""
+
+    def __init__(self, call: Call, info: ResourceInfo, output: Output) -> None:
+        self.info = info
+        self.output = output
+        self.include = check_include(call) if output.as_kind == "Table" else ""
+        self.plain = not output.as_kind and not output.yaml and info.api_version == info.storage_version
+        self.form = (info.api_version, output.as_kind, output.as_version, output.yaml, self.include)
+        self.tables = 0
+
+    async def change(self, change: Change, kind: str, record: Record) -> bytes:
+        """The line that says ``kind`` of ``record``, which is the change's or made from it."""
+        if self.plain and kind == change.type and record is change.record and not self.info.read_through:
+            return change.line()
+        if self.output.as_kind == "Table":
+            return await self.line(kind, record)
+        key = (*self.form, kind)
+        if change.lines is None:
+            change.lines = {}
+        line = change.lines.get(key)
+        if line is None:
+            line = change.lines[key] = await self.line(kind, record)
+        return line
+
+    async def line(self, kind: str, record: Record) -> bytes:
+        """The line of an event about ``record``."""
+        data = (await present(self.info, [record]))[0]
+        if not self.output.as_kind and not self.output.yaml:
+            return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
+        return self._encode(kind, self._convert(orjson.loads(data)))
+
+    def _convert(self, obj: dict[str, Any]) -> dict[str, Any]:
+        version = self.output.as_version
+        if self.output.as_kind in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
+            return partial(obj, version)
+        if self.output.as_kind != "Table":
+            return obj
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        self.tables += 1
+        headers = self.tables == 1
+        return make_table(self.info, [obj], version=version, include=self.include, metadata=metadata, headers=headers)
+
+    def _encode(self, kind: str, obj: dict[str, Any]) -> bytes:
+        if self.output.yaml:
+            return b"---\n" + encode_as({"type": kind, "object": obj}, self.output)
+        return orjson.dumps({"type": kind, "object": obj}) + b"\n"
+
+    def bookmark(self, revision: int, *, initial: bool) -> bytes:
+        """A BOOKMARK: everything up to ``revision`` was sent; ``initial`` ends the initial events."""
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if not self.info.is_crd or self.output.as_kind:
+            metadata["creationTimestamp"] = None
+        if initial:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        metadata.pop("creationTimestamp", None)
+        obj: dict[str, Any] = {"kind": self.info.kind, "apiVersion": self.info.api_version, "metadata": metadata}
+        return self._encode("BOOKMARK", self._convert(obj))
+
+
+def _selected(change: Change, selector: Selector) -> tuple[str, Record] | None:
+    """What a change is to a watcher with a selector: objects come and go with their labels and fields."""
+    if selector.everything:
+        return change.type, change.record
+    before = change.previous is not None and selector.matches(change.previous)
+    after = change.type != DELETED and selector.matches(change.record)
+    if after:
+        return (MODIFIED if before else ADDED), change.record
+    if not before or change.previous is None:
+        return None
+    if change.type == DELETED:
+        return DELETED, change.record
+    return DELETED, record_of(change.previous.obj(), change.revision)
+
+
+async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> web.StreamResponse:
+    """Streams the changes of a collection until the client goes, the time is over or the watcher falls behind."""
+    info = ctx.info
+    options = list_options(call, watch=True)
+    selector = selector_for(info, options.labels, options.fields)
+    encoder = _Encoder(call, info, output)
+    revision = parse_revision(options.resource_version)
+    watcher, initial, error = _open(core, ctx, options, revision)
+    try:
+        response = web.StreamResponse(
+            headers={"Content-Type": output.content_type, "Cache-Control": "no-cache, private"}
+        )
+        for text in call.warnings:
+            response.headers.add("Warning", f'299 - "{text}"')
+        response.enable_chunked_encoding()
+        await response.prepare(call.raw)
+        if error is not None:
+            await response.write(encoder._encode("ERROR", error.status()))  # noqa: SLF001
+            await response.write_eof()
+            return response
+        await _send_initial(response, encoder, core, options, initial, selector)
+        await _follow(response, encoder, core, watcher, options, selector, max(revision, 0))
+    finally:
+        if watcher is not None:
+            watcher.close()
+    return response
+
+
+def _open(
+    core: Core, ctx: RequestContext, options: ListOptions, revision: int
+) -> tuple[Watcher | None, Sequence[Record] | None, StatusError | None]:
+    """The watcher, the records of the initial events (``None``: there are none), or why it is an ERROR event."""
+    store, table = core.store, ctx.info.storage
+    wants_initial = options.initial_events
+    if wants_initial is None:
+        wants_initial = revision == 0
+    if wants_initial:
+        return store.watch(table, ctx.namespace), store.list(table, ctx.namespace), None
+    if revision == 0 or revision >= store.revision:
+        return store.watch(table, ctx.namespace), None, None
+    try:
+        return store.watch(table, ctx.namespace, since=revision), None, None
+    except Compacted as error:
+        return None, None, too_old(error)
+
+
+async def _send_initial(
+    response: web.StreamResponse,
+    encoder: _Encoder,
+    core: Core,
+    options: ListOptions,
+    initial: Sequence[Record] | None,
+    selector: Selector,
+) -> None:
+    if initial is None:
+        return
+    revision = core.store.revision
+    lines: list[bytes] = []
+    size = 0
+    for record in initial:
+        if selector.matches(record):
+            line = await encoder.line(ADDED, record)
+            lines.append(line)
+            size += len(line)
+            if size > CHUNK:
+                await response.write(b"".join(lines))
+                lines, size = [], 0
+    if options.bookmarks:
+        lines.append(encoder.bookmark(revision, initial=True))
+    if lines:
+        await response.write(b"".join(lines))
+
+
+async def _follow(
+    response: web.StreamResponse,
+    encoder: _Encoder,
+    core: Core,
+    watcher: Watcher | None,
+    options: ListOptions,
+    selector: Selector,
+    floor: int,
+) -> None:
+    assert watcher is not None
+    loop = asyncio.get_running_loop()
+    seconds = options.timeout or int(DEFAULT_TIMEOUT * (1 + secrets.randbelow(1000) / 1000))
+    deadline = loop.time() + seconds
+    if options.bookmarks and seconds > 2:
+        next_bookmark = loop.time() + min(BOOKMARK_SECONDS, max(seconds - 2, 1))
+    elif options.bookmarks:
+        next_bookmark = loop.time() + seconds * 0.9
+    else:
+        next_bookmark = deadline
+    while not watcher.closed:
+        now = loop.time()
+        if now >= deadline:
+            break
+        try:
+            batch = await watcher.next_batch(min(deadline, next_bookmark) - now)
+        except WatcherOverflow:
+            break
+        lines = []
+        for change in batch:
+            if change.revision <= floor:
+                continue
+            event = _selected(change, selector)
+            if event is not None:
+                lines.append(await encoder.change(change, *event))
+        if options.bookmarks and loop.time() >= next_bookmark:
+            lines.append(encoder.bookmark(core.store.revision, initial=False))
+            next_bookmark = loop.time() + BOOKMARK_SECONDS
+        if lines:
+            await response.write(b"".join(lines))
+    await response.write_eof()

@@ -1,0 +1,104 @@
+"""A request and its answer, as the handlers see them.
+
+A :class:`Call` wraps aiohttp's low-level request: the body is read once and bounded, query parameters are read
+as Go's ``url.Values`` are. A :class:`Reply` is bytes with a content type; a handler that streams returns aiohttp's
+own prepared response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from cfo.envtest.context import User
+from cfo.envtest.errors import StatusError, request_entity_too_large
+
+__all__ = ["BODY_LIMIT", "Call", "Page", "Reply", "json_reply", "not_found_page", "status_reply"]
+
+BODY_LIMIT = 3 * 1024 * 1024
+"""Bytes: kube-apiserver's limit of a request body."""
+
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer that is complete before it is sent."""
+
+    body: bytes
+    code: int = 200
+    content_type: str = JSON
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Call:
+    """One HTTP request.
+
+    ``user`` is set once it is authenticated. ``warnings`` become Warning headers of whatever answer is given.
+    """
+
+    __slots__ = ("_body", "audit", "headers", "method", "path", "query", "raw", "user", "warnings")
+
+    def __init__(self, raw: web.BaseRequest) -> None:
+        self.raw = raw
+        self.method = raw.method
+        self.path = raw.path
+        self.query = raw.query
+        self.headers = raw.headers
+        self.user = User("")
+        self.warnings: list[str] = []
+        self.audit: dict[str, Any] = {}
+        self._body: bytes | None = None
+
+    async def body(self) -> bytes:
+        """The body; raises StatusError (413) beyond :data:`BODY_LIMIT`."""
+        if self._body is None:
+            length = self.raw.content_length
+            if length is not None and length > BODY_LIMIT:
+                raise request_entity_too_large(BODY_LIMIT)
+            chunks: list[bytes] = []
+            size = 0
+            async for chunk in self.raw.content.iter_any():
+                size += len(chunk)
+                if size > BODY_LIMIT:
+                    raise request_entity_too_large(BODY_LIMIT)
+                chunks.append(chunk)
+            self._body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return self._body
+
+    def parameter(self, name: str) -> str:
+        """The first value of a query parameter, empty where there is none."""
+        return self.query.get(name, "")
+
+    def flag(self, name: str) -> bool:
+        """A boolean parameter: absent, ``0`` and ``false`` are false, any other value (the empty one too) is true."""
+        value = self.query.get(name)
+        return value is not None and value not in {"0", "false"}
+
+    def warn(self, text: str) -> None:
+        """Adds a Warning header, once."""
+        if text and text not in self.warnings:
+            self.warnings.append(text)
+
+
+Page = Callable[[Call], Awaitable["Reply | web.StreamResponse | None"]]
+"""Serves paths that are not resources' (discovery, OpenAPI, health); ``None``: not one of its paths."""
+
+
+def json_reply(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    """A JSON document as an answer."""
+    return Reply(orjson.dumps(document), code, JSON, dict(headers or {}))
+
+
+def status_reply(error: StatusError) -> Reply:
+    """A refusal as an answer."""
+    return Reply(orjson.dumps(error.status()), error.code, JSON, dict(error.headers))
+
+
+def not_found_page() -> Reply:
+    """What Go's mux says of a path that nobody serves."""
+    return Reply(b"404 page not found\n", 404, "text/plain; charset=utf-8", {"X-Content-Type-Options": "nosniff"})

@@ -1,0 +1,50 @@
+"""Manifest files: YAML or JSON, one object or many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+
+from cfo.envtest.body import JSONError, load_yaml
+from cfo.runtime.objects import Object
+
+__all__ = ["read_manifests"]
+
+_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+
+def read_manifests(path: Path) -> Iterator[Object]:
+    """The objects of a file, or of the manifest files of a folder in the order of their names.
+
+    Raises OSError where it cannot be read, ValueError (naming the file) where it is no manifest.
+    """
+    if path.is_dir():
+        for file in sorted(path.iterdir()):
+            if file.suffix in _SUFFIXES:
+                yield from read_manifests(file)
+        return
+    for text in _documents(path.read_bytes()):
+        try:
+            document = load_yaml(text)
+        except JSONError as error:
+            raise ValueError(f"{path}: {error}") from None
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not document.get("kind"):
+            raise ValueError(f"{path}: not a Kubernetes object: apiVersion and kind are missing")
+        if document["kind"] == "List":
+            yield from document.get("items") or ()
+        else:
+            yield document
+
+
+def _documents(data: bytes) -> Iterator[bytes]:
+    lines: list[bytes] = []
+    for line in data.splitlines(keepends=True):
+        if line.rstrip() == b"---" or line.startswith(b"--- "):
+            yield b"".join(lines)
+            lines = []
+        else:
+            lines.append(line)
+    yield b"".join(lines)

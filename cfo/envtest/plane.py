@@ -1,0 +1,155 @@
+"""A control plane to develop and test against: embedded (this process) or real, behind one interface.
+
+``async with ControlPlane.embedded() as plane`` serves the Kubernetes API on 127.0.0.1 until the block ends;
+``ControlPlane.real()`` starts etcd and kube-apiserver from ``$KUBEBUILDER_ASSETS``; ``ControlPlane.auto()`` takes the real
+one when that variable is set. Tests need not know which one they have.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+
+from cfo.envtest.manifests import read_manifests
+from cfo.runtime.objects import Object
+
+if TYPE_CHECKING:
+    from cfo.envtest.embedded import EmbeddedControlPlane
+    from cfo.envtest.real import RealControlPlane
+    from cfo.runtime.client.config import ClientConfig
+
+__all__ = ["CRDSource", "ControlPlane"]
+
+CRDSource = Path | str | Mapping[str, Any]
+"""A CRD: an object, a YAML file, or a folder of those."""
+
+
+class ControlPlane(abc.ABC):
+    """What all control planes offer.
+
+    ``url``, ``ca_pem`` and ``token`` (of user ``admin`` in ``system:masters``) are set while it runs.
+    """
+
+    url: str
+    ca_pem: bytes
+    token: str
+
+    @staticmethod
+    def embedded(
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        crds: Iterable[CRDSource] = (),
+        controllers: Sequence[str] = ("gc", "namespace", "serviceaccount"),
+        token: str | None = None,
+        token_auth_file: Path | None = None,
+        audit_log: Path | None = None,
+    ) -> EmbeddedControlPlane:
+        """A control plane in this process and event loop.
+
+        ``port`` 0 takes a free one. ``controllers`` are the small controllers to run with it. ``token`` is the admin's
+        (a random one by default), ``token_auth_file`` names more users in kube-apiserver's CSV format.
+        """
+        from cfo.envtest.embedded import EmbeddedControlPlane
+
+        return EmbeddedControlPlane(
+            port=port,
+            host=host,
+            crds=list(crds),
+            controllers=tuple(controllers),
+            token=token or secrets.token_urlsafe(32),
+            token_auth_file=token_auth_file,
+            audit_log=audit_log,
+        )
+
+    @staticmethod
+    def real(*, crds: Iterable[CRDSource] = (), assets: Path | None = None) -> RealControlPlane:
+        """etcd and kube-apiserver from ``assets``, by default ``$KUBEBUILDER_ASSETS``."""
+        from cfo.envtest.real import RealControlPlane
+
+        return RealControlPlane(crds=list(crds), assets=assets)
+
+    @staticmethod
+    def auto(*, crds: Iterable[CRDSource] = ()) -> ControlPlane:
+        """The real control plane where ``$KUBEBUILDER_ASSETS`` is set, else the embedded one."""
+        if os.environ.get("KUBEBUILDER_ASSETS"):
+            return ControlPlane.real(crds=crds)
+        return ControlPlane.embedded(crds=crds)
+
+    @abc.abstractmethod
+    async def start(self) -> None:
+        """Starts it; returns when it is ready."""
+
+    @abc.abstractmethod
+    async def stop(self) -> None:
+        """Stops it; all connections are closed."""
+
+    @abc.abstractmethod
+    async def install_crds(self, *sources: CRDSource) -> list[str]:
+        """Creates or updates CRDs and waits until they are established; returns their names."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def client_config(self, *, token: str | None = None) -> ClientConfig:
+        """How :mod:`cfo.runtime.client` reaches it; as admin, or with ``token``."""
+        from cfo.runtime.client.config import ClientConfig
+
+        return ClientConfig(
+            server=self.url, ca_pem=self.ca_pem, token=token or self.token, source="the control plane of cfo.envtest"
+        )
+
+    def kubeconfig(self, path: Path | str | None = None, *, token: str | None = None, user: str = "admin") -> str:
+        """A kubeconfig as YAML; also written to ``path``, readable by its owner alone."""
+        import base64
+
+        name = "cfo-envtest"
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": name,
+                    "cluster": {
+                        "server": self.url,
+                        "certificate-authority-data": base64.b64encode(self.ca_pem).decode(),
+                    },
+                }
+            ],
+            "users": [{"name": user, "user": {"token": token or self.token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": user, "namespace": "default"}}],
+            "current-context": name,
+        }
+        text: str = yaml.safe_dump(document, sort_keys=False)
+        if path is not None:
+            file = Path(path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+                out.write(text)
+            file.chmod(0o600)
+        return text
+
+
+def load_crds(sources: Iterable[CRDSource]) -> list[Object]:
+    """The CRDs that ``sources`` name; other objects in the files are passed over. Raises ValueError, OSError."""
+    found: list[Object] = []
+    for source in sources:
+        if isinstance(source, Mapping):
+            found.append(dict(source))
+        else:
+            found += [each for each in read_manifests(Path(source)) if each.get("kind") == "CustomResourceDefinition"]
+    return found

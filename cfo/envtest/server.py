@@ -1,0 +1,158 @@
+"""The HTTPS server: from a connection to a handler and back, with every failure turned into a Status.
+
+The order is that of kube-apiserver's filter chain: faults, authentication, impersonation, authorization, routing;
+the audit event is written when the answer is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+import traceback
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import structlog
+from aiohttp import web
+
+from cfo.envtest.audit import AuditLog
+from cfo.envtest.auth.attributes import Attributes, attributes_of, forbidden_message
+from cfo.envtest.auth.authenticator import Authenticator
+from cfo.envtest.auth.impersonation import impersonate, requested_user
+from cfo.envtest.auth.rbac import Authorizer
+from cfo.envtest.dispatch import Dispatcher
+from cfo.envtest.errors import GroupResource, StatusError, forbidden, forbidden_path, unauthorized
+from cfo.envtest.faults import Faults
+from cfo.envtest.http import Call, Page, Reply, not_found_page, status_reply
+
+__all__ = ["Server"]
+
+log = structlog.get_logger("cfo.envtest")
+
+
+class Server:
+    """Serves a control plane on one address."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        pages: Sequence[Page],
+        audit: AuditLog,
+        faults: Faults,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._pages = pages
+        self._audit = audit
+        self._faults = faults
+        self._runner: web.ServerRunner | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listens; ``port`` 0 takes a free one, :attr:`port` says which. Raises OSError."""
+        server = web.Server(self._handle, access_log=None, keepalive_timeout=3630.0)
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024, shutdown_timeout=1.0)
+        try:
+            await site.start()
+        except BaseException:
+            await self.stop()
+            raise
+        assert self._runner.addresses
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Closes the listener and all connections."""
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.cleanup()
+
+    async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
+        received = datetime.now(UTC)
+        started = time.perf_counter()
+        call = Call(raw)
+        attributes = attributes_of(raw.method, call.path, call.query)
+        try:
+            answer = await self._answer(call, attributes)
+        except StatusError as error:
+            answer = status_reply(error)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a handler's bug is an answer, never the server's end
+            log.error(
+                "a request failed",
+                method=raw.method,
+                path=call.path,
+                error=repr(error),
+                traceback=traceback.format_exc(),
+            )
+            answer = status_reply(StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {}))
+        self._audit.record(
+            call, attributes, answer.status if isinstance(answer, web.StreamResponse) else answer.code, received
+        )
+        self._dispatcher.observe(attributes, answer, time.perf_counter() - started)
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        if call.raw.method == "HEAD":
+            answer.body = b""
+        return _response(call, answer)
+
+    async def _answer(self, call: Call, attributes: Attributes) -> Reply | web.StreamResponse:
+        fault = self._faults.match(attributes)
+        if fault is not None:
+            answer = await fault.strike(call)
+            if answer is not None:
+                return answer
+        transport = call.raw.transport
+        tls = transport.get_extra_info("ssl_object") if transport else None
+        certificate = tls.getpeercert(binary_form=True) if tls else None
+        user = self._authenticator.authenticate(call.headers.get("Authorization", ""), certificate)
+        if user is None:
+            raise unauthorized()
+        call.user = user
+        attributes = attributes.by(user)
+        wanted = requested_user(call.headers.items())
+        if wanted is not None:
+            call.user = impersonate(self._authorizer, attributes, wanted)
+            attributes = attributes.by(call.user)
+        decision = self._authorizer.authorize(attributes)
+        if not decision.allowed:
+            raise _refused(attributes, decision.reason)
+        if attributes.is_resource_request:
+            return await self._dispatcher.dispatch(call, attributes)
+        for page in self._pages:
+            answer = await page(call)
+            if answer is not None:
+                return answer
+        return not_found_page()
+
+
+def _refused(attributes: Attributes, reason: str) -> StatusError:
+    message = forbidden_message(attributes, reason)
+    if not attributes.is_resource_request:
+        return forbidden_path(message)
+    return forbidden(GroupResource(attributes.group, attributes.resource), attributes.name, message)
+
+
+def _warning(text: str) -> str:
+    escaped = " ".join(text.split("\n")).replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'
+
+
+def _response(call: Call, reply: Reply) -> web.Response:
+    response = web.Response(body=reply.body, status=reply.code)
+    headers = response.headers
+    headers["Content-Type"] = reply.content_type
+    headers["Cache-Control"] = "no-cache, private"
+    headers["Audit-Id"] = str(uuid.uuid4())
+    for name, value in reply.headers.items():
+        headers[name] = value
+    for text in call.warnings:
+        headers.add("Warning", _warning(text))
+    return response
