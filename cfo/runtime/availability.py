@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
 import structlog
@@ -36,13 +36,17 @@ AVAILABILITY_RULES = (Rule("apiextensions.k8s.io", "customresourcedefinitions", 
 _LOOKS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Seconds between the looks at discovery that follow an event."""
 
-_BACKOFF_MAXIMUM = 30.0
+_BACKOFF = (0.5, 30.0)
+"""Seconds after which a question without an answer is asked again: at first, and at most."""
 
 Setup = Callable[[], Awaitable[None] | None]
 
 
 class Availability:
-    """Calls functions when the kinds they need are served; a runnable of the manager."""
+    """Calls functions when the kinds that they need are served; a runnable of the manager.
+
+    A kind whose own API server does not answer is asked for again and again, and keeps no other waiting.
+    """
 
     name = "availability"
     needs_leader = False
@@ -67,19 +71,27 @@ class Availability:
         self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Runs until cancelled; started when all kinds that are served already are set up.
+        """Runs until cancelled; started when all kinds that are known to be served are set up.
 
         Raises what a ``setup`` raises.
         """
-        await self._set_up_served()
+        self._changed.clear()
+        all_known = await self._set_up_served()
         task_status.started()
+        pauses = _pauses()
         while True:
             if self._pending and self._informer is None:
                 self._informer = self._cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
                 self._informer.add_handler(self._on_event)
-            await self._changed.wait()
+            if all_known:
+                pauses = _pauses()
+                await self._changed.wait()
+            else:
+                timer = self._clock.call_later(next(pauses), self._changed.set)
+                await self._changed.wait()
+                timer.cancel()
             self._changed.clear()
-            await self._look()
+            all_known = await self._look()
 
     def _on_event(self, event: Event) -> None:
         _, _, group = event.key.name.partition(".")
@@ -87,19 +99,29 @@ class Availability:
             self._groups.add(group)
             self._changed.set()
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
+        """Whether it is known of all kinds if they are served, after as many looks as it takes."""
+        all_known = True
         for pause in _LOOKS:
             await self._clock.sleep(pause)
             self._mapper.invalidate()
-            await self._set_up_served()
+            all_known = await self._set_up_served()
             if not any(gvk.group in self._groups for gvk, _ in self._pending):
                 break
         self._groups.clear()
+        return all_known
 
-    async def _set_up_served(self) -> None:
+    async def _set_up_served(self) -> bool:
+        all_known = True
         for waiting in tuple(self._pending):
             gvk, setup = waiting
-            if not await is_served(self._mapper, gvk, self._clock):
+            try:
+                served = await _ask(self._mapper, gvk, self._clock)
+            except DiscoveryIncomplete as error:
+                _log.warning("cannot tell whether a kind is served", kind=str(gvk), error=str(error))
+                all_known = False
+                continue
+            if not served:
                 _log.debug("waiting for a kind", kind=str(gvk))
                 continue
             self._pending.remove(waiting)
@@ -107,19 +129,39 @@ class Availability:
             result = setup()
             if inspect.isawaitable(result):
                 await result
+        return all_known
 
 
 async def is_served(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
     """Whether the API server serves ``gvk``; asks until there is an answer, for no answer is not "no"."""
-    pause = 0.5
+    pauses = _pauses()
+    while True:
+        try:
+            return await _ask(mapper, gvk, clock)
+        except DiscoveryIncomplete as error:
+            pause = next(pauses)
+            _log.warning("cannot tell whether a kind is served", kind=str(gvk), error=str(error), retry_in=pause)
+            await clock.sleep(pause)
+
+
+async def _ask(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
+    """Asks until discovery answers at all; raises :class:`DiscoveryIncomplete` where it does not for this group."""
+    pauses = _pauses()
     while True:
         try:
             await mapper.resource(gvk)
         except UnknownKind:
             return False
-        except (APIError, TransportError, DiscoveryIncomplete) as error:
-            _log.warning("cannot tell whether a kind is served", kind=str(gvk), error=str(error), retry_in=pause)
+        except (APIError, TransportError) as error:
+            pause = next(pauses)
+            _log.warning("discovery failed", kind=str(gvk), error=str(error), retry_in=pause)
             await clock.sleep(pause)
-            pause = min(2 * pause, _BACKOFF_MAXIMUM)
         else:
             return True
+
+
+def _pauses() -> Iterator[float]:
+    pause, maximum = _BACKOFF
+    while True:
+        yield pause
+        pause = min(2 * pause, maximum)

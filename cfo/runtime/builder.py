@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from cfo.runtime.controller import Controller, ControllerOptions
@@ -186,6 +187,8 @@ class Builder:
         )
         for watch in self._watches:
             controller.watch(self._source(watch))
+            if watch.optional:
+                manager.when_available(watch.gvk, partial(_wake, watch.gvk))
         for source in self._sources:
             controller.watch(source)
         manager.add_controller(controller)
@@ -213,3 +216,7 @@ class Builder:
             optional=watch.optional,
             clock=self._manager.clock,
         )
+
+
+def _wake(gvk: GVK, manager: Manager) -> None:
+    manager.cache.wake(gvk)

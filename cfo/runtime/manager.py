@@ -195,8 +195,10 @@ class Manager:
         self._ended = asyncio.Event()
         self._failure: RunnableFailed | GracePeriodExceeded | None = None
         self._context: AbstractAsyncContextManager[Self] | None = None
-        self._add(self.metrics.endpoint(self.options.metrics_bind_address), Phase.SERVERS)
-        self._add(self.health.endpoint(self.options.health_bind_address), Phase.SERVERS)
+        self._metrics_endpoint = self.metrics.endpoint(self.options.metrics_bind_address)
+        self._health_endpoint = self.health.endpoint(self.options.health_bind_address)
+        self._add(self._metrics_endpoint, Phase.SERVERS)
+        self._add(self._health_endpoint, Phase.SERVERS)
         self._add(self.cache, Phase.CACHES)
         self._add(self._broadcaster, Phase.EVERYWHERE)
         self._add(self._availability, Phase.EVERYWHERE)
@@ -223,6 +225,16 @@ class Manager:
     def controllers(self) -> tuple[Controller, ...]:
         """All controllers, also those that wait for their start."""
         return tuple(self._controllers.values())
+
+    @property
+    def metrics_port(self) -> int:
+        """The port that metrics are served on; 0 while they are not."""
+        return self._metrics_endpoint.port
+
+    @property
+    def health_port(self) -> int:
+        """The port that health and readiness are served on; 0 while they are not."""
+        return self._health_endpoint.port
 
     def when_available(self, gvk: GVK, setup: Callable[[Manager], Awaitable[None] | None]) -> None:
         """Calls ``setup`` once, with this manager, as soon as the API server serves ``gvk``.
