@@ -1,0 +1,1 @@
+"""The controllers: one package for each kind that the operator reconciles."""

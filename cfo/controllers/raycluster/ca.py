@@ -1,0 +1,166 @@
+"""The certificate authority of one RayCluster: made, looked at, renewed.
+
+Head, workers and clients sign their own certificates with ``ca.key`` under the first certificate of ``ca.crt``
+when they start, and keep the ``ca.crt`` of that moment. So a renewed authority keeps key, subject and key
+identifier: then each old leaf verifies under the new certificate, and each new leaf under the old one, and nobody
+has to restart. Only a new key breaks that, which is why there is one only on request, or when the old one is lost.
+
+Everything here is pure but for the randomness of keys and serial numbers; the time is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+__all__ = [
+    "CERTIFICATE_KEY",
+    "LIFETIME",
+    "PRIVATE_KEY_KEY",
+    "Authority",
+    "Broken",
+    "PrivateKey",
+    "create",
+    "load",
+    "renew",
+]
+
+CERTIFICATE_KEY = "ca.crt"
+PRIVATE_KEY_KEY = "ca.key"
+
+LIFETIME = timedelta(days=3650)
+_BACKDATED = timedelta(minutes=5)
+_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+class Broken(ValueError):
+    """What is stored is no usable authority; ``key`` is its private key where at least that can be read."""
+
+    def __init__(self, reason: str, key: PrivateKey | None = None) -> None:
+        self.key = key
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A private key, and the self-signed certificate that belongs to it."""
+
+    key: PrivateKey
+    certificate: x509.Certificate
+
+    @property
+    def renewal_due(self) -> datetime:
+        """When to renew: with a third of the lifetime left."""
+        begin, end = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
+        return end - (end - begin) / 3
+
+    def data(self) -> dict[str, bytes]:
+        """The content of the Secret, in PEM; the key in the traditional form that Go and OpenSSL write."""
+        return {
+            PRIVATE_KEY_KEY: self.key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.TraditionalOpenSSL,
+                serialization.NoEncryption(),
+            ),
+            CERTIFICATE_KEY: self.certificate.public_bytes(serialization.Encoding.PEM),
+        }
+
+
+def create(
+    algorithm: Literal["ecdsa", "rsa"], *, now: datetime | None = None, key: PrivateKey | None = None
+) -> Authority:
+    """A new authority, with a new key (P-256 or RSA-2048) unless ``key`` is given."""
+    if key is None:
+        key = (
+            ec.generate_private_key(ec.SECP256R1())
+            if algorithm == "ecdsa"
+            else rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        )
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return Authority(key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC)))
+
+
+def renew(authority: Authority, *, now: datetime | None = None) -> Authority:
+    """The same authority for another :data:`LIFETIME`: key, subject and key identifier stay."""
+    certificate = authority.certificate
+    try:
+        identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
+    return Authority(
+        authority.key, _self_signed(authority.key, certificate.subject, identifier, now or datetime.now(UTC))
+    )
+
+
+def load(certificate_pem: bytes, key_pem: bytes) -> Authority:
+    """The stored authority; of several certificates the first, as everybody who signs with it does.
+
+    Raises :class:`Broken` where there is none that could be used, expiry aside.
+    """
+    key = _load_key(key_pem)
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_pem)
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        certificate.verify_directly_issued_by(certificate)
+    except x509.ExtensionNotFound:
+        raise Broken(f"{CERTIFICATE_KEY} is not a certificate authority", key) from None
+    except InvalidSignature:
+        raise Broken(f"{CERTIFICATE_KEY} is not signed by itself", key) from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise Broken(f"{CERTIFICATE_KEY} is missing or is not a certificate authority", key) from None
+    if not constraints.ca:
+        raise Broken(f"{CERTIFICATE_KEY} is not a certificate authority", key)
+    if certificate.public_key() != key.public_key():
+        raise Broken(f"{PRIVATE_KEY_KEY} does not belong to {CERTIFICATE_KEY}", key)
+    return Authority(key, certificate)
+
+
+def _load_key(pem: bytes) -> PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise Broken(f"{PRIVATE_KEY_KEY} is missing or is not a private key") from None
+    if not isinstance(key, PrivateKey):
+        raise Broken(f"{PRIVATE_KEY_KEY} is neither an RSA nor an ECDSA key")
+    return key
+
+
+def _self_signed(
+    key: PrivateKey, subject: x509.Name, identifier: x509.SubjectKeyIdentifier, now: datetime
+) -> x509.Certificate:
+    begin = (now - _BACKDATED).replace(microsecond=0)  # clocks of clients differ
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    extended = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + LIFETIME)
+        .add_extension(usage, critical=True)
+        .add_extension(extended, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(key, hashes.SHA256())
+    )

@@ -1,0 +1,255 @@
+"""What each RayCluster is to have: pure functions, from a cluster and the configuration to objects.
+
+Nothing here knows whether an object exists already, or who else has a say in it; that is the reconcilers'
+business. Owner references are added when an object is written, since the owner is always the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cfo.config import IngressConfiguration, KubeRayConfiguration
+from cfo.controllers.raycluster.cluster import cluster_labels, pod_labels
+from cfo.controllers.raycluster.kinds import (
+    CLUSTER_ROLE_BINDING,
+    INGRESS,
+    NETWORK_POLICY,
+    ROUTE,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from cfo.controllers.raycluster.naming import (
+    client_host,
+    dashboard_host,
+    head_service_name,
+    names_of,
+)
+from cfo.runtime.objects import GVK, Object, namespace_of
+
+__all__ = [
+    "CLIENT_PORT",
+    "COOKIE_KEY",
+    "desired_client_ingress",
+    "desired_client_route",
+    "desired_cluster_role_binding",
+    "desired_dashboard_ingress",
+    "desired_dashboard_route",
+    "desired_head_policy",
+    "desired_proxy_service",
+    "desired_proxy_service_account",
+    "desired_secret",
+    "desired_workers_policy",
+]
+
+COOKIE_KEY = "cookie_secret"
+"""The key of the cookie Secret, which the injected proxy reads."""
+
+CLIENT_PORT = 10001
+DASHBOARD_PORT = 8265
+METRICS_PORT = 8080
+PROXY_PORT = 8443
+
+_PROXY = "oauth-proxy"
+_KUBERAY_LABELS = {"app.kubernetes.io/component": "kuberay-operator"}
+_NAMESPACE_NAME = "kubernetes.io/metadata.name"
+# A client's TLS goes through to Ray, which checks the certificate itself; these are nginx's words for that.
+_CLIENT_INGRESS_CLASS = "nginx"
+_CLIENT_INGRESS_ANNOTATIONS = {
+    "nginx.ingress.kubernetes.io/rewrite-target": "/",
+    "nginx.ingress.kubernetes.io/ssl-passthrough": "true",
+    "nginx.ingress.kubernetes.io/ssl-redirect": "true",
+}
+
+
+def _object(cluster: Mapping[str, Any], gvk: GVK, name: str, **rest: Any) -> Object:
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace_of(cluster), "labels": cluster_labels(cluster)}
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **rest}
+
+
+# --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
+
+
+def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
+    """The Route of the dashboard, which leads to the proxy."""
+    names = names_of(cluster)
+    spec = {
+        "to": {"kind": "Service", "name": names.proxy_service},
+        "port": {"targetPort": _PROXY},
+        "tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"},
+    }
+    return _object(cluster, ROUTE, names.dashboard, spec=spec)
+
+
+def desired_client_route(cluster: Mapping[str, Any]) -> Object:
+    """The Route of the Ray client; its TLS ends at the head."""
+    spec = {
+        "to": {"kind": "Service", "name": head_service_name(cluster), "weight": 100},
+        "port": {"targetPort": "client"},
+        "tls": {"termination": "passthrough"},
+    }
+    return _object(cluster, ROUTE, names_of(cluster).client, spec=spec)
+
+
+def desired_proxy_service(cluster: Mapping[str, Any]) -> Object:
+    """The Service before the proxy; OpenShift puts a serving certificate for it into the named Secret."""
+    names = names_of(cluster)
+    port = {"name": _PROXY, "port": 443, "protocol": "TCP", "targetPort": _PROXY}
+    service = _object(
+        cluster, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(cluster, "head")}
+    )
+    service["metadata"]["annotations"] = {
+        "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret,
+    }
+    return service
+
+
+def desired_proxy_service_account(cluster: Mapping[str, Any]) -> Object:
+    """The ServiceAccount of the head pod; OpenShift takes it for an OAuth client that redirects to the dashboard."""
+    names = names_of(cluster)
+    reference = {
+        "kind": "OAuthRedirectReference",
+        "apiVersion": "v1",
+        "reference": {"kind": "Route", "name": names.dashboard},
+    }
+    account = _object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
+    account["metadata"]["annotations"] = {
+        "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":")),
+    }
+    return account
+
+
+def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Object:
+    """The right of the proxy to check tokens, under ``name`` (see the OAuth reconciler for why it may vary)."""
+    return {
+        "apiVersion": CLUSTER_ROLE_BINDING.api_version,
+        "kind": CLUSTER_ROLE_BINDING.kind,
+        "metadata": {"name": name, "labels": cluster_labels(cluster, with_namespace=True)},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "system:auth-delegator",
+        },
+        "subjects": [
+            {
+                "kind": "ServiceAccount",
+                "name": names_of(cluster).proxy_service_account,
+                "namespace": namespace_of(cluster),
+            }
+        ],
+    }
+
+
+# --- Both: Secrets ----------------------------------------------------------------------------------------------------
+
+
+def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, bytes]) -> Object:
+    """A Secret with ``data``; as ``data``, never ``stringData``, which no comparison could find again."""
+    encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
+    return _object(cluster, SECRET, name, data=encoded)
+
+
+# --- Vanilla Kubernetes: Ingresses ------------------------------------------------------------------------------------
+
+
+def desired_dashboard_ingress(
+    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
+) -> Object:
+    """The Ingress of the dashboard; it carries no authentication of its own."""
+    host = dashboard_host(cluster, domain, suffix)
+    ingress = _ingress(
+        cluster, names_of(cluster).dashboard, host, path_type="Prefix", port={"name": "dashboard"}, config=config
+    )
+    if config.tls_secret_name:
+        ingress["spec"]["tls"] = [{"hosts": [host], "secretName": config.tls_secret_name}]
+    return ingress
+
+
+def desired_client_ingress(
+    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
+) -> Object:
+    """The Ingress of the Ray client. Clients find it by the number of its backend's port."""
+    return _ingress(
+        cluster,
+        names_of(cluster).client,
+        client_host(cluster, domain, suffix),
+        path_type="ImplementationSpecific",
+        port={"number": CLIENT_PORT},
+        config=config,
+        class_name=_CLIENT_INGRESS_CLASS,
+        annotations=_CLIENT_INGRESS_ANNOTATIONS,
+    )
+
+
+def _ingress(
+    cluster: Mapping[str, Any],
+    name: str,
+    host: str,
+    *,
+    path_type: str,
+    port: Mapping[str, Any],
+    config: IngressConfiguration,
+    class_name: str = "",
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
+    backend = {"service": {"name": head_service_name(cluster), "port": dict(port)}}
+    path = {"path": "/", "pathType": path_type, "backend": backend}
+    ingress = _object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
+    chosen_class = class_name if config.class_name is None else config.class_name
+    if chosen_class:
+        ingress["spec"]["ingressClassName"] = chosen_class
+    chosen_annotations = annotations if config.annotations is None else config.annotations
+    if chosen_annotations:
+        ingress["metadata"]["annotations"] = dict(chosen_annotations)
+    return ingress
+
+
+# --- Network policies -------------------------------------------------------------------------------------------------
+
+
+def desired_head_policy(
+    cluster: Mapping[str, Any], config: KubeRayConfiguration, operator_namespaces: Sequence[str]
+) -> Object:
+    """Who may reach the head: the cluster itself, its namespace, KubeRay, monitoring, and whoever must authenticate.
+
+    ``operator_namespaces`` are those from which the KubeRay operator comes.
+    """
+    kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
+    rules: list[dict[str, Any]] = [
+        {"from": [{"podSelector": {"matchLabels": pod_labels(cluster)}}]},
+        {"from": [{"podSelector": {}}], "ports": _ports(CLIENT_PORT, DASHBOARD_PORT)},
+        {"from": [kuberay], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)},
+        {"from": [_namespaces(["openshift-monitoring"])], "ports": _ports(METRICS_PORT)},
+    ]
+    if config.ingress.namespaces:
+        rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)})
+    # open to everybody is only what asks for credentials: the proxy, and the client port when it talks mutual TLS
+    rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if config.mtls_enabled else _ports(PROXY_PORT)})
+    return _policy(cluster, names_of(cluster).head_policy, "head", rules)
+
+
+def desired_workers_policy(cluster: Mapping[str, Any]) -> Object:
+    """Who may reach the workers: the cluster itself."""
+    rules = [{"from": [{"podSelector": {"matchLabels": pod_labels(cluster)}}]}]
+    return _policy(cluster, names_of(cluster).workers_policy, "worker", rules)
+
+
+def _policy(cluster: Mapping[str, Any], name: str, node_type: str, rules: list[dict[str, Any]]) -> Object:
+    spec = {
+        "podSelector": {"matchLabels": pod_labels(cluster, node_type)},
+        "ingress": rules,
+        "policyTypes": ["Ingress"],
+    }
+    return _object(cluster, NETWORK_POLICY, name, spec=spec)
+
+
+def _namespaces(names: Sequence[str]) -> dict[str, Any]:
+    expression = {"key": _NAMESPACE_NAME, "operator": "In", "values": list(names)}
+    return {"namespaceSelector": {"matchExpressions": [expression]}}
+
+
+def _ports(*numbers: int) -> list[dict[str, Any]]:
+    return [{"protocol": "TCP", "port": number} for number in numbers]

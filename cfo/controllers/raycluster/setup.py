@@ -1,0 +1,276 @@
+"""Which controllers there are, and what each hears of.
+
+Every kind has one informer, which all controllers share; what the cluster need not serve (Routes, Open Data Hub's and
+OpenShift's settings) is joined when it is. A status update of a RayCluster reaches no queue, but for the name of the
+head's Service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+import structlog
+
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL
+from cfo.controllers.raycluster.domain import IngressDomain
+from cfo.controllers.raycluster.ingress import IngressReconciler
+from cfo.controllers.raycluster.kinds import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    DSC_INITIALIZATION,
+    INGRESS,
+    INGRESS_CONFIG,
+    NETWORK_POLICY,
+    POD,
+    RAY_CLUSTER,
+    ROUTE,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from cfo.controllers.raycluster.mtls import MTLSReconciler
+from cfo.controllers.raycluster.namesakes import add_indexes, labelled
+from cfo.controllers.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL
+from cfo.controllers.raycluster.networkpolicy import NetworkPolicyReconciler
+from cfo.controllers.raycluster.oauth import OAuthReconciler
+from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
+from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.runtime.builder import Builder
+from cfo.runtime.cache.entry import Entry
+from cfo.runtime.client.errors import APIError, UnknownKind
+from cfo.runtime.controller import Controller
+from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import NamespacedName
+from cfo.runtime.predicate import (
+    AnnotationChanged,
+    GenerationChanged,
+    LabelChanged,
+    Predicate,
+    on_update,
+    or_,
+)
+from cfo.runtime.reconcile import Request, Rule
+from cfo.runtime.source import Channel
+
+__all__ = ["rules", "setup"]
+
+_log = structlog.get_logger("cfo.controllers.raycluster")
+
+
+class _Head(msgspec.Struct):
+    serviceName: str = ""  # noqa: N815 (the API's spelling)
+
+
+class _Status(msgspec.Struct):
+    head: _Head | None = None
+
+
+class _Cluster(msgspec.Struct):
+    status: _Status | None = None
+
+
+_cluster = msgspec.json.Decoder(_Cluster)
+
+
+def _head_service(entry: Entry) -> str:
+    status = _cluster.decode(entry.raw).status
+    return status.head.serviceName if status and status.head else ""
+
+
+# What is asked for has changed; deletion raises the generation too.
+_ASKED: Predicate = or_(GenerationChanged(), AnnotationChanged(), LabelChanged())
+_ASKED_OR_HEAD_SERVICE: Predicate = or_(
+    _ASKED,
+    on_update(lambda old, new: old.meta.finalizers != new.meta.finalizers),
+    on_update(lambda old, new: _head_service(old) != _head_service(new)),
+)
+# A child has changed otherwise than by what its own controllers report in its status.
+_CHILD: Predicate = or_(
+    GenerationChanged(),
+    AnnotationChanged(),
+    LabelChanged(),
+    on_update(lambda old, new: old.meta.owner_references != new.meta.owner_references),
+)
+
+
+def rules() -> list[Rule]:
+    """The rights that the RayCluster controllers need."""
+    reconcilers = (OAuthReconciler, IngressReconciler, NetworkPolicyReconciler, MTLSReconciler)
+    return [
+        *(rule for reconciler in reconcilers for rule in reconciler.rules),
+        Rule("authentication.k8s.io", "selfsubjectreviews", "create"),
+    ]
+
+
+def setup(manager: Manager, config: KubeRayConfiguration) -> None:
+    """Adds the four controllers to ``manager``; they start when the API server serves RayClusters."""
+    # What is served is found out in this order: the sources of settings come before those who follow them.
+    dsci = OptionalKind(manager, DSC_INITIALIZATION)
+    domain_settings = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
+
+    async def start(manager: Manager) -> None:
+        await _Controllers(manager, config, dsci, domain_settings, routes).start()
+
+    routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL)
+    manager.when_available(RAY_CLUSTER, start)
+
+
+class _Controllers:
+    """Builds the controllers, once RayClusters are served."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        config: KubeRayConfiguration,
+        dsci: OptionalKind,
+        domain_settings: OptionalKind,
+        routes: OptionalKind,
+    ) -> None:
+        self._manager = manager
+        self._config = config
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._dsci = dsci
+        self._domain_settings = domain_settings
+        self._routes = routes
+        self._platform = Platform(manager.mapper, routes)
+        self._clusters = manager.cache.informer(RAY_CLUSTER)
+        add_indexes(self._clusters)
+
+    async def start(self) -> None:
+        """Adds all four to the manager."""
+        self._mtls()
+        self._networkpolicy(await self._own_account())
+        self._ingress()
+        self._oauth()
+
+    def _mtls(self) -> None:
+        manager = self._manager
+        secrets = manager.cache.informer(SECRET, label_selector=CLUSTER_LABEL)
+        name = "raycluster-mtls"
+        reconciler = MTLSReconciler(self._client, manager.events(name), manager.clock, self._config, secrets.reader)
+        (
+            Builder(manager, name)
+            .for_(RAY_CLUSTER, _ASKED)
+            .owns(SECRET, label_selector=CLUSTER_LABEL)
+            .complete(reconciler)
+        )
+
+    def _networkpolicy(self, own_account: NamespacedName | None) -> None:
+        manager = self._manager
+        namespaces = OperatorNamespaces(
+            self._config,
+            self._platform,
+            roles=manager.cache.informer(CLUSTER_ROLE),
+            bindings=manager.cache.informer(CLUSTER_ROLE_BINDING),
+            dsci=self._dsci,
+            own_account=own_account,
+        )
+        moved = EnqueueRequestsFromMapFunc(lambda entry: self._all() if namespaces.changed_by(entry) else ())
+        name = "raycluster-networkpolicy"
+        reconciler = NetworkPolicyReconciler(
+            self._client,
+            manager.events(name),
+            self._config,
+            namespaces,
+            policies=manager.cache.informer(NETWORK_POLICY),
+        )
+        controller = (
+            Builder(manager, name)
+            .for_(RAY_CLUSTER, _ASKED)
+            .owns(NETWORK_POLICY, _CHILD)
+            .watches(CLUSTER_ROLE, moved)
+            .watches(CLUSTER_ROLE_BINDING, moved)
+            .complete(reconciler)
+        )
+        self._dsci.subscribe(controller, moved)
+        self._when_openshift(controller)
+
+    def _ingress(self) -> None:
+        manager = self._manager
+        name = "raycluster-ingress"
+        reconciler = IngressReconciler(
+            self._client,
+            manager.events(name),
+            self._config,
+            self._platform,
+            IngressDomain(self._config, self._domain_settings),
+            clusters=self._clusters,
+            ingresses=manager.cache.informer(INGRESS),
+        )
+        controller = (
+            Builder(manager, name)
+            .for_(RAY_CLUSTER, _ASKED_OR_HEAD_SERVICE)
+            .owns(INGRESS, _CHILD)
+            .watches(INGRESS, EnqueueRequestsFromMapFunc(reconciler.clusters_of_hosts), _CHILD)
+            .complete(reconciler)
+        )
+        self._domain_settings.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: self._all()))
+        self._when_openshift(controller)
+
+    def _oauth(self) -> None:
+        manager = self._manager
+        name = "raycluster-oauth"
+        cache = manager.cache
+        reconciler = OAuthReconciler(
+            self._client,
+            manager.events(name),
+            self._config,
+            self._platform,
+            clusters=self._clusters,
+            secrets=cache.informer(SECRET, label_selector=CLUSTER_LABEL),
+            services=cache.informer(SERVICE, label_selector=CLUSTER_LABEL),
+            accounts=cache.informer(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL),
+            bindings=cache.informer(CLUSTER_ROLE_BINDING),
+            pods=cache.informer(POD, label_selector=HEAD_LABELS),
+            routes=self._routes,
+        )
+        controller = (
+            Builder(manager, name)
+            .for_(RAY_CLUSTER, _ASKED_OR_HEAD_SERVICE)
+            .owns(SECRET, label_selector=CLUSTER_LABEL)
+            .owns(SERVICE, _CHILD, label_selector=CLUSTER_LABEL)
+            .owns(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL)
+            .watches(CLUSTER_ROLE_BINDING, EnqueueRequestsFromMapFunc(self._of_binding), _CHILD)
+            .watches(
+                POD,
+                EnqueueRequestsFromMapFunc(self._of_pod),
+                on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting),
+                label_selector=HEAD_LABELS,
+            )
+            .complete(reconciler)
+        )
+        self._routes.subscribe(controller, EnqueueRequestForOwner(RAY_CLUSTER))
+        self._when_openshift(controller)
+
+    def _of_binding(self, entry: Entry) -> Iterable[Request]:
+        labels = entry.meta.labels
+        return labelled(self._clusters.reader, labels.get(NAMESPACE_LABEL, ""), labels.get(CLUSTER_LABEL, ""))
+
+    def _of_pod(self, entry: Entry) -> Iterable[Request]:
+        return labelled(self._clusters.reader, entry.key.namespace, entry.meta.labels.get(POD_CLUSTER_LABEL, ""))
+
+    def _all(self) -> Iterable[Request]:
+        return [entry.key for entry in self._clusters.reader.entries()]
+
+    def _when_openshift(self, controller: Controller) -> None:
+        """Reconciles every cluster anew when it turns out that this is OpenShift."""
+        channel = Channel()
+        controller.watch(channel)
+        act: Callable[[object], None] = lambda _: channel.enqueue(self._all())  # noqa: E731
+        self._routes.when_served(act)
+
+    async def _own_account(self) -> NamespacedName | None:
+        """The ServiceAccount that this operator runs as, if it is one."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}}
+        try:
+            answer = await self._manager.api_reader.create(review)
+        except (APIError, UnknownKind) as error:
+            _log.info("who this operator is could not be asked", error=str(error))
+            return None
+        user = ((answer.get("status") or {}).get("userInfo") or {}).get("username") or ""
+        prefix, _, account = user.partition("system:serviceaccount:")
+        namespace, _, name = account.partition(":")
+        return NamespacedName(namespace, name) if account and not prefix else None
