@@ -1,0 +1,19 @@
+"""What tables of the built-in kinds show, kind by kind: columns, and the cells of a row.
+
+Names, types and order of the columns are those of kube-apiserver's ``pkg/printers/internalversion``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cfo.envtest.printers.columns import Printer
+from cfo.envtest.printers.control import CONTROL
+from cfo.envtest.printers.core import CORE
+from cfo.envtest.printers.pods import POD
+from cfo.envtest.printers.workloads import WORKLOADS
+
+__all__ = ["PRINTERS"]
+
+PRINTERS: Final[dict[tuple[str, str], Printer]] = {("", "Pod"): POD, **CORE, **WORKLOADS, **CONTROL}
+"""By group and kind."""
