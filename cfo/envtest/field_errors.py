@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 __all__ = [
     "OMIT",
     "FieldError",
+    "Verbatim",
     "aggregate",
     "causes",
     "child",
@@ -36,6 +37,12 @@ __all__ = [
     "too_many",
     "type_invalid",
 ]
+
+
+class Verbatim(str):
+    """A value that is printed as it is: its owner knows the form in which Go prints it."""
+
+    __slots__ = ()
 
 
 class _Omit:
@@ -180,6 +187,8 @@ def internal(path: str, detail: str) -> FieldError:
 
 def go_value(value: Any) -> str:
     """A value as ``field.Error`` prints it: numbers and booleans plainly, texts quoted, the rest as JSON."""
+    if isinstance(value, Verbatim):
+        return str(value)
     if value is None:
         return "null"
     if isinstance(value, str):
