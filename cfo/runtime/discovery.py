@@ -11,7 +11,7 @@ that fails says nothing at all. Both raise :class:`DiscoveryIncomplete`: wait an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -104,7 +104,8 @@ class RESTMapper:
         self._bucket = BucketRateLimiter(_LOADS_PER_SECOND, _LOADS_AT_ONCE, self._clock)
         self._lock = anyio.Lock()
         self._documents = (_Document("/api"), _Document("/apis"))
-        self._loads = 0
+        self._begun = 0
+        self._loaded = 0
         self._outdated = True
 
     def invalidate(self) -> None:
@@ -149,11 +150,12 @@ class RESTMapper:
         is that of an aggregated API which does not answer. (Another group's API being down is no reason: the
         kube-aggregator lists every registered group, reachable or not.)
         """
+        begun = self._begun
         try:
             await self._ensure_loaded()
             if await self._answers(group):
                 return True
-            await self._load(self._loads)
+            await self._load(begun)
             return await self._answers(group)
         except (APIError, TransportError) as error:
             raise DiscoveryIncomplete(f"whether {group} is served is not known: {error}") from error
@@ -168,17 +170,18 @@ class RESTMapper:
             raise DiscoveryIncomplete(f"{group} is registered, but its API server does not answer")
         return True
 
-    async def _look_up(self, group: str, version: str, find: Any) -> Resource | None:
+    async def _look_up(self, group: str, version: str, find: Callable[[], Resource | None]) -> Resource | None:
+        begun = self._begun
         await self._ensure_loaded()
         await self._complete(group, version)
         if (found := find()) is None:
-            await self._load(self._loads)
+            await self._load(begun)
             await self._complete(group, version)
             found = find()
         known = self._versions(group).get(version)
         if found is None and known is not None and known.stale:
             raise DiscoveryIncomplete(f"{group}/{version} is registered, but its API server does not answer")
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _versions(self, group: str) -> dict[str, _Version]:
         return next((document.groups[group] for document in self._documents if group in document.groups), {})
@@ -191,19 +194,20 @@ class RESTMapper:
         if not self._outdated:
             return
         try:
-            await self._load(self._loads)
+            await self._load(self._begun)
         except (APIError, TransportError) as error:
-            if not self._loads:
+            if not self._loaded:
                 raise
             _log.warning("discovery failed; what was known before still counts", error=str(error))
 
-    async def _load(self, seen: int) -> None:
-        """Reads the root documents, unless that has been done since ``seen`` of them."""
+    async def _load(self, begun: int) -> None:
+        """Reads the root documents, unless a reading that began after the one numbered ``begun`` has ended."""
         async with self._lock:
-            if self._loads != seen and not self._outdated:
+            if self._loaded > begun and not self._outdated:
                 return
             if (wait := self._bucket.when(None)) > 0:
                 await self._clock.sleep(wait)
+            self._begun += 1
             self._outdated = False
             try:
                 for document in self._documents:
@@ -211,7 +215,7 @@ class RESTMapper:
             except BaseException:
                 self._outdated = True
                 raise
-            self._loads += 1
+            self._loaded = self._begun
 
     async def _read(self, document: _Document) -> None:
         headers = {"If-None-Match": document.etag} if document.etag else {}

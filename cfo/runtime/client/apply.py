@@ -65,15 +65,16 @@ def is_applied(
         and entry.get("operation") == "Apply"
         and (entry.get("subresource") or "") == subresource
     ]
-    if len(ours) != 1 or ours[0].get("apiVersion") != desired.get("apiVersion"):
+    if len(ours) > 1 or desired.get("kind") != current.get("kind"):
         return False
-    if desired.get("kind") != current.get("kind"):
+    if any(entry.get("apiVersion") != desired.get("apiVersion") for entry in ours):
         return False
     wanted_metadata, metadata = desired.get("metadata") or {}, current.get("metadata") or {}
     for precondition in ("uid", "resourceVersion"):
         if wanted_metadata.get(precondition, metadata.get(precondition)) != metadata.get(precondition):
             return False
-    return _holds_fields(ours[0].get("fieldsV1") or {}, _ownable(desired), current)
+    owned = ours[0].get("fieldsV1") or {} if ours else {}  # who owns nothing has no entry
+    return _holds_fields(owned, _ownable(desired), current)
 
 
 def _ownable(desired: Mapping[str, Any]) -> dict[str, Any]:

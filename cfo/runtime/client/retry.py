@@ -7,6 +7,8 @@ however often it is done. All else goes to the caller, who knows more.
 
 from __future__ import annotations
 
+import os
+
 import aiohttp
 
 from cfo.runtime.client.errors import APIError, TransportError
@@ -109,7 +111,9 @@ def _reason(error: aiohttp.ClientError) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answered {error.status} {error.message}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error) or type(error.os_error).__name__
+        cause = error.os_error
+        in_words = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror
+        return in_words or str(cause) or type(cause).__name__
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return "it took too long"
     if isinstance(error, aiohttp.SocketTimeoutError):

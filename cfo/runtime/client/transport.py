@@ -112,6 +112,8 @@ class Transport:
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=2**18,
         )
+        # What is sent again is decided in cfo.runtime.client.retry; aiohttp would repeat any PUT and DELETE by itself.
+        self._session._retry_connection = False
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.runtime.client.apply import Unchanged, is_applied
+from test.unit.runtime.apply_recordings import Step, apply_steps
+
+ME = "me"
+
+
+def entry(fields: dict[str, Any], **overrides: Any) -> dict[str, Any]:
+    return {
+        "manager": ME,
+        "operation": "Apply",
+        "apiVersion": "v1",
+        "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+        **overrides,
+    }
+
+
+def obj(content: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a", **metadata}, **(content or {})}
+
+
+def applied(desired: dict[str, Any], current: dict[str, Any], fields: dict[str, Any]) -> bool:
+    """Whether the content ``desired`` is applied to ``current``, of which we own ``fields``."""
+    return is_applied(obj(desired), obj(current, uid="u", resourceVersion="1"), [entry(fields)], ME)
+
+
+SCALARS = {"f:data": {"f:k": {}, "f:n": {}}}
+
+
+def test_what_we_own_and_nothing_else() -> None:
+    assert applied({"data": {"k": "v", "n": 1}}, {"data": {"k": "v", "n": 1, "theirs": 2}, "more": 3}, SCALARS)
+
+
+@pytest.mark.parametrize(
+    "desired",
+    [
+        pytest.param({"k": "v"}, id="a field that we own is not wanted any more"),
+        pytest.param({"k": "v", "n": 1, "theirs": 2}, id="a field that we do not own is wanted"),
+        pytest.param({"k": "w", "n": 1}, id="another value"),
+        pytest.param({"k": "v", "n": True}, id="true is not 1"),
+        pytest.param({"k": "v", "n": "1"}, id="a string is no number"),
+        pytest.param({"k": "v", "n": None}, id="null is no number"),
+        pytest.param({}, id="none at all"),
+        pytest.param([], id="a list instead of a map"),
+    ],
+)
+def test_differences_of_fields(desired: Any) -> None:
+    assert not applied({"data": desired}, {"data": {"k": "v", "n": 1, "theirs": 2}}, SCALARS)
+
+
+def test_a_number_is_equal_however_it_is_written() -> None:
+    assert applied({"data": {"k": "v", "n": 1.0}}, {"data": {"k": "v", "n": 1}}, SCALARS)
+
+
+def test_an_owned_field_that_is_missing_in_the_object() -> None:
+    assert not applied({"data": {"k": "v", "n": 1}}, {"data": {"k": "v"}}, SCALARS)
+    assert not applied({"data": {"k": "v", "n": 1}}, {}, SCALARS)
+
+
+@pytest.mark.parametrize(
+    "managers",
+    [
+        [],
+        [entry(SCALARS, manager="another")],
+        [entry(SCALARS, operation="Update")],
+        [entry(SCALARS, apiVersion="v2")],
+        [entry(SCALARS, subresource="status")],
+        [entry(SCALARS), entry(SCALARS)],
+    ],
+)
+def test_entries_that_do_not_count(managers: list[dict[str, Any]]) -> None:
+    desired = obj({"data": {"k": "v", "n": 1}})
+    assert not is_applied(desired, desired, managers, ME)
+
+
+def test_who_wants_nothing_needs_no_entry() -> None:
+    assert is_applied(obj(), obj({"data": {"theirs": 1}}), [], ME)
+    assert not is_applied(obj(), obj({"data": {"k": "v", "n": 1}}), [entry(SCALARS)], ME)
+
+
+def test_entries_of_others_do_not_matter() -> None:
+    desired = obj({"data": {"k": "v", "n": 1}})
+    others = [entry(SCALARS, manager="another"), entry(SCALARS, operation="Update"), entry({}, subresource="status")]
+    assert is_applied(desired, desired, [*others, entry(SCALARS)], ME)
+
+
+def test_a_subresource_has_an_entry_of_its_own() -> None:
+    desired = obj({"status": {"state": "ready"}})
+    managers = [entry({"f:status": {"f:state": {}}}, subresource="status"), entry(SCALARS)]
+    assert is_applied(desired, desired, managers, ME, "status")
+    assert not is_applied(desired, desired, managers, ME)
+
+
+def test_metadata_that_nobody_owns_does_not_count() -> None:
+    current = obj({"data": {"k": "v", "n": 1}}, namespace="ns", uid="u", resourceVersion="7", generation=3)
+    desired = obj({"data": {"k": "v", "n": 1}}, namespace="ns", uid="u", resourceVersion="7", creationTimestamp=None)
+    assert is_applied(desired, current, [entry(SCALARS)], ME)
+
+
+@pytest.mark.parametrize("precondition", [{"uid": "other"}, {"resourceVersion": "6"}])
+def test_preconditions_that_do_not_hold_are_for_the_server(precondition: dict[str, str]) -> None:
+    current = obj({"data": {"k": "v", "n": 1}}, uid="u", resourceVersion="7")
+    assert not is_applied(obj({"data": {"k": "v", "n": 1}}, **precondition), current, [entry(SCALARS)], ME)
+
+
+def test_another_kind() -> None:
+    desired = obj({"data": {"k": "v", "n": 1}})
+    assert not is_applied(desired, {**desired, "kind": "Other"}, [entry(SCALARS)], ME)
+
+
+def test_labels_annotations_owners_and_finalizers() -> None:
+    owner = {"apiVersion": "v1", "kind": "Owner", "name": "o", "uid": "1", "controller": True}
+    fields = {
+        "f:metadata": {
+            "f:labels": {"f:example.com/a.b": {}},
+            "f:ownerReferences": {'k:{"uid":"1"}': {}},
+            "f:finalizers": {'v:"example.com/f"': {}},
+        }
+    }
+    ours = {"labels": {"example.com/a.b": "x"}, "ownerReferences": [owner], "finalizers": ["example.com/f"]}
+    theirs = {
+        "labels": {"example.com/a.b": "x", "other": "y"},
+        "ownerReferences": [{**owner, "uid": "2"}, owner],
+        "finalizers": ["another", "example.com/f"],
+    }
+    assert is_applied(obj(**ours), obj(**theirs), [entry(fields)], ME)
+    changed = {**theirs, "ownerReferences": [{**owner, "blockOwnerDeletion": True}]}
+    assert not is_applied(obj(**ours), obj(**changed), [entry(fields)], ME)
+    removed = {**theirs, "finalizers": ["another"]}
+    assert not is_applied(obj(**ours), obj(**removed), [entry(fields)], ME)
+
+
+RULES = [{"host": "h", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s"}}}]}}]
+
+
+def test_a_leaf_owns_everything_below_it() -> None:
+    fields = {"f:spec": {"f:rules": {}}}
+    assert applied({"spec": {"rules": RULES}}, {"spec": {"rules": RULES, "ingressClassName": "x"}}, fields)
+    longer = [*RULES, {"host": "theirs"}]
+    assert not applied({"spec": {"rules": RULES}}, {"spec": {"rules": longer}}, fields)
+    assert not applied({"spec": {"rules": longer}}, {"spec": {"rules": longer[::-1]}}, fields)
+
+
+def test_defaults_inside_an_atomic_have_to_be_spelled_out() -> None:
+    fields = {"f:spec": {"f:ingress": {}}}
+    stored = {"spec": {"ingress": [{"ports": [{"port": 80, "protocol": "TCP"}]}]}}
+    assert not applied({"spec": {"ingress": [{"ports": [{"port": 80}]}]}}, stored, fields)
+    assert applied({"spec": {"ingress": [{"ports": [{"port": 80, "protocol": "TCP"}]}]}}, stored, fields)
+
+
+def test_an_atomic_map() -> None:
+    fields = {"f:spec": {"f:selector": {}}}
+    assert applied({"spec": {"selector": {"a": "b"}}}, {"spec": {"selector": {"a": "b"}}}, fields)
+    assert not applied({"spec": {"selector": {"a": "b"}}}, {"spec": {"selector": {"a": "b", "c": "d"}}}, fields)
+
+
+@pytest.mark.parametrize("empty", [{}, []])
+def test_an_empty_container_may_have_been_left_out_by_the_server(empty: Any) -> None:
+    assert applied({"x": empty}, {}, {"f:x": {}})
+    assert applied({"x": empty}, {"x": empty}, {"f:x": {}})
+    assert not applied({"x": empty}, {"x": ["theirs"]}, {"f:x": {}})
+    assert not applied({"x": empty}, {"x": 0}, {"f:x": {}})
+
+
+def test_the_container_itself() -> None:
+    fields = {"f:spec": {".": {}, "f:deep": {".": {}, "f:a": {}}, "f:list": {}}}
+    content = {"spec": {"deep": {"a": 1}, "list": [{"name": "x"}]}}
+    assert applied(content, content, fields)
+    assert not applied({"spec": {"deep": {}, "list": [{"name": "x"}]}}, content, fields)
+
+
+PORT = {".": {}, "f:port": {}, "f:name": {}}
+PORTS = {"f:ports": {'k:{"port":80}': PORT, 'k:{"port":81}': PORT}}
+
+
+def test_elements_of_a_list_map() -> None:
+    ours = [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]
+    theirs = {"port": 82, "name": "theirs"}
+    assert applied({"ports": ours}, {"ports": [theirs, ours[0], {**ours[1], "more": 1}]}, PORTS)
+
+
+@pytest.mark.parametrize(
+    "current",
+    [
+        pytest.param([{"port": 81, "name": "b"}, {"port": 80, "name": "a"}], id="an apply would put them in order"),
+        pytest.param([{"port": 80, "name": "a"}], id="one is missing"),
+        pytest.param([{"port": 80, "name": "a"}, {"port": 81, "name": "c"}], id="another value"),
+        pytest.param([{"port": "80", "name": "a"}, {"port": 81, "name": "b"}], id="a key of another type"),
+        pytest.param({"port": 80}, id="no list"),
+    ],
+)
+def test_differences_of_elements(current: Any) -> None:
+    assert not applied({"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]}, {"ports": current}, PORTS)
+
+
+@pytest.mark.parametrize(
+    "desired",
+    [
+        pytest.param([{"port": 80, "name": "a"}], id="one is not wanted any more"),
+        pytest.param([{"port": 80, "name": "a"}, {"port": 82, "name": "b"}], id="another is wanted"),
+        pytest.param([{"port": 80, "name": "a"}, {"port": 81}], id="a field is not wanted any more"),
+        pytest.param([{"port": 80, "name": "a"}, {"port": 80, "name": "b"}], id="twice the same"),
+        pytest.param([{"port": 80, "name": "a"}, 81], id="no map"),
+    ],
+)
+def test_differences_of_owned_elements(desired: Any) -> None:
+    current = [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]
+    assert not applied({"ports": desired}, {"ports": current}, PORTS)
+
+
+def test_a_key_field_that_is_left_to_its_default() -> None:
+    fields = {
+        "f:ports": {
+            'k:{"port":53,"protocol":"TCP"}': {".": {}, "f:port": {}},
+            'k:{"port":53,"protocol":"UDP"}': {".": {}, "f:port": {}, "f:protocol": {}},
+        }
+    }
+    stored = [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
+    assert applied({"ports": [{"port": 53}, {"port": 53, "protocol": "UDP"}]}, {"ports": stored}, fields)
+    assert not applied({"ports": stored}, {"ports": stored}, fields)
+    assert not applied({"ports": [{"port": 53}, {"port": 53}]}, {"ports": stored}, fields)
+    assert not applied({"ports": [{"port": 53}, {"port": 54, "protocol": "UDP"}]}, {"ports": stored}, fields)
+
+
+def test_keys_of_every_type() -> None:
+    fields = {"f:items": {'k:{"flag":true,"n":1,"s":"x"}': {".": {}, "f:flag": {}, "f:n": {}, "f:s": {}}}}
+    item = {"flag": True, "n": 1, "s": "x"}
+    assert applied({"items": [item]}, {"items": [{**item, "flag": 1}, item]}, fields)
+    assert not applied({"items": [item]}, {"items": [{**item, "flag": 1}]}, fields)
+
+
+def test_sets() -> None:
+    fields = {"f:tags": {'v:"b"': {}, 'v:"c"': {}}}
+    assert applied({"tags": ["b", "c"]}, {"tags": ["a", "b", "c"]}, fields)
+    assert not applied({"tags": ["c", "b"]}, {"tags": ["a", "b", "c"]}, fields)
+    assert not applied({"tags": ["b"]}, {"tags": ["a", "b", "c"]}, fields)
+    assert not applied({"tags": ["b", "d"]}, {"tags": ["a", "b", "d"]}, fields)
+    assert not applied({"tags": ["b", "b"]}, {"tags": ["b", "c"]}, fields)
+    assert not applied({"tags": ["b", "c"]}, {"tags": ["b"]}, fields)
+
+
+def test_numbers_in_sets() -> None:
+    assert applied({"n": [1, 2]}, {"n": [1, 2]}, {"f:n": {"v:1": {}, "v:2": {}}})
+    assert not applied({"n": [True, 2]}, {"n": [True, 2]}, {"f:n": {"v:1": {}, "v:2": {}}})
+
+
+def test_a_path_that_is_not_understood_is_for_the_server() -> None:
+    assert not applied({"x": ["a"]}, {"x": ["a"]}, {"f:x": {"i:0": {}}})
+    assert not applied({"x": {"a": 1}}, {"x": {"a": 1}}, {"f:x": {"v:1": {}}})
+
+
+def test_an_apply_that_changed_nothing_is_remembered() -> None:
+    current = obj({"spec": {"x": 1}, "status": {"n": 1}}, uid="u", resourceVersion="1")
+    managers = [entry({"f:spec": {}})]
+    apply = {"desired": obj({"spec": {}}), "manager": ME}
+    memory = Unchanged()
+    assert not memory.holds(apply, current, managers)
+    memory.remember(apply, current, managers)
+    assert memory.holds(apply, current, managers)
+    status_moved = {**current, "status": {"n": 2}, "metadata": {**current["metadata"], "resourceVersion": "2"}}
+    assert memory.holds(apply, status_moved, [entry({"f:spec": {}}, time="2027-01-01T00:00:00Z")])
+    assert not memory.holds(apply, {**current, "spec": {"x": 2}}, managers)
+    assert not memory.holds(apply, {**current, "metadata": {**current["metadata"], "labels": {"a": "b"}}}, managers)
+    assert not memory.holds(apply, {**current, "metadata": {**current["metadata"], "uid": "v"}}, managers)
+    assert not memory.holds(apply, current, [entry({"f:spec": {"f:x": {}}})])
+    assert not memory.holds({"desired": obj({"spec": {"x": 1}}), "manager": ME}, current, managers)
+    assert not memory.holds({**apply, "manager": "another"}, current, managers)
+
+
+def test_an_apply_about_the_status_depends_on_it() -> None:
+    current = obj({"status": {"n": 1}}, uid="u")
+    apply = {"desired": obj({"status": {}}), "manager": ME}
+    memory = Unchanged()
+    memory.remember(apply, current, [])
+    assert memory.holds(apply, current, [])
+    assert not memory.holds(apply, {**current, "status": {"n": 2}}, [])
+
+
+def test_the_memory_is_bounded() -> None:
+    memory = Unchanged(size=2)
+    states = [obj(uid=str(number)) for number in range(3)]
+    apply = {"desired": obj()}
+    memory.remember(apply, states[0], [])
+    memory.remember(apply, states[1], [])
+    assert memory.holds(apply, states[0], [])
+    memory.remember(apply, states[2], [])
+    assert len(memory) == 2
+    assert [memory.holds(apply, state, []) for state in states] == [True, False, True]
+
+
+@pytest.mark.parametrize("step", apply_steps())
+def test_what_a_real_api_server_did(step: Step) -> None:
+    """Where we would have sent nothing, the real one changed nothing."""
+    spared = is_applied(step.desired, step.before, step.managers, step.manager, step.subresource)
+    assert not spared or step.unchanged
+
+
+@pytest.mark.parametrize("step", apply_steps(repeatable=True))
+def test_what_a_real_api_server_has_just_done_is_done(step: Step) -> None:
+    assert is_applied(step.desired, step.after, step.managers_after, step.manager, step.subresource)
