@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cfo.envtest.admission.chain import AdmissionChain
-from cfo.envtest.admission.lifecycle import NamespaceLifecycle
+from cfo.envtest.admission.standard import standard_chain
+from cfo.envtest.admission.webhook_client import ServiceEndpoints, WebhookClient
 from cfo.envtest.audit import AuditLog
 from cfo.envtest.auth.authenticator import Authenticator
 from cfo.envtest.auth.bootstrap import install_policy
@@ -18,7 +18,7 @@ from cfo.envtest.context import RequestContext, User
 from cfo.envtest.core import Core
 from cfo.envtest.discovery import Answer, Discovery
 from cfo.envtest.dispatch import Dispatcher
-from cfo.envtest.errors import GroupResource
+from cfo.envtest.errors import GroupResource, method_not_allowed_here
 from cfo.envtest.faults import Faults
 from cfo.envtest.health import HealthChecks, RequestMetrics, version_answer
 from cfo.envtest.http import Call, Page, Reply
@@ -44,23 +44,31 @@ class Machine:
     health: HealthChecks
     audit: AuditLog
     faults: Faults
+    webhooks: WebhookClient
+    endpoints: ServiceEndpoints
     closers: list[object] = field(default_factory=list)
 
 
-def assemble(*, admin_token: str, users: dict[str, User], audit_log: Path | None) -> Machine:
-    """Builds the parts; nothing runs and nothing is stored yet."""
+def assemble(
+    *, admin_token: str, users: dict[str, User], audit_log: Path | None, service_accounts: bool = False
+) -> Machine:
+    """Builds the parts; nothing runs and nothing is stored yet. ``service_accounts`` brings their admission plugin."""
     core = Core()
     register(core)
     authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
     authorizer = RBACAuthorizer(core.store)
     core.reviews = Reviews(authorizer, authenticator)
-    core.admission = AdmissionChain([NamespaceLifecycle(core.store)])
+    endpoints = ServiceEndpoints(core.store)
+    webhooks = WebhookClient(endpoints)
+    core.admission = standard_chain(
+        core.store, core.registry, authorizer, webhooks, service_accounts=service_accounts
+    )
     health = HealthChecks()
     metrics = RequestMetrics(lambda: _object_counts(core))
     audit = AuditLog(audit_log)
     faults = Faults()
     server = Server(Dispatcher(core, metrics), authenticator, authorizer, _pages(core, health, metrics), audit, faults)
-    return Machine(core, authenticator, authorizer, server, health, audit, faults)
+    return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
 
 
 def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
@@ -78,11 +86,21 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
     discovery = Discovery(core.registry)
 
     async def documents(call: Call) -> Reply | None:
-        answer = discovery.answer(call.path, call.headers.get("Accept", ""), call.headers.get("If-None-Match", ""))
+        if call.method not in {"GET", "HEAD"}:
+            return None
+        headers = call.headers
+        answer = discovery.answer(
+            call.path,
+            headers.get("Accept", ""),
+            headers.get("If-None-Match", ""),
+            address=headers.get("Host", ""),
+        )
         return None if answer is None else _reply(answer)
 
     async def status(call: Call) -> Reply | None:
         if call.path == "/version":
+            if call.method not in {"GET", "HEAD"}:
+                raise method_not_allowed_here()
             return _reply(version_answer())
         if call.path == "/metrics":
             return _reply(metrics.answer())

@@ -60,18 +60,17 @@ class Answer(NamedTuple):
 
 
 class Discovery:
-    """Answers ``/api``, ``/apis`` and below. ``address`` is ``host:port`` of the server."""
+    """Answers ``/api``, ``/apis`` and below."""
 
-    def __init__(self, registry: Registry, address: str = "") -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._address = address
         self._generation = -1
         self._encoded: dict[tuple[str, str], bytes] = {}
 
-    def answer(self, path: str, accept: str = "", if_none_match: str = "") -> Answer | None:
+    def answer(self, path: str, accept: str = "", if_none_match: str = "", *, address: str = "") -> Answer | None:
         """The answer to a GET, ``None`` where nothing is served at all (a plain 404).
 
-        Raises StatusError: 404 for a version that a built-in group does not have, 406 where ``accept`` names
+        ``address`` is the server's own, ``host:port``. Raises StatusError: 404 for a version that a built-in group does not have, 406 where ``accept`` names
         nothing that is spoken here.
         """
         parts = path.strip("/").split("/")
@@ -81,15 +80,15 @@ class Discovery:
                 return self._aggregated(parts[0], aggregated, if_none_match)
         if accept and not _accepts_json(accept):
             raise not_acceptable_here()
-        body = self._document(parts)
+        body = self._document(parts, address)
         return None if body is None else Answer(200, {"Content-Type": _JSON}, body)
 
-    def _document(self, parts: list[str]) -> bytes | None:
+    def _document(self, parts: list[str], address: str) -> bytes | None:
         self._refresh()
-        key = ("", "/".join(parts))
+        key = (address if parts == ["api"] else "", "/".join(parts))
         body = self._encoded.get(key)
         if body is None:
-            document = self._legacy(parts)
+            document = self._legacy(parts, address)
             if document is None:
                 return None
             body = self._encoded[key] = orjson.dumps(document) + b"\n"
@@ -100,10 +99,10 @@ class Discovery:
             self._generation = self._registry.generation
             self._encoded.clear()
 
-    def _legacy(self, parts: list[str]) -> dict[str, Any] | None:
+    def _legacy(self, parts: list[str], address: str) -> dict[str, Any] | None:
         match parts:
             case ["api"]:
-                cidr = {"clientCIDR": "0.0.0.0/0", "serverAddress": self._address}
+                cidr = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
                 return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [cidr]}
             case ["apis"]:
                 groups = [self._group(group) for group in self._ordered_groups() if group]
@@ -139,7 +138,7 @@ class Discovery:
                 raise resource_not_found()
             return None
         head = {"kind": "APIResourceList"}
-        if infos[0].is_crd:
+        if group:
             head["apiVersion"] = "v1"
         resources = [document for info in infos for document in _api_resources(info)]
         group_version = f"{group}/{version}" if group else version

@@ -99,6 +99,7 @@ class EmbeddedControlPlane(ControlPlane):
         if machine is not None:
             machine.core.store.close_watchers()
             await machine.server.stop()
+            await machine.webhooks.close()
             machine.audit.close()
 
     def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> tuple[bytes, bytes]:

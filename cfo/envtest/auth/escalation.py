@@ -18,7 +18,7 @@ from .rbac import RBAC_GROUP, RBACAuthorizer
 from .rules import PolicyRule, compact, compact_string, compile_rules, quoted_list, uncovered
 from .user import MASTERS, User
 
-__all__ = ["EscalationCheck", "check_escalation"]
+__all__ = ["check_escalation"]
 
 _EVERYTHING = compile_rules(
     [
@@ -28,19 +28,6 @@ _EVERYTHING = compile_rules(
 )
 _ROLES = ("roles", "clusterroles")
 _BINDINGS = ("rolebindings", "clusterrolebindings")
-
-
-class EscalationCheck:
-    """The check as the last step of mutating admission: it judges what will be stored."""
-
-    def __init__(self, authorizer: RBACAuthorizer) -> None:
-        self._authorizer = authorizer
-
-    async def mutate(self, ctx: RequestContext, obj: Object | None, old: Object | None) -> Object | None:
-        """Raises the refusal; changes nothing."""
-        if ctx.info.group == RBAC_GROUP and obj is not None and not ctx.subresource:
-            check_escalation(self._authorizer, ctx, obj, old)
-        return obj
 
 
 def check_escalation(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:

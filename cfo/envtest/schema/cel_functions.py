@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from cel_expr_python import cel
 
+from cfo.envtest.schema import cel_authorizer
 from cfo.envtest.schema.formats import FORMATS
 from cfo.envtest.schema.patterns import compile_pattern
 from cfo.envtest.schema.quantity import Quantity, QuantityError, parse_quantity
@@ -63,6 +64,7 @@ def declarations() -> list[Any]:
     _quantities(table)
     _addresses(table)
     _versions(table)
+    cel_authorizer.declare(table.method, OPAQUE, STRING, BOOL)
     return list(table)
 
 
