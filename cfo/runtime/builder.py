@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from cfo.runtime.cache.informer import Informer
 from cfo.runtime.controller import Controller, ControllerOptions
 from cfo.runtime.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EventHandler
 from cfo.runtime.objects import GVK
 from cfo.runtime.predicate import Predicate
 from cfo.runtime.reconcile import Reconciler
-from cfo.runtime.source import Kind, Source
+from cfo.runtime.source import Kind, Source, Synced
 from cfo.runtime.workqueue import RateLimiter
 
 if TYPE_CHECKING:
@@ -137,6 +138,14 @@ class Builder:
         )
         return self
 
+    def reads(self, *informers: Informer) -> Self:
+        """Informers that the reconciler reads from but need not hear of: it starts when they have synced too.
+
+        (Those of kinds that are watched are waited for anyway.)
+        """
+        self._sources += map(Synced, informers)
+        return self
+
     def watches_source(self, source: Source) -> Self:
         """Any other source of requests, as a :class:`~cfo.runtime.source.Channel`."""
         self._sources.append(source)
@@ -171,7 +180,7 @@ class Builder:
         Raises :class:`ValueError` when nothing is watched, when :meth:`owns` has no primary kind, or when the
         manager has a controller of this name.
         """
-        if not self._watches and not self._sources:
+        if not self._watches and all(isinstance(source, Synced) for source in self._sources):
             raise ValueError("a controller that watches nothing never reconciles: call for_, watches or watches_source")
         name = self._name or (self._primary.kind.lower() if self._primary else "")
         if not name:

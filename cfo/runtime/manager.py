@@ -114,8 +114,8 @@ class _Task:
         self.phase = phase
         self.status = _Status()
         self.finished = asyncio.Event()
-        self.scope = anyio.CancelScope()
-        self.running = False
+        self.scope: anyio.CancelScope | None = None
+        self.stopping = False
 
     @property
     def name(self) -> str:
@@ -124,18 +124,22 @@ class _Task:
         return f"{kind} {named}" if isinstance(self.runnable, Runnable) and named else named or kind
 
     async def run(self) -> None:
-        if isinstance(self.runnable, Runnable):
-            await self.runnable.run(task_status=self.status)
-        else:
-            self.status.started()
-            await self.runnable()
+        with anyio.CancelScope() as self.scope:
+            if self.stopping:
+                return
+            if isinstance(self.runnable, Runnable):
+                await self.runnable.run(task_status=self.status)
+            else:
+                self.status.started()
+                await self.runnable()
 
     def stop(self) -> None:
+        self.stopping = True
         stop = getattr(self.runnable, "stop", None)
-        if stop is None:
-            self.scope.cancel()
-        else:
+        if stop is not None:
             stop()
+        elif self.scope is not None:
+            self.scope.cancel()
 
 
 class Manager:
@@ -341,8 +345,7 @@ class Manager:
 
     async def _run_one(self, task: _Task) -> None:
         try:
-            with task.scope:
-                await task.run()
+            await task.run()
         except Exception as error:  # noqa: BLE001
             if self._failure is None:
                 self._failure = RunnableFailed(f"{task.name} failed: {_describe(error)}")
@@ -408,7 +411,11 @@ class Manager:
     def _check_started(self) -> None:
         if not self._started.is_set():
             waiting = [task.name for task in self._running if not task.status.event.is_set()]
-            raise RuntimeError(f"not started yet: {', '.join(waiting) or 'starting'}")
+            unsynced = [str(informer.gvk) for informer in self.cache.informers if not informer.has_synced]
+            raise RuntimeError(
+                f"not started yet: {', '.join(waiting) or 'nothing'}"
+                + (f"; not synced: {', '.join(unsynced)}" if unsynced else "")
+            )
         if self._stopping.is_set():
             raise RuntimeError("stopping")
 

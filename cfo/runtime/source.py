@@ -17,7 +17,7 @@ from cfo.runtime.predicate import Predicate
 from cfo.runtime.reconcile import Request
 from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
 
-__all__ = ["Channel", "Kind", "Source"]
+__all__ = ["Channel", "Kind", "Source", "Synced"]
 
 _log = structlog.get_logger("cfo.runtime.source")
 
@@ -101,6 +101,26 @@ class Kind:
         priority = LOW_PRIORITY if event.initial else 0
         for request in requests:
             self._queue.add(request, priority=priority)
+
+
+class Synced:
+    """No source of requests, but a condition: the controller works only when ``informer`` has synced.
+
+    For what a reconciler reads and need not hear of.
+    """
+
+    def __init__(self, informer: Informer) -> None:
+        self.informer = informer
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Nothing to feed."""
+
+    async def wait_for_sync(self) -> None:
+        """Returns when the informer has listed its objects."""
+        await self.informer.wait_for_sync()
+
+    def stop(self) -> None:
+        """Nothing to stop."""
 
 
 class Channel:

@@ -278,6 +278,33 @@ async def test_a_signal_stops_gracefully_and_a_second_one_at_once() -> None:
     assert diary == ["?slow", "-slow"]
 
 
+async def test_a_stop_during_the_start_is_heeded() -> None:
+    diary: list[str] = []
+    running = manager()
+    running.add(Recorded("stuck", diary, ready=asyncio.Event()), phase=Phase.SERVERS)
+    running.add(Recorded("never", diary))
+    run = asyncio.create_task(running.run())
+    await settled()
+    running.stop()
+    await run
+    assert diary == ["+stuck", "-stuck"]
+
+
+def test_a_manager_may_be_made_before_the_event_loop_runs() -> None:
+    running = manager()
+    Builder(running, "early").watches_source(Channel()).complete(Counting())
+    running.stop()
+    asyncio.run(running.run())
+
+
+async def test_readiness_names_the_kinds_that_have_not_synced() -> None:
+    async with manager() as running:
+        Builder(running).for_(MIRROR).reads(running.cache.informer(CONFIG_MAP)).complete(Counting())
+        await settled()
+        (reason,) = (await running.health.failures()).values()
+        assert reason == "not started yet: Controller mirror; not synced: ConfigMap.v1, Mirror.v1.example.com"
+
+
 async def test_a_manager_runs_once() -> None:
     running = manager()
     running.stop()
@@ -303,6 +330,7 @@ MIRROR, CONFIG_MAP = GVK("example.com", "v1", "Mirror"), GVK("", "v1", "ConfigMa
     ("build", "message"),
     [
         (lambda builder: builder, "watches nothing"),
+        (lambda builder: builder.reads(manager().cache.informer(CONFIG_MAP)), "watches nothing"),
         (lambda builder: builder.owns(CONFIG_MAP), "call for_ too"),
         (lambda builder: builder.for_(MIRROR).for_(CONFIG_MAP), "called twice"),
         (lambda builder: builder.for_(MIRROR, label_selector="a in"), "a in"),
@@ -326,3 +354,14 @@ async def test_a_controller_is_named_after_its_kind_and_shares_informers() -> No
     assert (other.options.max_concurrent_reconciles, other.needs_leader) == (2, False)
     with pytest.raises(ValueError, match="needs a name"):
         Builder(running).watches_source(Channel()).complete(Counting())
+
+
+async def test_what_was_added_in_the_moment_of_the_stop_does_not_hold_it_up() -> None:
+    diary: list[str] = []
+    running = manager()
+    run = asyncio.create_task(running.run())
+    await running.started()
+    running.add(Recorded("late", diary))
+    running.stop()
+    await run
+    assert diary in ([], ["+late", "-late"])
