@@ -139,22 +139,21 @@ async def _from_kubeconfig(
     try:
         source = Kubeconfig(paths, context=context, clock=clock)
         loaded = await source.load()
-        server = str(source.cluster.get("server") or "")
-        if not server:
-            raise ConfigError(f"{origin}{paths}: clusters[name={source.context['cluster']}].cluster.server: is missing")
         return ClientConfig(
-            server=server.rstrip("/"),
+            server=source.server,
             ca_pem=loaded.ca_pem,
             credentials=source,
             verify=bool(loaded.verify_ssl),
             tls_server_name=str(loaded.tls_server_name or ""),
-            proxy_url=str(loaded.proxy or "") or _proxy_for(server, environ),
+            proxy_url=str(loaded.proxy or "") or _proxy_for(source.server, environ),
             headers=_impersonation(source.user),
             namespace=str(source.context.get("namespace") or "default"),
             source=paths,
         )
     except CredentialError as error:
         raise ConfigError(f"{origin}{error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{origin}{paths}: {error}") from None
 
 
 def _from_service_account(directory: Path, environ: Mapping[str, str]) -> ClientConfig:

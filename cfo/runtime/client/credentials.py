@@ -36,6 +36,7 @@ _RELOAD_SECONDS = 60.0
 _EXPIRY_MARGIN_SECONDS = 60.0
 _RENEWAL_LIMIT_SECONDS = 60.0
 _RENEWAL_INTERVAL_SECONDS = 5.0
+_USER_FILES = ("tokenFile", "client-certificate", "client-key")
 
 
 # What kubernetes-asyncio raises over broken files, beside its own exception.
@@ -224,11 +225,15 @@ class Kubeconfig:
         if not self._context_name:
             raise CredentialError(f"{self._paths}: current-context is not set, and no context was asked for")
         self.context, _ = self._entry("contexts", self._context_name, "context")
-        self.cluster, self.cluster_base = self._entry("clusters", self.context.get("cluster") or "", "cluster")
-        self.user: Mapping[str, Any] = {}
+        self.cluster, _ = self._entry("clusters", self.context.get("cluster") or "", "cluster")
+        self.server = str(self.cluster.get("server") or "").rstrip("/")
+        if not self.server:
+            raise CredentialError(f"{self._paths}: clusters[name={self.context['cluster']}].cluster.server: is missing")
+        self.user: dict[str, Any] = {}
         self._user_base = ""
         if self.context.get("user"):
             self.user, self._user_base = self._entry("users", self.context["user"], "user")
+        self._resolve_paths()
 
     def _entry(self, section: str, name: str, key: str) -> tuple[dict[str, Any], str]:
         """An entry by its name, and the folder that its relative paths are relative to."""
@@ -249,7 +254,6 @@ class Kubeconfig:
         :meth:`__call__` gives the credentials that came with it.
         """
         library = _library()
-        self._resolve_command()
         persist = self._merger.save_changes if "auth-provider" in self.user else None
         target = SimpleNamespace(
             api_key={}, host="", ssl_ca_cert=None, cert_file=None, key_file=None, verify_ssl=True,
@@ -279,13 +283,17 @@ class Kubeconfig:
         self._reload_at = self._next_load(getattr(loader, "exec_plugin_expiry", None))
         return target
 
-    def _resolve_command(self) -> None:
-        """A relative path of an exec plugin is relative to its kubeconfig file, as in client-go."""
+    def _resolve_paths(self) -> None:
+        """Makes relative paths relative to the file that they stand in, as client-go does.
+
+        kubernetes-asyncio takes a user's to be relative to the file of the cluster, and knows none for plugins.
+        """
+        for name in _USER_FILES:
+            if self.user.get(name):
+                self.user[name] = str(Path(self._user_base) / str(self.user[name]))
         plugin = self.user.get("exec")
-        if isinstance(plugin, dict):
-            command = str(plugin.get("command") or "")
-            if "/" in command and not Path(command).is_absolute():
-                plugin["command"] = str(Path(self._user_base) / command)
+        if isinstance(plugin, dict) and "/" in str(plugin.get("command") or ""):
+            plugin["command"] = str(Path(self._user_base) / plugin["command"])
 
     def _next_load(self, expiry: datetime | None) -> float | None:
         now = self._clock.monotonic()
@@ -304,7 +312,8 @@ class Kubeconfig:
     def _redacted(self, message: str) -> str:
         plugin = self.user.get("exec")
         environment = plugin.get("env") if isinstance(plugin, dict) else None
-        for secret in _texts([{**self.user, "exec": None}, environment]):
+        rest = {key: value for key, value in self.user.items() if key not in {"exec", *_USER_FILES}}
+        for secret in _texts([rest, environment]):
             message = message.replace(secret, "***")
         return message
 

@@ -1,0 +1,474 @@
+from __future__ import annotations
+
+import base64
+import json as jsonlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+from aiohttp import web
+
+from cfo.runtime.client import (
+    ClientConfig,
+    ConfigError,
+    CredentialError,
+    Credentials,
+    Transport,
+    TransportError,
+    load_config,
+)
+from cfo.runtime.client.config import _proxy_for
+from test.unit.runtime.api_server import ApiServer, ImpatientClock, json
+from test.unit.runtime.certs import authority, leaf, server_context
+
+TOKEN = "very-secret-token"
+
+
+def kubeconfig(
+    path: Path,
+    user: Mapping[str, Any] | None = None,
+    cluster: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Path:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://api.example.com:6443/", **(cluster or {})}}],
+        "users": [{"name": "u", "user": {"token": TOKEN} if user is None else dict(user)}],
+        **more,
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def environ(home: Path, **more: str) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": os.environ["PATH"], **more}
+
+
+def b64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+async def authorization(config: ClientConfig, *, renew: bool = False) -> str:
+    return (await config.authenticate(renew=renew)).authorization
+
+
+# Where it is looked for.
+
+
+async def test_a_named_file(tmp_path: Path) -> None:
+    config = await load_config(str(kubeconfig(tmp_path / "k")), environ=environ(tmp_path, KUBECONFIG="/nowhere"))
+    assert config.server == "https://api.example.com:6443"
+    assert config.namespace == "team"
+    assert config.verify
+    assert await authorization(config) == f"Bearer {TOKEN}"
+    assert TOKEN not in repr(config)
+    assert TOKEN not in repr(await config.authenticate())
+
+
+async def test_the_variable_then_the_home_folder(tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    kubeconfig(tmp_path / ".kube" / "config", {"token": "of-home"})
+    other = kubeconfig(tmp_path / "other", {"token": "of-variable"})
+    assert await authorization(await load_config(environ=environ(tmp_path))) == "Bearer of-home"
+    config = await load_config(environ=environ(tmp_path, KUBECONFIG=f"/nowhere{os.pathsep}{other}"))
+    assert await authorization(config) == "Bearer of-variable"
+
+
+async def test_nothing_anywhere_says_what_was_tried(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await load_config(environ=environ(tmp_path))
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in ("$KUBECONFIG (not set)", f"{tmp_path}/.kube/config (no such file)", "$KUBERNETES_SERVICE_HOST"):
+        assert part in message
+
+
+CONTEXT = "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\n"
+WITH_USER = "current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+CLUSTER = "clusters: [{name: c, cluster: {server: 'https://x'}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not a kubeconfig file"),
+        ("- a\n- b\n", "not a kubeconfig file"),
+        ("a: [b", "not a kubeconfig file"),
+        ("kind: Config\n", "current-context is not set"),
+        ("current-context: x\n", "contexts: there is none called 'x'"),
+        ("current-context: x\ncontexts: [{name: x}]\n", "contexts[name=x].context: must be a mapping"),
+        (CONTEXT, "clusters: there is none called 'c'"),
+        (f"{WITH_USER}{CLUSTER}", "users: there is none called 'u'"),
+        (f"{CONTEXT}clusters: [{{name: c, cluster: {{}}}}]\n", "clusters[name=c].cluster.server: is missing"),
+        (f"{CONTEXT}{CLUSTER}".replace("https://x", "api:6443"), "server 'api:6443': must be an http or https URL"),
+    ],
+)
+async def test_a_broken_file_is_not_passed_over(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "k"
+    file.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        await load_config(environ=environ(tmp_path, KUBECONFIG=str(file), KUBERNETES_SERVICE_HOST="10.0.0.1"))
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("$KUBECONFIG: ")
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="/nowhere: no such file"):
+        await load_config("/nowhere", environ=environ(tmp_path))
+
+
+async def test_another_context(tmp_path: Path) -> None:
+    contexts = [{"name": name, "context": {"cluster": "c", "user": name}} for name in ("here", "there")]
+    users = [{"name": name, "user": {"token": f"of-{name}"}} for name in ("here", "there")]
+    file = kubeconfig(tmp_path / "k", contexts=contexts, users=users)
+    config = await load_config(str(file), context="there", environ=environ(tmp_path))
+    assert await authorization(config) == "Bearer of-there"
+    assert config.namespace == "default"
+    with pytest.raises(ConfigError, match="contexts: there is none called 'nowhere'"):
+        await load_config(str(file), context="nowhere", environ=environ(tmp_path))
+
+
+async def test_errors_hold_no_secret(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", users=[{"name": "u", "token": TOKEN}])
+    with pytest.raises(ConfigError, match=r"users\[name=u\].user: must be a mapping") as caught:
+        await load_config(str(file), environ=environ(tmp_path))
+    assert TOKEN not in str(caught.value)
+    file = kubeconfig(tmp_path / "k", {"exec": {"command": "x", "env": [{"name": "A", "value": TOKEN}], "args": TOKEN}})
+    with pytest.raises(ConfigError) as caught:
+        await load_config(str(file), environ=environ(tmp_path))
+    assert TOKEN not in str(caught.value)
+
+
+# Credentials.
+
+
+async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first\n")
+    clock = ImpatientClock()
+    config = await load_config(
+        str(kubeconfig(tmp_path / "k", {"tokenFile": "token"})), environ=environ(tmp_path), clock=clock
+    )
+    assert await authorization(config) == "Bearer first"
+    (tmp_path / "token").write_text("second\n")
+    clock.elapsed = 59
+    assert await authorization(config) == "Bearer first"
+    assert await authorization(config, renew=True) == "Bearer second"
+    (tmp_path / "token").unlink()
+    clock.elapsed = 200
+    with structlog.testing.capture_logs() as logs:
+        assert await authorization(config) == "Bearer second"
+    assert logs[0]["event"] == "credentials cannot be renewed; the last ones stay"
+
+
+def plugin(directory: Path, status: Mapping[str, Any], *, code: int = 0) -> dict[str, Any]:
+    """An exec plugin (a relative path) that counts its runs, and answers ``status``; ``RUN`` in it is their number."""
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    script = directory / "plugin.py"
+    script.write_text(
+        f"#!{sys.executable}\n"
+        "import os, pathlib, sys\n"
+        f"runs = pathlib.Path({str(directory / 'runs')!r})\n"
+        "run = len(runs.read_text()) + 1 if runs.exists() else 1\n"
+        "runs.write_text('x' * run)\n"
+        "print('it does not work', file=sys.stderr)\n"
+        f"print({jsonlib.dumps(answer)!r}.replace('RUN', str(run)).replace('ENV', os.environ['WHO']))\n"
+        f"sys.exit({code})\n"
+    )
+    script.chmod(0o755)
+    return {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "./plugin.py",
+            "env": [{"name": "WHO", "value": "me"}],
+            "interactiveMode": "Never",
+        }
+    }
+
+
+async def test_an_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -> None:
+    clock = ImpatientClock()
+    expiry = (clock.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    user = plugin(tmp_path, {"token": "ENV-RUN", "expirationTimestamp": expiry})
+    config = await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environ(tmp_path), clock=clock)
+    assert await authorization(config) == "Bearer me-1"
+    clock.elapsed = 3539
+    assert await authorization(config) == "Bearer me-1"
+    clock.elapsed = 3541
+    assert await authorization(config) == "Bearer me-2"
+
+
+async def test_an_exec_plugin_runs_again_when_its_token_is_refused_but_not_at_once(tmp_path: Path) -> None:
+    clock = ImpatientClock()
+    config = await load_config(
+        str(kubeconfig(tmp_path / "k", plugin(tmp_path, {"token": "ENV-RUN"}))), environ=environ(tmp_path), clock=clock
+    )
+    assert await authorization(config, renew=True) == "Bearer me-1"
+    clock.elapsed = 6
+    assert await authorization(config, renew=True) == "Bearer me-2"
+    assert await authorization(config, renew=True) == "Bearer me-2"
+    assert await authorization(config) == "Bearer me-2"
+
+
+async def test_an_exec_plugin_that_gives_a_certificate(tmp_path: Path) -> None:
+    pair = leaf(authority(), "alice")
+    status = {"clientCertificateData": pair.cert_pem.decode(), "clientKeyData": pair.key_pem.decode()}
+    file = kubeconfig(tmp_path / "k", plugin(tmp_path, status))
+    config = await load_config(str(file), environ=environ(tmp_path))
+    assert await config.authenticate() == Credentials("", pair.cert_pem, pair.key_pem)
+    config.ssl_context(await config.authenticate())
+
+
+async def test_an_exec_plugin_that_fails(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", plugin(tmp_path, {"token": TOKEN}, code=3))
+    with pytest.raises(ConfigError, match=r"process returned 3\. it does not work") as caught:
+        await load_config(str(file), environ=environ(tmp_path))
+    assert TOKEN not in str(caught.value)
+
+
+async def test_an_exec_plugin_that_gives_nothing(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", plugin(tmp_path, {}))
+    with pytest.raises(ConfigError, match="neither a token nor a certificate"):
+        await load_config(str(file), environ=environ(tmp_path))
+
+
+async def test_an_exec_plugin_that_is_not_there(tmp_path: Path) -> None:
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
+    with pytest.raises(ConfigError, match="no-such-plugin"):
+        await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environ(tmp_path))
+
+
+async def test_name_and_password(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", {"username": "u", "password": "p"})
+    assert await authorization(await load_config(str(file), environ=environ(tmp_path))) == f"Basic {b64(b'u:p')}"
+
+
+async def test_impersonation_is_not_left_out(tmp_path: Path) -> None:
+    user = {"token": TOKEN, "as": "bob", "as-groups": ["a", "b"], "as-user-extra": {"x/y": ["1"]}}
+    config = await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environ(tmp_path))
+    assert config.headers == (
+        ("Impersonate-User", "bob"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-x%2Fy", "1"),
+    )
+    async with ApiServer().run() as server:
+        server.answer("GET", "/x", json({}))
+        async with Transport(ClientConfig(server=server.url, headers=config.headers)) as transport:
+            await transport.request("GET", "/x")
+        headers = server.asked[0].headers
+        assert isinstance(headers, Mapping)
+        assert headers.getall("Impersonate-Group") == ["a", "b"]  # type: ignore[attr-defined]
+
+
+async def test_files_are_relative_to_their_kubeconfig_and_several_are_merged(tmp_path: Path) -> None:
+    pair = leaf(authority(), "alice")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "two" / "c.pem").write_bytes(pair.cert_pem)
+    (tmp_path / "two" / "k.pem").write_bytes(pair.key_pem)
+    one = kubeconfig(tmp_path / "one" / "k", users=[])
+    two = tmp_path / "two" / "k"
+    user = {"client-certificate": "c.pem", "client-key": "k.pem"}
+    two.write_text(yaml.safe_dump({"users": [{"name": "u", "user": user}]}))
+    config = await load_config(f"{one}{os.pathsep}{two}", environ=environ(tmp_path))
+    assert await config.authenticate() == Credentials("", pair.cert_pem, pair.key_pem)
+
+
+async def test_no_key_is_left_in_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    ca, pair = authority(), leaf(authority(), "alice")
+    user = {"client-certificate-data": b64(pair.cert_pem), "client-key-data": b64(pair.key_pem)}
+    file = kubeconfig(tmp_path / "k", user, {"certificate-authority-data": b64(ca.cert_pem)})
+    config = await load_config(str(file), environ=environ(tmp_path))
+    assert config.ca_pem == ca.cert_pem
+    for renew in (False, True):
+        config.ssl_context(await config.authenticate(renew=renew))
+    assert list(scratch.iterdir()) == []
+
+
+# Service accounts.
+
+
+@pytest.fixture
+def service_account(tmp_path: Path) -> Path:
+    directory = tmp_path / "serviceaccount"
+    directory.mkdir()
+    (directory / "token").write_text("first\n")
+    (directory / "namespace").write_text("operators\n")
+    (directory / "ca.crt").write_bytes(authority().cert_pem)
+    return directory
+
+
+async def test_a_service_account(tmp_path: Path, service_account: Path) -> None:
+    env = environ(tmp_path, KUBERNETES_SERVICE_HOST="fd00::1", KUBERNETES_SERVICE_PORT="443")
+    config = await load_config(environ=env, service_account=service_account)
+    assert (config.server, config.namespace) == ("https://[fd00::1]:443", "operators")
+    assert config.ca_pem == (service_account / "ca.crt").read_bytes()
+    assert await authorization(config) == "Bearer first"
+    (service_account / "token").write_text("second")
+    assert await authorization(config, renew=True) == "Bearer second"
+    (service_account / "token").unlink()
+    assert await authorization(config, renew=True) == "Bearer second"
+
+
+@pytest.mark.parametrize("missing", ["token", "ca.crt"])
+async def test_an_incomplete_service_account(tmp_path: Path, service_account: Path, missing: str) -> None:
+    (service_account / missing).unlink()
+    env = environ(tmp_path, KUBERNETES_SERVICE_HOST="10.0.0.1", KUBERNETES_SERVICE_PORT="443")
+    with pytest.raises(ConfigError, match=r"service account in .*: Service .* does not exist"):
+        await load_config(environ=env, service_account=service_account)
+
+
+# TLS.
+
+
+async def test_the_server_is_verified(tmp_path: Path) -> None:
+    ca = authority()
+    async with ApiServer().run(server_context(leaf(ca, "api", "127.0.0.1"), tmp_path)) as server:
+        server.answer("GET", "/x", json({}))
+        async with Transport(ClientConfig(server=server.url, ca_pem=ca.cert_pem)) as transport:
+            await transport.request("GET", "/x")
+        clock = ImpatientClock()
+        async with Transport(ClientConfig(server=server.url, ca_pem=authority().cert_pem), clock=clock) as transport:
+            with pytest.raises(TransportError, match="certificate verify failed") as caught:
+                await transport.request("GET", "/x")
+            assert not caught.value.outcome_unknown
+        async with Transport(ClientConfig(server=server.url, verify=False)) as transport:
+            await transport.request("GET", "/x")
+        assert clock.slept == []
+        assert len(server.asked) == 2
+
+
+async def test_the_name_to_verify_may_be_another(tmp_path: Path) -> None:
+    ca = authority()
+    async with ApiServer().run(server_context(leaf(ca, "api", "api.internal"), tmp_path)) as server:
+        server.answer("GET", "/x", json({}))
+        config = ClientConfig(server=server.url, ca_pem=ca.cert_pem)
+        async with Transport(config, clock=ImpatientClock()) as transport:
+            with pytest.raises(TransportError, match="certificate"):
+                await transport.request("GET", "/x")
+        named = ClientConfig(server=server.url, ca_pem=ca.cert_pem, tls_server_name="api.internal")
+        async with Transport(named) as transport:
+            await transport.request("GET", "/x")
+
+
+async def test_a_new_client_certificate_is_used_from_then_on(tmp_path: Path) -> None:
+    ca = authority()
+    pairs = {"old": leaf(ca, "old"), "new": leaf(ca, "new")}
+    current = "old"
+
+    async def credentials(*, renew: bool) -> Credentials:
+        nonlocal current
+        current = "new" if renew else current
+        return Credentials("", pairs[current].cert_pem, pairs[current].key_pem)
+
+    async def who(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        subject = dict(part[0] for part in request.transport.get_extra_info("peercert")["subject"])
+        name = subject["commonName"]
+        return web.Response(text=name, status=401 if name == "old" else 200)
+
+    async with ApiServer().run(server_context(leaf(ca, "api", "127.0.0.1"), tmp_path, client_ca=ca)) as server:
+        server.answer("GET", "/x", who)
+        config = ClientConfig(server=server.url, ca_pem=ca.cert_pem, credentials=credentials)
+        async with Transport(config) as transport:
+            assert (await transport.request("GET", "/x")).body == b"new"
+
+
+async def test_credentials_that_cannot_be_had(tmp_path: Path) -> None:
+    async def credentials(*, renew: bool) -> Credentials:
+        raise CredentialError("the plugin is broken")
+
+    async with Transport(ClientConfig(server="https://127.0.0.1:1", credentials=credentials)) as transport:
+        with pytest.raises(TransportError, match="get things: the plugin is broken") as caught:
+            await transport.request("GET", "/x", verb="get", resource="things")
+    assert not caught.value.outcome_unknown
+
+
+@pytest.mark.parametrize(("ca", "cert", "key"), [(b"nonsense", b"", b""), (b"", b"nonsense", b"nonsense")])
+def test_broken_certificates(ca: bytes, cert: bytes, key: bytes) -> None:
+    config = ClientConfig(server="https://x", ca_pem=ca)
+    with pytest.raises(ConfigError, match="https://x"):
+        config.ssl_context(Credentials("", cert, key))
+
+
+# Proxies.
+
+
+@pytest.mark.parametrize(
+    ("server", "variables", "proxy"),
+    [
+        ("https://api.example.com", {}, ""),
+        ("https://api.example.com", {"HTTPS_PROXY": "http://p:3128"}, "http://p:3128"),
+        ("https://api.example.com", {"https_proxy": "p:3128"}, "http://p:3128"),
+        ("https://api.example.com", {"HTTP_PROXY": "http://p"}, ""),
+        ("http://api.example.com", {"HTTP_PROXY": "http://p"}, "http://p"),
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://p"}, ""),
+        ("https://localhost:6443", {"HTTPS_PROXY": "http://p"}, ""),
+        ("https://172.30.0.1:443", {"HTTPS_PROXY": "http://p", "NO_PROXY": ".svc,172.30.0.0/16"}, ""),
+        ("https://172.31.0.1:443", {"HTTPS_PROXY": "http://p", "NO_PROXY": ".svc,172.30.0.0/16"}, "http://p"),
+        ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "example.com"}, ""),
+        ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": ".example.com, x"}, ""),
+        ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "ample.com"}, "http://p"),
+        ("https://api.example.com:6443", {"HTTPS_PROXY": "http://p", "no_proxy": "api.example.com:6443"}, ""),
+        ("https://api.example.com:6443", {"HTTPS_PROXY": "http://p", "NO_PROXY": "api.example.com:443"}, "http://p"),
+        ("https://[fd00::1]:443", {"HTTPS_PROXY": "http://p", "NO_PROXY": "fd00::/8"}, ""),
+        ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "*"}, ""),
+    ],
+)
+def test_proxies(server: str, variables: dict[str, str], proxy: str) -> None:
+    assert _proxy_for(server, variables) == proxy
+
+
+async def test_a_proxy_that_cannot_be_used(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", cluster={"proxy-url": "socks5://p:1080"})
+    with pytest.raises(ConfigError, match="only http and https proxies"):
+        await load_config(str(file), environ=environ(tmp_path))
+
+
+# What importing costs.
+
+
+def test_the_generated_models_are_not_imported(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "import cfo.runtime.client\n"
+        "assert not any(name.startswith('kubernetes_asyncio') for name in sys.modules)\n"
+        f"asyncio.run(cfo.runtime.client.load_config({str(kubeconfig(tmp_path / 'k'))!r}))\n"
+        "assert not any(name.startswith('kubernetes_asyncio') for name in sys.modules)\n"
+        "import kubernetes_asyncio.client\n"
+        "assert kubernetes_asyncio.client.V1Pod and kubernetes_asyncio.config.load_kube_config\n"
+        "print('fine')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_a_program_that_uses_kubernetes_asyncio_keeps_its_modules(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "import kubernetes_asyncio.client as theirs\n"
+        "import cfo.runtime.client\n"
+        f"asyncio.run(cfo.runtime.client.load_config({str(kubeconfig(tmp_path / 'k'))!r}))\n"
+        "assert sys.modules['kubernetes_asyncio.client'] is theirs\n"
+        "import kubernetes_asyncio.config.kube_config as kube_config\n"
+        "assert kube_config.Configuration is theirs.Configuration\n"
+        "print('fine')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "fine\n", done.stderr
