@@ -72,8 +72,18 @@ def admission_request(
     request["object"] = obj or None
     request["oldObject"] = old or None
     request["dryRun"] = ctx.dry_run
-    request["options"] = ctx.options or None
+    request["options"] = _options(ctx)
     return request
+
+
+def _options(ctx: RequestContext) -> dict[str, Any] | None:
+    """The request's options as those of its operation: a PATCH creates or updates."""
+    if not ctx.options:
+        return None
+    options = {key: value for key, value in ctx.options.items() if key != "force"}
+    if options.get("kind") == "PatchOptions":
+        options["kind"] = f"{ctx.operation.capitalize()}Options"
+    return options
 
 
 def _kind(ctx: RequestContext, info: ResourceInfo) -> dict[str, str]:

@@ -7,7 +7,8 @@ leading slash loses its first segment, and negative indexes count from the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -15,7 +16,7 @@ import orjson
 from cfo.envtest.apply.typed import same
 from cfo.envtest.errors import StatusError
 
-__all__ = ["MOST_OPERATIONS", "json_patch"]
+__all__ = ["MOST_OPERATIONS", "Inapplicable", "json_patch"]
 
 MOST_OPERATIONS: Final = 10_000
 """How many operations one patch may have."""
@@ -25,8 +26,8 @@ _MESSAGE: Final = "the server rejected our request due to an error in our reques
 _Container: TypeAlias = "dict[str, Any] | list[Any]"
 
 
-class _Inapplicable(Exception):
-    """An operation does not apply. The real server does not tell why, and neither is there more to tell here."""
+class Inapplicable(Exception):
+    """An operation does not apply; worded as that library does. A PATCH is not told why, an admission webhook is."""
 
 
 def json_patch(target: Any, operations: list[Any]) -> Any:
@@ -41,7 +42,7 @@ def json_patch(target: Any, operations: list[Any]) -> Any:
     try:
         for operation in operations:
             _apply(document, operation if isinstance(operation, dict) else {})
-    except _Inapplicable as refused:
+    except Inapplicable as refused:
         raise StatusError(422, "Invalid", _MESSAGE, {}) from refused
     return document
 
@@ -50,22 +51,26 @@ def _apply(document: Any, operation: dict[str, Any]) -> None:
     kind = operation.get("op")
     action = _ACTIONS.get(kind) if isinstance(kind, str) else None
     if action is None:
-        raise _Inapplicable(f"unexpected kind: {kind}")
+        raise Inapplicable(f"Unexpected kind: {kind}")
     action(document, operation)
 
 
-def _locate(document: Any, path: Any) -> tuple[_Container, str]:
-    """The container that a path leads into, and the key or index within it."""
+def _locate(document: Any, path: Any, missing: str) -> tuple[_Container, str]:
+    """The container that a path leads into, and the key or index within it; ``missing`` says that there is none."""
+    refusal = Inapplicable(f"{missing.format(path)}: missing value")
     if not isinstance(path, str):
-        raise _Inapplicable("missing path")
+        raise refusal
     segments = path.split("/")
     if len(segments) < 2:
-        raise _Inapplicable("missing path")
+        raise refusal
     container = document
     for segment in segments[1:-1]:
-        container = _get(container, _unescape(segment))
+        try:
+            container = _get(container, _unescape(segment))
+        except Inapplicable:
+            raise refusal from None
         if not isinstance(container, dict | list):
-            raise _Inapplicable("missing path")
+            raise refusal
     return container, _unescape(segments[-1])
 
 
@@ -78,9 +83,9 @@ def _index(items: list[Any], key: str, *, limit: int) -> int:
     try:
         index = int(key)
     except ValueError as error:
-        raise _Inapplicable("not an index") from error
+        raise Inapplicable(f'strconv.Atoi: parsing "{key}": invalid syntax') from error
     if not -limit <= index < limit:
-        raise _Inapplicable("index out of bounds")
+        raise Inapplicable(f"Unable to access invalid index: {index}: invalid index referenced")
     return index + limit if index < 0 else index
 
 
@@ -103,47 +108,72 @@ def _put_new(container: _Container, key: str, value: Any) -> None:
 def _take_out(container: _Container, key: str) -> Any:
     if isinstance(container, dict):
         if key not in container:
-            raise _Inapplicable("no such key")
+            raise Inapplicable(f"Unable to remove nonexistent key: {key}: missing value")
         return container.pop(key)
     return container.pop(_index(container, key, limit=len(container)))
 
 
+@contextmanager
+def _within(step: str) -> Iterator[None]:
+    try:
+        yield
+    except Inapplicable as error:
+        raise Inapplicable(f"error in {step}: {error}") from error
+
+
 def _add(document: Any, operation: dict[str, Any]) -> None:
-    container, key = _locate(document, operation.get("path"))
-    _put_new(container, key, operation.get("value"))
+    path = operation.get("path")
+    container, key = _locate(document, path, 'add operation does not apply: doc is missing path: "{}"')
+    with _within(f"add for path: '{path}'"):
+        _put_new(container, key, operation.get("value"))
 
 
 def _remove(document: Any, operation: dict[str, Any]) -> None:
-    container, key = _locate(document, operation.get("path"))
-    _take_out(container, key)
+    path = operation.get("path")
+    container, key = _locate(document, path, 'remove operation does not apply: doc is missing path: "{}"')
+    with _within(f"remove for path: '{path}'"):
+        _take_out(container, key)
 
 
 def _replace(document: Any, operation: dict[str, Any]) -> None:
-    container, key = _locate(document, operation.get("path"))
+    path = operation.get("path")
+    container, key = _locate(document, path, "replace operation does not apply: doc is missing path: {}")
     if isinstance(container, dict):
         container[key] = operation.get("value")
-    else:
+        return
+    try:
         container[_index(container, key, limit=len(container))] = operation.get("value")
+    except Inapplicable as error:
+        raise Inapplicable(f"replace operation does not apply: doc is missing key: {path}: missing value") from error
 
 
 def _move(document: Any, operation: dict[str, Any]) -> None:
-    container, key = _locate(document, operation.get("from"))
-    value = _take_out(container, key)
-    container, key = _locate(document, operation.get("path"))
-    _put_new(container, key, value)
+    source, path = operation.get("from"), operation.get("path")
+    container, key = _locate(document, source, "move operation does not apply: doc is missing from path: {}")
+    with _within(f"move for path: '{key}'"):
+        value = _take_out(container, key)
+    container, key = _locate(document, path, "move operation does not apply: doc is missing destination path: {}")
+    with _within(f"move for path: '{path}'"):
+        _put_new(container, key, value)
 
 
 def _copy(document: Any, operation: dict[str, Any]) -> None:
-    container, key = _locate(document, operation.get("from"))
-    value = orjson.loads(orjson.dumps(_get(container, key)))
-    container, key = _locate(document, operation.get("path"))
-    _put_new(container, key, value)
+    source, path = operation.get("from"), operation.get("path")
+    container, key = _locate(document, source, "copy operation does not apply: doc is missing from path: {}")
+    with _within(f"copy for from: '{source}'"):
+        value = orjson.loads(orjson.dumps(_get(container, key)))
+    container, key = _locate(document, path, "copy operation does not apply: doc is missing destination path: {}")
+    with _within(f"copy for path: '{path}'"):
+        _put_new(container, key, value)
 
 
 def _test(document: Any, operation: dict[str, Any]) -> None:
-    container, key = _locate(document, operation.get("path"))
-    if not same(_get(container, key), operation.get("value")):
-        raise _Inapplicable("testing value failed")
+    path = operation.get("path")
+    container, key = _locate(document, path, "test operation does not apply: is missing path: {}")
+    with _within(f"test for path: '{path}'"):
+        found = _get(container, key)
+    if not same(found, operation.get("value")):
+        raise Inapplicable(f"testing value {path} failed: test failed")
 
 
 _ACTIONS: Final[dict[str, Callable[[Any, dict[str, Any]], None]]] = {
