@@ -60,9 +60,7 @@ def assemble(
     core.reviews = Reviews(authorizer, authenticator)
     endpoints = ServiceEndpoints(core.store)
     webhooks = WebhookClient(endpoints)
-    core.admission = standard_chain(
-        core.store, core.registry, authorizer, webhooks, service_accounts=service_accounts
-    )
+    core.admission = standard_chain(core.store, core.registry, authorizer, webhooks, service_accounts=service_accounts)
     health = HealthChecks()
     metrics = RequestMetrics(lambda: _object_counts(core))
     audit = AuditLog(audit_log)

@@ -7,19 +7,32 @@ then what the resource's strategy knows of its fields.
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import orjson
 import yaml
 
+from cfo.envtest.builtins.catalog import all_resources
 from cfo.envtest.context import RequestContext
 from cfo.envtest.errors import bad_request, unsupported_media_type
 from cfo.envtest.http import Call
 from cfo.envtest.negotiation import SERVED
 from cfo.envtest.registry import ResourceInfo
+from cfo.envtest.strategy import Strategy
 from cfo.runtime.objects import Object
 
-__all__ = ["JSONError", "check_strict", "decode_object", "load_json", "load_yaml", "media_type", "parse_object"]
+__all__ = [
+    "JSONError",
+    "check_strict",
+    "decode_object",
+    "duplicate_fields",
+    "load_json",
+    "load_yaml",
+    "media_type",
+    "parse_object",
+    "parse_typed",
+]
 
 _MISSING = "couldn't get version/kind; json parse error: "
 
@@ -121,30 +134,51 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
             )
         return
     short = version.rpartition("/")[2]
-    if version != info.api_version:
+    if version != info.api_version and (version, kind) not in _builtin_kinds():
         raise bad_request(
             f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
             f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
         )
-    if kind != info.kind:
+    if version != info.api_version and kind == info.kind and version.rpartition("/")[0] == info.group:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
+        )
+    if kind != info.kind or version != info.api_version:
         internal = info.group.split(".")[0] or "core"
         raise bad_request(
             f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
-            f"converting ({info.version}.{kind}) to ({internal}.{info.kind}): unknown conversion"
+            f"converting ({short}.{kind}) to ({internal}.{info.kind}): unknown conversion"
         )
 
 
-def check_strict(problems: list[str], ctx: RequestContext) -> None:
-    """What strict decoding has to say: refused (Strict), warned of (Warn) or passed over (Ignore)."""
+@cache
+def _builtin_kinds() -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (f"{each.group}/{each.version}" if each.group else each.version, each.kind) for each in all_resources()
+    )
+
+
+def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", version: str = "") -> None:
+    """What strict decoding has to say: refused (Strict), warned of (Warn) or passed over (Ignore).
+
+    ``kind`` and ``version`` are those of the body, where it is not an object of the resource.
+    """
     if not problems or ctx.field_validation == "Ignore":
         return
+    kind, version = kind or ctx.info.kind, version or ctx.info.version
     if ctx.field_validation == "Strict":
+        listed = ", ".join(problems)
         raise bad_request(
-            f'{ctx.info.kind} in version "{ctx.info.version}" cannot be handled as a {ctx.info.kind}: '
-            "strict decoding error: " + ", ".join(problems)
+            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {listed}'
         )
     for problem in problems:
         ctx.warn(problem)
+
+
+async def parse_typed(call: Call, *, group: str, version: str, kind: str) -> tuple[Object, bytes]:
+    """As :func:`parse_object`, for a body of another built-in kind than the resource's (a subresource)."""
+    info = ResourceInfo(group, version, "", "", kind, namespaced=True, strategy=Strategy())
+    return await parse_object(call, info)
 
 
 async def decode_object(call: Call, ctx: RequestContext) -> Object:

@@ -44,7 +44,7 @@ class RequestContext:
     field_validation: str = "Warn"
     force: bool = False
     query: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     audit: dict[str, str] = field(default_factory=dict)
     moment: datetime = field(default_factory=lambda: datetime.now(UTC))

@@ -175,11 +175,25 @@ async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions)
             return result
 
 
+async def _mark(core: Core, ctx: RequestContext, options: DeleteOptions, record: Record, obj: Object) -> Deleted | None:
+    """Stores an object whose kind goes in its own way (Namespace, CustomResourceDefinition)."""
+    _set_gc_finalizers(obj, ctx, options)
+    if ctx.dry_run:
+        return Deleted(obj, removed=False, marked=True)
+    stored = await to_storage(ctx.info, obj)
+    if not core.store.is_current(ctx.info.storage, record):
+        return None
+    obj["metadata"]["resourceVersion"] = str(core.store.update(ctx.info.storage, stored, record).revision)
+    return Deleted(obj, removed=False, marked=True)
+
+
 async def _delete_current(
     core: Core, ctx: RequestContext, options: DeleteOptions, record: Record, obj: Object
 ) -> Deleted | None:
     """One attempt on the current record; ``None`` when another write came between."""
     info = ctx.info
+    if info.strategy.begin_deletion(obj, ctx):
+        return await _mark(core, ctx, options, record, obj)
     grace = _begin_grace(obj, ctx, options)
     if grace.pending:
         return Deleted(obj, removed=False)

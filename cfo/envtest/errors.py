@@ -254,7 +254,7 @@ def service_unavailable(message: str) -> StatusError:
 
 def rv_too_large(requested: int, current: int) -> StatusError:
     """504: a resource version that this server has not reached."""
-    message = f"Too large resource version: {requested}, current: {current}"
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     return StatusError(
         504,
         "Timeout",

@@ -94,6 +94,7 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
         if not options.match:
             errors.append(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
         elif options.match != "NotOlderThan":
+            errors.append(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
             errors.append(not_supported(field, options.match, ["NotOlderThan"]))
         if options.token:
             errors.append(forbidden("continue", "sendInitialEvents is forbidden with continue"))

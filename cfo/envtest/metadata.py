@@ -11,8 +11,10 @@ import secrets
 import uuid
 from typing import Any
 
+import orjson
+
 from cfo.envtest.context import RequestContext
-from cfo.envtest.field_errors import FieldError, forbidden, go_quote, required, too_long
+from cfo.envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, required, too_long
 from cfo.envtest.field_errors import invalid as invalid_value
 from cfo.envtest.registry import ResourceInfo
 from cfo.runtime.objects import Object
@@ -22,6 +24,7 @@ __all__ = [
     "dns_subdomain",
     "fill_for_create",
     "generated_name",
+    "mask_trailing_dash",
     "path_segment",
     "qualified_name",
     "restore_for_update",
@@ -65,7 +68,7 @@ def dns_subdomain(name: str) -> list[str]:
     """What keeps ``name`` from being a DNS subdomain (RFC 1123), in apimachinery's words."""
     problems = []
     if len(name.encode()) > 253:
-        problems.append("must be no more than 253 bytes")
+        problems.append("must be no more than 253 characters")
     if not _SUBDOMAIN.match(name):
         problems.append(_SUBDOMAIN_RULE)
     return problems
@@ -75,7 +78,7 @@ def dns_label(name: str) -> list[str]:
     """What keeps ``name`` from being a DNS label (RFC 1123)."""
     problems = []
     if len(name.encode()) > 63:
-        problems.append("must be no more than 63 bytes")
+        problems.append("must be no more than 63 characters")
     if not _LABEL.match(name):
         problems.append(_LABEL_RULE)
     return problems
@@ -150,6 +153,11 @@ def generated_name(prefix: str) -> str:
     return prefix[:_GENERATED_LIMIT] + "".join(secrets.choice(_RANDOM) for _ in range(5))
 
 
+def mask_trailing_dash(prefix: str) -> str:
+    """A ``generateName`` as it is judged: a dash at its end is as good as what will follow it."""
+    return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+
+
 def fill_for_create(metadata: dict[str, Any], ctx: RequestContext) -> None:
     """Sets uid, creationTimestamp and, from ``generateName``, the name."""
     metadata["uid"] = str(uuid.uuid4())
@@ -179,7 +187,7 @@ def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -
     errors += _validate_labels(metadata.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
-    errors += _validate_finalizers(metadata.get("finalizers") or [], f"{path}.finalizers")
+    errors += _validate_finalizers(metadata.get("finalizers") or [], f"{path}.finalizers", strict=not info.is_crd)
     return errors
 
 
@@ -189,7 +197,7 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
     if prefix:
         problems = info.strategy.validate_name(prefix, prefix=True)
         if problems is None:
-            problems = dns_subdomain(prefix[:-1] + "a" if prefix.endswith(("-", ".")) else prefix)
+            problems = dns_subdomain(mask_trailing_dash(prefix))
         errors += [invalid_value(f"{path}.generateName", prefix, problem) for problem in problems]
     if not name:
         errors.append(required(f"{path}.name", "name or generateName is required"))
@@ -228,6 +236,13 @@ def _validate_annotations(annotations: dict[str, str], path: str) -> list[FieldE
     return errors
 
 
+_OWNER_ORDER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+
+
+def _printed(reference: dict[str, Any]) -> Verbatim:
+    return Verbatim(orjson.dumps({name: reference[name] for name in _OWNER_ORDER if name in reference}).decode())
+
+
 def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     controller = ""
@@ -242,14 +257,14 @@ def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError
         if not reference.get("uid"):
             errors.append(invalid_value(f"{path}.uid", "", "must not be empty"))
         if version == "v1" and kind == "Event":
-            errors.append(invalid_value(path, reference, "/v1, Kind=Event is disallowed from being an owner"))
+            errors.append(invalid_value(path, _printed(reference), "/v1, Kind=Event is disallowed from being an owner"))
         if reference.get("controller"):
             if controller:
                 detail = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {kind}/{name}"
                 )
-                errors.append(invalid_value(path, reference, detail))
+                errors.append(invalid_value(path, Verbatim("[" + ",".join(map(_printed, owners)) + "]"), detail))
             controller = controller or f"{kind}/{name}"
     return errors
 
@@ -257,13 +272,15 @@ def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 
-def _validate_finalizers(finalizers: list[str], path: str) -> list[FieldError]:
+def _validate_finalizers(finalizers: list[str], path: str, *, strict: bool) -> list[FieldError]:
     errors: list[FieldError] = []
-    for finalizer in finalizers:
+    for index, finalizer in enumerate(finalizers):
         errors += [invalid_value(path, finalizer, problem) for problem in qualified_name(finalizer)]
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+        if strict and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             errors.append(
-                invalid_value(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified")
+                invalid_value(
+                    f"{path}[{index}]", finalizer, "name is neither a standard finalizer name nor is it fully qualified"
+                )
             )
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"

@@ -54,7 +54,7 @@ class DeleteOptions:
     uid: str | None = None
     resource_version: str | None = None
     dry_run: bool = False
-    document: Mapping[str, Any] = field(default_factory=dict)
+    document: dict[str, Any] = field(default_factory=dict)
 
 
 def parse_integer(text: str) -> int:

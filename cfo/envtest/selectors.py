@@ -16,7 +16,7 @@ from cfo.envtest.metadata import label_value, qualified_name
 from cfo.envtest.registry import ResourceInfo
 from cfo.envtest.storage import Record
 
-__all__ = ["LabelSelector", "Selector", "parse_fields", "parse_labels", "selector_for"]
+__all__ = ["LabelSelector", "Selector", "matches_label_selector", "parse_fields", "parse_labels", "selector_for"]
 
 Requirement = Callable[[Mapping[str, str]], bool]
 _SYMBOLS = {"(", ")", ",", "!", "=", "==", "!=", ">", "<"}
@@ -117,7 +117,7 @@ class _Parser:
         kind, literal = self.peek()
         if kind == ")":
             self.take()
-            return []
+            return [""]
         if kind not in {"id", ","}:
             raise _SelectorError(f"found '{literal}', expected: ',', ')' or identifier")
         values = self.identifiers()
@@ -205,6 +205,25 @@ class LabelSelector:
         """Whether an object with these labels is selected."""
         found = labels or {}
         return all(requirement(found) for requirement in self._requirements)
+
+
+def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """Whether labels fit a ``LabelSelector`` object: ``None`` fits nothing, an empty one everything."""
+    if selector is None:
+        return False
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for expression in selector.get("matchExpressions") or ():
+        key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or ()
+        fits = {
+            "In": labels.get(key) in values,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }
+        if not fits.get(operator, False):
+            return False
+    return True
 
 
 @lru_cache(maxsize=512)

@@ -46,11 +46,21 @@ class Builtin(Strategy):
         if self.kind == "Namespace":
             obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
             obj["status"] = {"phase": "Active"}
+            obj["spec"] = {"finalizers": ["kubernetes"]}
         if self.kind == "Secret":
             obj.setdefault("type", "Opaque")
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         _keep(new, old, ctx)
+
+    def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
+        if self.kind != "Namespace":
+            return False
+        if obj["metadata"].get("deletionTimestamp") and not obj["spec"].get("finalizers"):
+            return False
+        obj["metadata"].setdefault("deletionTimestamp", ctx.now)
+        obj.setdefault("status", {})["phase"] = "Terminating"
+        return True
 
 
 class Custom(Strategy):

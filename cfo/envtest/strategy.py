@@ -56,6 +56,14 @@ class Strategy:
         """The seconds of grace of a deletion, given what the client asked for; ``None``: not deleted gracefully."""
         return None
 
+    def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
+        """Marks ``obj`` in place on the first DELETE, for kinds that go in their own way.
+
+        ``True``: it is marked, store it and answer with it. ``False``: delete it as everything else (or it has been
+        marked before and may go now).
+        """
+        return False
+
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Clears what a client may not set on creation (``status``), allocates (cluster IPs)."""
 

@@ -34,6 +34,13 @@ __all__ = ["Transform", "create_object", "dedupe_owners", "registry_key", "updat
 Transform = Callable[[Object | None], Awaitable[Object]]
 """From the live object (``None``: there is none) to the one to store; may be called again after a conflict."""
 
+View = Callable[[Object], Object]
+
+
+def _whole(obj: Object) -> Object:
+    return obj
+
+
 ATTEMPTS = 64
 
 
@@ -90,8 +97,6 @@ async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
     info.strategy.prepare_create(obj, ctx)
     if info.strategy.has_spec_generation:
         metadata["generation"] = 1
-    else:
-        metadata.pop("generation", None)
     _check(obj, None, ctx)
     await core.admission.validate(ctx, obj, None)
     name = metadata["name"]
@@ -113,7 +118,8 @@ async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
 
 def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     info = ctx.info
-    errors = validate_metadata(obj, info) if old is None else validate_metadata_update(obj, old)
+    # the real server checks metadata twice on updates, generically and by the kind, and reports both
+    errors = validate_metadata(obj, info) if old is None else validate_metadata_update(obj, old) * 2
     errors += info.strategy.validate(obj, old, ctx)
     if errors:
         kind = obj.get("kind") or info.kind
@@ -135,10 +141,13 @@ async def update_object(
     *,
     uid: str = "",
     create: bool = False,
+    view: View | None = None,
+    quiet: bool = False,
 ) -> tuple[Object, bool]:
     """Updates the object that ``ctx`` names; returns the answer and whether it was created.
 
-    ``uid`` is a precondition; ``create`` lets an absent object be created whatever its kind (apply).
+    ``uid`` is a precondition; ``create`` lets an absent object be created whatever its kind (apply). ``view`` makes
+    of the object what validating admission sees; with ``quiet`` it is not asked.
     """
     info = ctx.info
     namespace = ctx.namespace if info.namespaced else ""
@@ -150,7 +159,7 @@ async def update_object(
         if uid and uid != old["metadata"].get("uid"):
             raise _uid_conflict(ctx, uid, old["metadata"].get("uid", ""))
         new = await transform(copy_object(old))
-        result = await _replace(core, ctx, record, old, new)
+        result = await _replace(core, ctx, record, old, new, None if quiet else view or _whole)
         if result is not None:
             return result, False
     raise conflict(info.resource, ctx.name, MODIFIED)
@@ -177,10 +186,12 @@ async def _create_by_update(core: Core, ctx: RequestContext, transform: Transfor
     return await _insert(core, ctx, obj)
 
 
-async def _replace(core: Core, ctx: RequestContext, record: Record, old: Object, new: Object) -> Object | None:
+async def _replace(
+    core: Core, ctx: RequestContext, record: Record, old: Object, new: Object, view: View | None
+) -> Object | None:
     """Stores ``new`` over ``record``; ``None`` when another write came between."""
     info, metadata = ctx.info, new["metadata"]
-    revision = parse_revision(metadata.get("resourceVersion") or "")
+    revision = _sent_revision(metadata.get("resourceVersion") or "")
     if not revision:
         if not info.strategy.allow_unconditional_update:
             error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
@@ -194,14 +205,15 @@ async def _replace(core: Core, ctx: RequestContext, record: Record, old: Object,
     _count_generation(new, old, ctx)
     tidy(new)
     _check(new, old, ctx)
-    await core.admission.validate(ctx, new, old)
+    if view is not None:
+        await core.admission.validate(ctx, view(new), view(old))
     keep_times(new, old)
     if ctx.dry_run:
         return new
     if deletes_during_update(new, old):
         if not core.store.is_current(info.storage, record):
             return None
-        core.store.delete(info.storage, record, await to_storage(info, copy_object(new)))
+        core.store.delete(info.storage, record)
         return new
     stored = await to_storage(info, new)
     if not core.store.is_current(info.storage, record):
@@ -209,6 +221,13 @@ async def _replace(core: Core, ctx: RequestContext, record: Record, old: Object,
     after = core.store.update(info.storage, stored, record)
     metadata["resourceVersion"] = str(after.revision)
     return new
+
+
+def _sent_revision(text: str) -> int:
+    try:
+        return parse_revision(text)
+    except StatusError as error:
+        raise plain_error(error.message.removeprefix(f'resourceVersion: Invalid value: "{text}": ')) from None
 
 
 def _restore_generation(new: Object, old: Object) -> None:

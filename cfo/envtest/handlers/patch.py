@@ -27,12 +27,13 @@ from cfo.envtest.field_errors import invalid as invalid_value
 from cfo.envtest.handlers.write import check_name, check_namespace, manager_name
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.negotiation import Output
-from cfo.envtest.options import WriteOptions, write_options
+from cfo.envtest.options import write_options
 from cfo.envtest.output import object_reply
+from cfo.envtest.schema.node import Schema
 from cfo.envtest.write import admit_mutating, copy_object, dedupe_owners, update_object
 from cfo.runtime.objects import Object
 
-__all__ = ["APPLY", "PatchFunction", "patch", "read_patch"]
+__all__ = ["APPLY", "PatchFunction", "apply_body", "check_media", "patch", "patch_options", "read_patch"]
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
@@ -44,7 +45,7 @@ PatchFunction = Callable[[Object], Object]
 """From the current object to the patched one."""
 
 
-def read_patch(media: str, data: bytes, ctx: RequestContext) -> PatchFunction:
+def read_patch(media: str, data: bytes, ctx: RequestContext, *, schema: Schema | None) -> PatchFunction:
     """The function that a patch document stands for; raises StatusError (400)."""
     try:
         document = load_json(data)
@@ -60,7 +61,7 @@ def read_patch(media: str, data: bytes, ctx: RequestContext) -> PatchFunction:
         kind = "map[string]interface {}"
         raise bad_request(f"json: cannot unmarshal {type(document).__name__} into Go value of type {kind}")
     if media == STRATEGIC:
-        return lambda obj: dict(strategic_merge(ctx.info.schema, obj, document))
+        return lambda obj: dict(strategic_merge(schema, obj, document))
     return lambda obj: _as_object(merge_patch(obj, document), ctx)
 
 
@@ -95,7 +96,16 @@ def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
     return obj
 
 
-def _apply_body(data: bytes) -> Object:
+def check_media(call: Call, ctx: RequestContext) -> str:
+    """The patch type; raises StatusError (415), in other words for custom resources."""
+    media = media_type(call)
+    if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or ctx.info.is_crd):
+        raise unsupported_media_type(_CUSTOM) if ctx.info.is_crd else unsupported_media_type_here()
+    return media
+
+
+def apply_body(data: bytes) -> Object:
+    """The applied configuration; raises StatusError (400)."""
     try:
         document = load_yaml(data)
     except JSONError as error:
@@ -107,27 +117,26 @@ def _apply_body(data: bytes) -> Object:
     return document
 
 
-def _options(call: Call, ctx: RequestContext, *, is_apply: bool) -> WriteOptions:
+def patch_options(call: Call, ctx: RequestContext, *, is_apply: bool) -> None:
+    """Reads the options of a PATCH into ``ctx``; admission sees them as those of an update."""
     options = write_options(call, "PatchOptions", is_apply=is_apply)
     ctx.operation = "UPDATE"
     ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
     ctx.field_manager = manager_name(call, options.field_manager)
     ctx.force = bool(options.force)
-    ctx.options = options.document()
-    return options
+    ctx.options = {**options.document(), "kind": "UpdateOptions"}
+    ctx.options.pop("force", None)
 
 
 async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
     """PATCH of an object or of its status."""
-    media = media_type(call)
-    if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or ctx.info.is_crd):
-        raise unsupported_media_type(_CUSTOM) if ctx.info.is_crd else unsupported_media_type_here()
+    media = check_media(call, ctx)
     data = await call.body()
-    _options(call, ctx, is_apply=media == APPLY)
+    patch_options(call, ctx, is_apply=media == APPLY)
     tracker = core.trackers.of(ctx.info, ctx.subresource)
 
     if media == APPLY:
-        applied = _apply_body(data)
+        applied = apply_body(data)
         duplicates: list[str] = []
 
         def make(old: Object | None) -> Object:
@@ -136,7 +145,7 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
             return tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
 
     else:
-        function = read_patch(media, data, ctx)
+        function = read_patch(media, data, ctx, schema=ctx.info.schema)
         duplicates = duplicate_fields(data, load_json(data)) if media != JSON_PATCH else []
 
         def make(old: Object | None) -> Object:

@@ -6,19 +6,31 @@ The key is (group, plural, subresource), or (group, plural, verb) for a resource
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 
 from aiohttp import web
 
-from cfo.envtest.body import decode_object
+from cfo.envtest.apply.manager import Tracker
+from cfo.envtest.apply.types import ObjectType
+from cfo.envtest.auth.token_request import request_token
+from cfo.envtest.body import check_strict, decode_object, duplicate_fields, parse_typed
+from cfo.envtest.builtins.catalog import schema_of
+from cfo.envtest.builtins.typed import DecodeError, decode
 from cfo.envtest.context import RequestContext
 from cfo.envtest.core import Core
+from cfo.envtest.errors import bad_request
+from cfo.envtest.handlers.namespaces import finalize
+from cfo.envtest.handlers.pods import bind, evict, read_log
+from cfo.envtest.handlers.scale import scale
 from cfo.envtest.handlers.write import manager_name
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.negotiation import Output
 from cfo.envtest.options import write_options
-from cfo.envtest.output import object_reply
+from cfo.envtest.output import encode_as, object_reply
 
 __all__ = ["SUBRESOURCES"]
+
+_TOKEN_REQUEST = "io.k8s.api.authentication.v1.TokenRequest"
 
 Handler = Callable[[Core, Call, RequestContext, Output], Awaitable["Reply | web.StreamResponse"]]
 
@@ -36,12 +48,49 @@ async def review(core: Core, call: Call, ctx: RequestContext, output: Output) ->
     return object_reply(call, ctx.info, output, core.reviews.answer(ctx, obj), 201)
 
 
+@cache
+def _token_tracker() -> Tracker:
+    kind = ObjectType.builtin(schema_of(_TOKEN_REQUEST))
+    return Tracker(kind, "authentication.k8s.io/v1", "TokenRequest", subresource="token")
+
+
+async def token(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """POST of a TokenRequest for a service account."""
+    options = write_options(call, "CreateOptions")
+    ctx.operation = "CREATE"
+    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
+    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+    obj, data = await parse_typed(call, group="authentication.k8s.io", version="v1", kind="TokenRequest")
+    if isinstance(spec := obj.setdefault("spec", {}), dict):
+        spec.setdefault("expirationSeconds", 3600)
+    try:
+        obj, unknown = decode(_TOKEN_REQUEST, obj)
+    except DecodeError as error:
+        raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
+    problems = duplicate_fields(data, obj) + [f'unknown field "{path}"' for path in unknown]
+    check_strict(problems, ctx, kind="TokenRequest", version="v1")
+    obj.setdefault("metadata", {})
+    _token_tracker().track(None, obj, manager=ctx.field_manager, now=ctx.now)
+    obj = await core.admission.mutate(ctx, obj, None)
+    await core.admission.validate(ctx, obj, None)
+    return Reply(encode_as(request_token(core.store, core.tokens, ctx, obj), output), 201, output.content_type)
+
+
+_REVIEWS = (
+    ("authorization.k8s.io", "subjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+)
+
 SUBRESOURCES: dict[tuple[str, str, str], Handler] = {
-    ("authorization.k8s.io", name, "create"): review
-    for name in (
-        "subjectaccessreviews",
-        "selfsubjectaccessreviews",
-        "localsubjectaccessreviews",
-        "selfsubjectrulesreviews",
-    )
-} | {("authentication.k8s.io", name, "create"): review for name in ("selfsubjectreviews", "tokenreviews")}
+    **{(group, plural, "create"): review for group, plural in _REVIEWS},
+    ("*", "*", "scale"): scale,
+    ("", "serviceaccounts", "token"): token,
+    ("", "pods", "binding"): bind,
+    ("", "pods", "eviction"): evict,
+    ("", "pods", "log"): read_log,
+    ("", "namespaces", "finalize"): finalize,
+}

@@ -27,7 +27,7 @@ from cfo.envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
 
 __all__ = ["watch_objects"]
 
-BOOKMARK_SECONDS = 55.0
+BOOKMARK_SECONDS = 60.0
 DEFAULT_TIMEOUT = 30 * 60
 CHUNK = 256 * 1024
 
@@ -129,6 +129,8 @@ async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Out
             return response
         await _send_initial(response, encoder, core, options, initial, selector)
         await _follow(response, encoder, core, watcher, options, selector, max(revision, 0))
+    except ConnectionError:
+        pass
     finally:
         if watcher is not None:
             watcher.close()
@@ -180,6 +182,12 @@ async def _send_initial(
         await response.write(b"".join(lines))
 
 
+def _next_bookmark(now: float, deadline: float) -> float:
+    """When the next bookmark is due: once a minute, and two seconds before the end."""
+    before_end = deadline - 2.0
+    return min(now + BOOKMARK_SECONDS, before_end) if before_end > now else now + BOOKMARK_SECONDS
+
+
 async def _follow(
     response: web.StreamResponse,
     encoder: _Encoder,
@@ -193,12 +201,7 @@ async def _follow(
     loop = asyncio.get_running_loop()
     seconds = options.timeout or int(DEFAULT_TIMEOUT * (1 + secrets.randbelow(1000) / 1000))
     deadline = loop.time() + seconds
-    if options.bookmarks and seconds > 2:
-        next_bookmark = loop.time() + min(BOOKMARK_SECONDS, max(seconds - 2, 1))
-    elif options.bookmarks:
-        next_bookmark = loop.time() + seconds * 0.9
-    else:
-        next_bookmark = deadline
+    next_bookmark = _next_bookmark(loop.time(), deadline) if options.bookmarks else deadline
     while not watcher.closed:
         now = loop.time()
         if now >= deadline:
@@ -216,7 +219,7 @@ async def _follow(
                 lines.append(await encoder.change(change, *event))
         if options.bookmarks and loop.time() >= next_bookmark:
             lines.append(encoder.bookmark(core.store.revision, initial=False))
-            next_bookmark = loop.time() + BOOKMARK_SECONDS
+            next_bookmark = _next_bookmark(loop.time(), deadline)
         if lines:
             await response.write(b"".join(lines))
     await response.write_eof()

@@ -95,10 +95,10 @@ class Store:
         self._commit(resource, Change(MODIFIED, record, previous))
         return record
 
-    def delete(self, resource: GroupResource, previous: Record, last: Object | None = None) -> Record:
-        """Removes ``previous``; returns its last content (``last``, where it differs) with the deletion's revision."""
+    def delete(self, resource: GroupResource, previous: Record) -> Record:
+        """Removes ``previous``; returns its content with the deletion's revision."""
         self._check_current(resource, previous)
-        record = record_of(last if last is not None else previous.obj(), self.revision + 1)
+        record = record_of(previous.obj(), self.revision + 1)
         self._commit(resource, Change(DELETED, record, previous))
         return record
 

@@ -1,0 +1,46 @@
+"""Namespaces go in their own way: DELETE marks them, the namespace controller empties them, ``finalize`` lets them go."""
+
+from __future__ import annotations
+
+from cfo.envtest.body import decode_object
+from cfo.envtest.context import RequestContext
+from cfo.envtest.core import Core
+from cfo.envtest.errors import not_found
+from cfo.envtest.handlers.write import check_name, manager_name
+from cfo.envtest.http import Call, Reply
+from cfo.envtest.negotiation import Output
+from cfo.envtest.options import write_options
+from cfo.envtest.output import object_reply
+from cfo.envtest.write import copy_object, update_object
+from cfo.runtime.objects import Object
+
+__all__ = ["finalize"]
+
+
+async def finalize(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """PUT of ``namespaces/NAME/finalize``: only ``spec.finalizers`` is taken."""
+    options = write_options(call, "UpdateOptions")
+    ctx.operation = "UPDATE"
+    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
+    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+    body = await decode_object(call, ctx)
+    check_name(body, ctx.name)
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+
+    async def take_finalizers(old: Object | None) -> Object:
+        if old is None:
+            raise not_found(ctx.info.resource, ctx.name)
+        before = copy_object(old)
+        finalizers = (body.get("spec") or {}).get("finalizers")
+        if finalizers:
+            old["spec"] = {**(old.get("spec") or {}), "finalizers": finalizers}
+        else:
+            old.setdefault("spec", {}).pop("finalizers", None)
+        old["metadata"]["resourceVersion"] = (
+            body["metadata"].get("resourceVersion") or old["metadata"]["resourceVersion"]
+        )
+        tracker.track(before, old, manager=ctx.field_manager, now=ctx.now)
+        return await core.admission.mutate(ctx, old, before)
+
+    obj, _ = await update_object(core, ctx, take_finalizers)
+    return object_reply(call, ctx.info, output, obj)

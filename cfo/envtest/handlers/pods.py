@@ -1,0 +1,147 @@
+"""What can be done to a pod beyond reading and writing it: bind it, evict it, read its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cfo.envtest.body import parse_typed
+from cfo.envtest.context import RequestContext
+from cfo.envtest.core import Core
+from cfo.envtest.deletion import delete_object
+from cfo.envtest.errors import (
+    GroupResource,
+    StatusError,
+    bad_request,
+    conflict,
+    not_found,
+    plain_error,
+    too_many_requests,
+)
+from cfo.envtest.handlers.write import manager_name
+from cfo.envtest.http import Call, Reply
+from cfo.envtest.negotiation import Output
+from cfo.envtest.options import DeleteOptions, write_options
+from cfo.envtest.output import encode_as
+from cfo.envtest.selectors import matches_label_selector
+from cfo.envtest.write import update_object
+from cfo.runtime.objects import Object, find_condition, set_condition
+
+__all__ = ["bind", "evict", "read_log"]
+
+_BUDGETS = GroupResource("policy", "poddisruptionbudgets")
+_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _begin(call: Call, ctx: RequestContext) -> None:
+    options = write_options(call, "CreateOptions")
+    ctx.operation = "CREATE"
+    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
+    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+
+
+async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """POST of a Binding: the pod goes to a node, once."""
+    _begin(call, ctx)
+    binding, _ = await parse_typed(call, group="", version="v1", kind="Binding")
+    target: dict[str, Any] = binding.get("target") or {}
+    node = target.get("name") or ""
+    if not node:
+        raise StatusError(422, "Invalid", f'Binding "{ctx.name}" is invalid: target.name: Required value', None)
+    await core.admission.mutate(ctx, binding, None)
+    await core.admission.validate(ctx, binding, None)
+    ctx.subresource = ""
+    resource = GroupResource("", "pods/binding")
+
+    async def assign(pod: Object | None) -> Object:
+        if pod is None:
+            raise not_found(ctx.info.resource, ctx.name)
+        if pod["metadata"].get("deletionTimestamp"):
+            raise conflict(resource, ctx.name, f"pod {ctx.name} is being deleted, cannot be assigned to a host")
+        assigned = pod["spec"].get("nodeName")
+        if assigned:
+            raise conflict(resource, ctx.name, f'pod {ctx.name} is already assigned to node "{assigned}"')
+        pod["spec"]["nodeName"] = node
+        annotations = (binding.get("metadata") or {}).get("annotations")
+        if annotations:
+            pod["metadata"].setdefault("annotations", {}).update(annotations)
+        conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+        if find_condition(conditions, "PodScheduled") is None:
+            set_condition(conditions, {"type": "PodScheduled", "status": "True", "lastProbeTime": None}, now=ctx.now)
+        return pod
+
+    await update_object(core, ctx, assign, quiet=True)
+    return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
+
+
+async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """POST of an Eviction: a deletion that disruption budgets may delay (429)."""
+    _begin(call, ctx)
+    eviction, _ = await parse_typed(call, group="policy", version="v1", kind="Eviction")
+    name = (eviction.get("metadata") or {}).get("name")
+    if name and name != ctx.name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
+    if record is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    await core.admission.mutate(ctx, eviction, None)
+    await core.admission.validate(ctx, eviction, None)
+    pod = record.obj()
+    if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed", "Pending"} and not record.deleting:
+        _respect_budgets(core, ctx, pod)
+    wanted: dict[str, Any] = eviction.get("deleteOptions") or {}
+    preconditions = wanted.get("preconditions") or {}
+    options = DeleteOptions(
+        grace_period=wanted.get("gracePeriodSeconds"),
+        propagation=wanted.get("propagationPolicy"),
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        dry_run=ctx.dry_run or bool(wanted.get("dryRun")),
+    )
+    ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
+    await delete_object(core, ctx, options)
+    return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
+
+
+def _respect_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
+    labels = pod["metadata"].get("labels") or {}
+    budgets = [
+        budget
+        for budget in (record.obj() for record in core.store.list(_BUDGETS, ctx.namespace))
+        if matches_label_selector((budget.get("spec") or {}).get("selector"), labels)
+    ]
+    if len(budgets) > 1:
+        raise plain_error(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+    for budget in budgets:
+        status = budget.get("status") or {}
+        if (status.get("disruptionsAllowed") or 0) <= 0:
+            name = budget["metadata"]["name"]
+            why = (
+                f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
+                f"{status.get('currentHealthy', 0)} currently"
+            )
+            details = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            raise too_many_requests(message, 10, details=details)
+
+
+async def read_log(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """GET of a log: there is no kubelet, so that a pod which runs has said nothing."""
+    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
+    if record is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    pod = record.obj()
+    containers = [each.get("name", "") for each in pod["spec"].get("containers") or ()]
+    chosen = call.parameter("container")
+    if chosen and chosen not in containers:
+        raise bad_request(f"container {chosen} is not valid for pod {ctx.name}")
+    if not chosen and len(containers) > 1:
+        listed = " ".join(containers)
+        raise bad_request(f"a container name must be specified for pod {ctx.name}, choose one of: [{listed}]")
+    node = pod["spec"].get("nodeName")
+    if not node:
+        return Reply(b"", 200, "text/plain")
+    if core.store.get(GroupResource("", "nodes"), "", node) is None:
+        raise not_found(ctx.info.resource, node)
+    return Reply(b"", 200, "text/plain")
