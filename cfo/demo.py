@@ -5,19 +5,19 @@ Nothing here is used on a real cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import structlog
-import yaml
 from anyio.abc import TaskStatus
 from rich.console import Console
 
 from cfo import crds, operator
 from cfo.controllers.raycluster.kinds import RAY_CLUSTER
 from cfo.envtest import ControlPlane
+from cfo.envtest.manifests import read_manifests
 from cfo.overview import Overview
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -71,7 +71,7 @@ async def run_embedded(
     ``kubeconfig``: where the control plane's is written, and removed at the end. ``until_settled``: seconds that
     the RayClusters have to settle; ``None``: stay up. Raises :class:`DemoMisuse` and :class:`DemoFailed`.
     """
-    objects = list(read_manifests(manifests))
+    objects = read_objects(manifests)
     async with ControlPlane.embedded(crds=crds.load()) as plane:
         _claim(kubeconfig)
         plane.kubeconfig(kubeconfig)
@@ -164,21 +164,18 @@ def _claim(kubeconfig: Path) -> None:
         )
 
 
-def read_manifests(paths: Sequence[Path]) -> Iterator[Object]:
-    """The objects in ``paths`` (files, or folders of .yaml, .yml and .json files), definitions and namespaces first."""
-    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+def read_objects(paths: Sequence[Path]) -> list[Object]:
+    """The objects in ``paths`` (files, or folders of manifests), definitions and namespaces first.
+
+    Raises :class:`DemoMisuse` for what cannot be read or is no object.
+    """
     found: list[Object] = []
-    for file in files:
-        if file.suffix not in {".yaml", ".yml", ".json"} and file not in paths:
-            continue
+    for path in paths:
         try:
-            documents = list(yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader))
-        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-            raise DemoMisuse(f"{file}: {' '.join(str(error).split())}") from None
-        for index, document in enumerate(documents):
-            if document is None:
-                continue
-            if not isinstance(document, dict) or not gvk_of(document).kind or not name_of(document):
-                raise DemoMisuse(f"{file}: document {index + 1}: is no object with apiVersion, kind and metadata.name")
-            found.append(document)
-    yield from sorted(found, key=lambda obj: _FIRST.get(obj["kind"], 1))
+            found += read_manifests(path)
+        except (OSError, ValueError) as error:
+            raise DemoMisuse(" ".join(str(error).split())) from None
+    for obj in found:
+        if not gvk_of(obj).version or not name_of(obj):
+            raise DemoMisuse(f"{gvk_of(obj).kind} {name_of(obj)!r}: apiVersion and metadata.name are required")
+    return sorted(found, key=lambda obj: _FIRST.get(obj["kind"], 1))
