@@ -9,6 +9,7 @@ from cfo.envtest.audit import AuditLog
 from cfo.envtest.auth.authenticator import load_token_file
 from cfo.envtest.certificates import Authority, server_context
 from cfo.envtest.context import RequestContext, User
+from cfo.envtest.controllers import Runner, make_runner
 from cfo.envtest.faults import Faults
 from cfo.envtest.plane import ControlPlane, CRDSource, load_crds
 from cfo.envtest.storage import Store
@@ -50,6 +51,7 @@ class EmbeddedControlPlane(ControlPlane):
         self._audit_log = audit_log
         self._machine: Machine | None = None
         self._authority: Authority | None = None
+        self._runner: Runner | None = None
         self.token = token
 
     @property
@@ -88,6 +90,8 @@ class EmbeddedControlPlane(ControlPlane):
             names = (self._host, *(name for name in ("127.0.0.1", *_NAMES) if name != self._host))
             context = server_context(self._authority.server(names), self.ca_pem)
             await machine.server.start(self._host, self._port, context)
+            self._runner = make_runner(machine.core, self._controllers, authority=self.ca_pem)
+            self._runner.start()
         except BaseException:
             await self.stop()
             raise
@@ -95,6 +99,9 @@ class EmbeddedControlPlane(ControlPlane):
 
     async def stop(self) -> None:
         """Ends all watches and closes all connections."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.stop()
         machine, self._machine = self._machine, None
         if machine is not None:
             machine.core.store.close_watchers()
