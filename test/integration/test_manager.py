@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,11 +15,12 @@ from cfo.envtest import ControlPlane
 from cfo.runtime.builder import Builder
 from cfo.runtime.cache.informer import Event, Informer
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Invalid
 from cfo.runtime.events import EVENT
 from cfo.runtime.handler import EnqueueRequestForObject
 from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, NamespacedName, Object, controller_of, is_deleting, uid_of
+from cfo.runtime.objects import GVK, NamespacedName, Object, controller_of, is_deleting, owner_reference, uid_of
 from cfo.runtime.predicate import has_labels
 from cfo.runtime.reconcile import Request, Result
 
@@ -185,10 +187,10 @@ async def test_what_the_api_server_refuses_harms_no_other_object() -> None:
     async with ControlPlane.auto() as plane:
         manager, mirror = mirror_operator(plane)
         informer = manager.cache.informer(CONFIG_MAP)
-        other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "00000000-0000", "controller": True}
-        taken = config_map(COPY.name, {"color": "theirs"})
-        taken["metadata"]["ownerReferences"] = [other]
         async with running(manager) as somebody:
+            owner = await somebody.create(config_map("owner", {}))
+            taken = config_map(COPY.name, {"color": "theirs"})
+            taken["metadata"]["ownerReferences"] = [owner_reference(owner)]
             await somebody.create(taken)
             await somebody.create(colors())
             second = config_map("shapes", {"shape": "round"})
@@ -300,3 +302,29 @@ async def test_a_controller_does_not_wait_for_an_optional_kind_and_hears_of_it_w
             with anyio.fail_after(WITHIN):
                 await seen.changed.wait()
             assert seen.requests == [SOURCE, Request("default", "w")]
+
+
+async def test_an_api_server_that_is_not_there_yet_is_waited_for() -> None:
+    token = "secret-of-the-test"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    manager = Manager(
+        ClientConfig(server=f"https://127.0.0.1:{port}", token=token, verify=False),
+        ManagerOptions(field_manager=FIELD_MANAGER),
+    )
+    mirror = Mirror(manager)
+    Builder(manager, "mirror").for_(CONFIG_MAP, has_labels(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
+    manager.when_available(CONFIG_MAP, lambda _: None)
+    informer = manager.cache.informer(CONFIG_MAP)
+    async with manager:
+        with anyio.fail_after(WITHIN):
+            while not informer.problem.startswith("discovery"):  # noqa: ASYNC110 - an informer tells nobody of it
+                await anyio.sleep(0.01)
+        assert "controllers" in await manager.health.failures()
+        async with ControlPlane.embedded(port=port, token=token):
+            with anyio.fail_after(WITHIN):
+                await manager.started()
+            assert await manager.health.failures() == {}
+            await manager.api_reader.create(colors())
+            await until(informer, lambda: data_of(manager, COPY) == {"color": "red"})

@@ -309,9 +309,9 @@ async def test_a_manager_runs_once() -> None:
     running = manager()
     running.stop()
     await running.run()
-    with pytest.raises(RuntimeError, match="once"):
+    with pytest.raises(RuntimeError, match="cannot run again"):
         await running.run()
-    with pytest.raises(RuntimeError, match="stopped before it had started"):
+    with pytest.raises(RuntimeError, match="stopped before everything had started"):
         await running.started()
 
 
