@@ -10,21 +10,40 @@ from typing import Any
 import pytest
 import yaml
 
-RAYCLUSTER = Path(__file__).parents[1].parent / "shared" / "golden" / "raycluster"
+GOLDEN = Path(__file__).parents[1].parent / "shared" / "golden"
+RAYCLUSTER = GOLDEN / "raycluster"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def raycluster_cases() -> list[Any]:
     """A parameter for each recorded ``configuration/scenario``; one that skips where there is none."""
-    names = sorted(path.relative_to(RAYCLUSTER).with_suffix("").as_posix() for path in RAYCLUSTER.glob("*/*.yaml"))
-    missing = pytest.param("none", marks=pytest.mark.skip(reason=f"no recordings in {RAYCLUSTER.parent.parent.name}"))
+    return _cases(RAYCLUSTER)
+
+
+def startup_cases() -> list[Any]:
+    """A parameter for each recorded start ``platform/scenario``; one that skips where there is none."""
+    return _cases(GOLDEN / "startup")
+
+
+def _cases(folder: Path) -> list[Any]:
+    names = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/*.yaml"))
+    missing = pytest.param("none", marks=pytest.mark.skip(reason=f"no recordings in {GOLDEN.parent.name}"))
     return [pytest.param(name, id=name) for name in names] or [missing]
 
 
-@cache
 def load(case: str) -> dict[str, Any]:
     """The recording ``configuration/scenario``; shared between tests, so not to be changed."""
-    document: dict[str, Any] = yaml.load((RAYCLUSTER / f"{case}.yaml").read_text(), Loader=_LOADER)
+    return _load(RAYCLUSTER / f"{case}.yaml")
+
+
+def load_startup(case: str) -> dict[str, Any]:
+    """The recorded start ``platform/scenario``; shared between tests, so not to be changed."""
+    return _load(GOLDEN / "startup" / f"{case}.yaml")
+
+
+@cache
+def _load(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.load(path.read_text(), Loader=_LOADER)
     return document
 
 

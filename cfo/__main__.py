@@ -1,0 +1,5 @@
+"""``python -m cfo``: the command line without its script."""
+
+from cfo.cli import main
+
+main()

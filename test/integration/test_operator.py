@@ -1,0 +1,294 @@
+"""``cfo run`` as a process of its own: how it starts with good and bad configurations, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from cfo.config import default_document
+from cfo.controllers.raycluster.kinds import INGRESS, NETWORK_POLICY, SECRET
+from cfo.operator import CONFIG_MAP, CONFIG_MAP_NAME
+from cfo.runtime.objects import NamespacedName, Object
+from test.integration.world import (
+    INGRESS_CONFIGS,
+    OPENSHIFT,
+    RAY_CLUSTERS,
+    VANILLA,
+    World,
+    eventually,
+    ray_cluster,
+    world,
+)
+from test.recordings import load_startup, startup_cases
+
+KEY = NamespacedName("default", CONFIG_MAP_NAME)
+LOOPBACK = {"metrics": {"bindAddress": "127.0.0.1:0"}, "health": {"bindAddress": "127.0.0.1:0"}}
+PLAIN = {**LOOPBACK, "kuberay": {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"}}
+
+
+class Operator:
+    """A running ``cfo run``."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.output = ""
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.output += line.decode()
+
+    async def exit_code(self) -> int:
+        """Waits for the end."""
+        async with asyncio.timeout(30):
+            code = await self.process.wait()
+            await self._reader
+        return code
+
+    async def address(self, endpoint: str) -> str:
+        """Where it serves ``endpoint``."""
+        pattern = re.compile(rf'"endpoint":"{endpoint}".*"port":(\d+)')
+
+        async def look() -> str | None:
+            found = pattern.search(self.output)
+            assert self.process.returncode is None, self.output
+            return f"http://127.0.0.1:{found[1]}" if found else None
+
+        return str(await eventually(look, f"{endpoint} served"))
+
+    async def ready(self) -> None:
+        """Waits until it is ready."""
+        address = await self.address("health")
+        async with aiohttp.ClientSession(address) as session:
+
+            async def look() -> bool:
+                async with session.get("/readyz") as answer:
+                    return answer.status == 200
+
+            await eventually(look, "ready")
+
+
+@asynccontextmanager
+async def operator(there: World, directory: Path, *arguments: str, **environment: str) -> AsyncIterator[Operator]:
+    """Runs ``cfo run`` against a world until the end of the block."""
+    kubeconfig = directory / "kubeconfig"
+    there.plane.kubeconfig(kubeconfig)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cfo", "run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments),
+        env={**os.environ, "NAMESPACE": "default", **environment},
+        cwd=directory,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    running = Operator(process)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await running.exit_code()
+
+
+async def configure(there: World, data: dict[str, str] | None) -> None:
+    """Makes the ConfigMap."""
+    metadata = {"namespace": KEY.namespace, "name": KEY.name}
+    if data is not None:
+        await there.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+
+async def refusal(there: World, directory: Path) -> tuple[int, str]:
+    """How ``cfo run`` ends, and what it says (one line, which this checks)."""
+    async with operator(there, directory) as running:
+        code = await running.exit_code()
+    lines = running.output.splitlines()
+    assert len(lines) == 1, running.output
+    return code, lines[0]
+
+
+async def test_without_a_config_map_one_is_made_with_the_defaults(tmp_path: Path) -> None:
+    async with world(*VANILLA) as there, operator(there, tmp_path) as running:
+
+        async def look() -> Object | None:
+            return await there.client.get(CONFIG_MAP, KEY)
+
+        made = await eventually(look, "the ConfigMap")
+        assert made["data"] == {"config.yaml": default_document()}
+        running.process.send_signal(signal.SIGTERM)
+        await running.exit_code()
+
+
+async def test_sigterm_ends_it_with_code_0(tmp_path: Path) -> None:
+    async with world(*VANILLA) as there:
+        await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
+        async with operator(there, tmp_path) as running:
+            await running.ready()
+            for index in range(20):
+                await there.create(ray_cluster(f"rc-{index}", "default"))
+            running.process.send_signal(signal.SIGTERM)
+            assert await running.exit_code() == 0, running.output
+        for secret in await there.client.list(SECRET, namespace="default"):
+            if "ca-secret" in secret["metadata"]["name"]:
+                assert set(secret["data"]) == {"ca.key", "ca.crt"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "data: must hold exactly one key, such as config.yaml; found none"),
+        ({"a": "{}", "b": "{}"}, "data: must hold exactly one key, such as config.yaml; found a, b"),
+        ({"config.yaml": "kuberay: [unclosed"}, "not YAML: "),
+        ({"config.yaml": "kuberay: {mTLSEnabled: 1}"}, "kuberay.mTLSEnabled: 1: must be true or false"),
+        ({"config.yaml": "leaderElection: {leaderElect: true}"}, "leaderElection.leaderElect: True: "),
+        ({"config.yaml": "appwrapper: {enabled: true}"}, "appwrapper.enabled: True: "),
+    ],
+)
+async def test_what_cannot_work_is_one_line_and_nothing_is_written(
+    tmp_path: Path, data: dict[str, str], message: str
+) -> None:
+    async with world(*VANILLA) as there:
+        await configure(there, data)
+        await there.create(ray_cluster("rc", "default"))
+        code, line = await refusal(there, tmp_path)
+        assert (code, f"ConfigMap {KEY}: {message}" in line) == (2, True), line
+        assert await there.client.list(NETWORK_POLICY) == []
+        assert ((await there.get(CONFIG_MAP, KEY.name, KEY.namespace)).get("data") or {}) == data
+
+
+async def test_no_cluster_is_one_line_that_points_to_the_embedded_one(tmp_path: Path) -> None:
+    async with world() as there:
+        pass
+    code, line = await refusal(there, tmp_path)
+    assert code == 1
+    assert there.plane.url in line
+    assert "--embedded" in line
+
+
+async def test_unknown_keys_are_warned_about(tmp_path: Path) -> None:
+    async with world(*VANILLA) as there:
+        await configure(there, {"config.yaml": yaml.safe_dump({**PLAIN, "kubray": {}})})
+        async with operator(there, tmp_path) as running:
+            await running.ready()
+            assert "config.yaml: unknown key kubray (did you mean kuberay?), ignored" in running.output
+
+
+async def test_another_config_map_can_be_named(tmp_path: Path) -> None:
+    async with world(*VANILLA) as there, operator(there, tmp_path, "--config", "other"):
+
+        async def look() -> Object | None:
+            return await there.client.get(CONFIG_MAP, NamespacedName("default", "other"))
+
+        assert await eventually(look, "the ConfigMap")
+        assert await there.find(CONFIG_MAP, KEY.name, KEY.namespace) is None
+
+
+async def test_controllers_start_when_the_definition_comes(tmp_path: Path) -> None:
+    async with world() as there:
+        await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
+        async with operator(there, tmp_path) as running:
+            await running.ready()
+            await there.plane.install_crds(RAY_CLUSTERS)
+
+            async def create() -> Object:
+                return await there.create(ray_cluster("rc", "default"))
+
+            await create()
+
+            async def look() -> bool:
+                return len(await there.names(NETWORK_POLICY, "default")) == 2
+
+            await eventually(look, "policies")
+            running.process.send_signal(signal.SIGTERM)
+            assert await running.exit_code() == 0
+
+
+async def test_the_ingress_domain_is_missed_only_when_an_ingress_is_needed(tmp_path: Path) -> None:
+    settings = {**LOOPBACK, "kuberay": {"rayDashboardOAuthEnabled": False}}
+    async with world(*VANILLA) as there:
+        await configure(there, {"config.yaml": yaml.safe_dump(settings)})
+        async with operator(there, tmp_path) as running:
+            await running.ready()
+            await there.create(ray_cluster("rc", "default"))
+            await there.event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
+            assert await there.names(INGRESS, "default") == set()
+
+
+async def test_renamed_health_checks_have_paths_of_their_own(tmp_path: Path) -> None:
+    settings = {
+        **PLAIN,
+        "health": {**LOOPBACK["health"], "livenessEndpointName": "live", "readinessEndpointName": "go"},
+    }
+    async with world(*VANILLA) as there:
+        await configure(there, {"config.yaml": yaml.safe_dump(settings)})
+        async with operator(there, tmp_path) as running:
+            await running.ready()
+            async with aiohttp.ClientSession(await running.address("health")) as session:
+                found = {}
+                for path in ("/healthz", "/healthz/live", "/readyz", "/readyz/go", "/live", "/go"):
+                    async with session.get(path) as answer:
+                        found[path] = answer.status
+            assert found == {
+                **dict.fromkeys(["/healthz", "/healthz/live", "/readyz", "/readyz/go"], 200),
+                **dict.fromkeys(["/live", "/go"], 404),
+            }
+
+
+REFUSED_HERE = {
+    "vanilla/duration-as-string": "appwrapper.enabled: the AppWrapper controller comes with a later version",
+    "vanilla/leader-election-without-durations": "leaderElect: leader election comes with a later version",
+}
+"""Recorded starts that this version refuses in words, with exit code 2."""
+
+STARTS_HERE = {
+    "openshift/no-config-ingress": "the domain is missed only when an Ingress is needed, and then in an Event",
+    "vanilla/no-configmap": "likewise",
+    "vanilla/duration-as-string-under-config": "a duration may be a Go duration",
+    "vanilla/kuberay-null": "null is the default",
+    "vanilla/leader-election-null": "null is the default",
+}
+"""Recorded failures to start that are none here: the deliberate differences."""
+
+
+@pytest.mark.parametrize("case", startup_cases())
+async def test_recorded_starts(tmp_path: Path, case: str) -> None:
+    recording = load_startup(case)
+    openshift = recording["platform"]["openshift"]
+    async with world(*(OPENSHIFT if openshift else VANILLA), *([INGRESS_CONFIGS] if openshift else [])) as there:
+        data: dict[str, str] | None = recording["configMapData"]
+        if data and case != "vanilla/not-yaml" and len(data) == 1:
+            (name,) = data
+            data = {name: yaml.safe_dump({**_with_free_ports(yaml.safe_load(data[name]))})}
+        await configure(there, data)
+        if (recording.get("exitCode") and case not in STARTS_HERE) or case in REFUSED_HERE:
+            assert (await refusal(there, tmp_path))[0] == 2
+            return
+        if data is None:
+            return  # the default ports; test_without_a_config_map_... has the rest
+        async with operator(there, tmp_path) as running:
+            await running.ready()
+            await there.create(ray_cluster("rc", "default"))
+
+            async def look() -> bool:
+                return len(await there.names(NETWORK_POLICY, "default")) == 2
+
+            await eventually(look, "policies")
+            running.process.send_signal(signal.SIGTERM)
+            assert await running.exit_code() == 0, running.output
+
+
+def _with_free_ports(document: dict[str, Any]) -> dict[str, Any]:
+    moved = dict(document)
+    for section, settings in LOOPBACK.items():
+        if (document.get(section) or {}).get("bindAddress") != "0":
+            moved[section] = {**(document.get(section) or {}), **settings}
+    return moved
