@@ -1,0 +1,132 @@
+"""What all four controllers have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfo.controllers.raycluster import ingress, networkpolicy, oauth, rules
+from cfo.controllers.raycluster.kinds import INGRESS, NETWORK_POLICY, SECRET
+from cfo.controllers.raycluster.naming import names_of
+from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
+from cfo.runtime.reconcile import policy_rules
+from test.integration.world import (
+    OAUTH,
+    PLAIN,
+    RAY_CLUSTERS,
+    VANILLA,
+    eventually,
+    kuberay,
+    operating,
+    ray_cluster,
+    world,
+)
+
+NAMES = names_of(ray_cluster())
+
+
+async def test_the_operator_waits_for_the_definition_of_rayclusters() -> None:
+    async with world() as here, operating(here, kuberay(**PLAIN)):
+        await here.namespace()
+        await here.plane.install_crds(RAY_CLUSTERS)
+        await here.create(ray_cluster())
+
+        async def done() -> bool:
+            return {kind for kind, _ in await here.children()} == {"Secret", "NetworkPolicy", "Ingress"}
+
+        await eventually(done, "all children")
+
+
+class Discovery:
+    """Whether discovery can tell what is served."""
+
+    complete = False
+
+
+@pytest.fixture
+def discovery(monkeypatch: pytest.MonkeyPatch) -> Discovery:
+    state, serves_group = Discovery(), RESTMapper.serves_group
+
+    async def unsure(self: RESTMapper, group: str) -> bool:
+        if state.complete:
+            return await serves_group(self, group)
+        raise DiscoveryIncomplete(f"{group}: its API server does not answer")
+
+    for module in (ingress, networkpolicy, oauth):
+        monkeypatch.setattr(module, "UNKNOWN_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(RESTMapper, "serves_group", unsure)
+    return state
+
+
+@pytest.mark.parametrize("settings", [PLAIN, OAUTH])
+async def test_an_incomplete_discovery_is_not_taken_for_vanilla(
+    settings: dict[str, object], discovery: Discovery
+) -> None:
+    async with world(*VANILLA) as here:
+        await here.namespace()
+        await here.create(ray_cluster())
+        async with operating(here, kuberay(**settings), wait=False):
+
+            async def half() -> bool:
+                return NAMES.workers_policy in await here.names(NETWORK_POLICY)
+
+            await eventually(half, "the workers' policy, which depends on no platform")
+            assert not await here.names(INGRESS)
+            assert await here.names(NETWORK_POLICY) == {NAMES.workers_policy}
+            assert not [event for event in await here.events() if event[1] == "OAuthUnavailable"]
+            discovery.complete = True
+
+            async def whole() -> bool:
+                return NAMES.head_policy in await here.names(NETWORK_POLICY)
+
+            await eventually(whole, "the head's policy, once the platform is known")
+
+
+async def test_a_policy_that_fails_is_tried_again() -> None:
+    async with world(*VANILLA) as here:
+        faults = getattr(here.plane, "faults", None)
+        if faults is None:
+            pytest.skip("the real control plane cannot be told to fail")
+        from cfo.envtest.faults import Fault
+
+        await here.namespace()
+        for code in (500, 403):
+            faults.add(Fault(verbs=("patch",), resources=("networkpolicies",), code=code, count=3))
+        async with operating(here, kuberay(**PLAIN)):
+            await here.create(ray_cluster())
+            await here.event("FailedToReconcile", "NetworkPolicy")
+
+            async def made() -> bool:
+                return await here.names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
+
+            await eventually(made, "both policies")
+
+
+async def test_a_create_whose_answer_was_lost_makes_no_second_secret() -> None:
+    async with world(*VANILLA) as here:
+        faults = getattr(here.plane, "faults", None)
+        if faults is None:
+            pytest.skip("the real control plane cannot be told to fail")
+        from cfo.envtest.faults import Fault
+
+        await here.namespace()
+        faults.add(Fault(verbs=("create",), resources=("secrets",), code=504, count=2))
+        async with operating(here, kuberay(**PLAIN)):
+            await here.create(ray_cluster())
+
+            async def made() -> bool:
+                return await here.names(SECRET) == {NAMES.ca_secret}
+
+            await eventually(made, "the Secret")
+
+
+def test_the_rules_ask_for_no_more_than_is_used() -> None:
+    found = {
+        (group, resource): set(rule["verbs"])
+        for rule in policy_rules(rules())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert found["ray.io", "rayclusters"] == {"get", "list", "watch", "patch"}
+    assert found["", "pods"] == {"list", "watch", "delete"}
+    assert "*" not in {verb for verbs in found.values() for verb in verbs}
+    assert "*" not in {resource for _, resource in found}
