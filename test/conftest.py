@@ -1,0 +1,35 @@
+"""Fixtures for all tests: a control plane, requests to it, and the folder of recordings that may be beside the project."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cfo.envtest import ControlPlane
+from test.integration.api import Api
+
+_SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder with recordings of real servers; tests that need it skip where it is not."""
+    if not _SHARED.is_dir():
+        pytest.skip("there are no recordings beside the project")
+    return _SHARED
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[ControlPlane]:
+    """A running control plane: embedded, or the real one of ``$KUBEBUILDER_ASSETS``."""
+    async with ControlPlane.auto() as running:
+        yield running
+
+
+@pytest.fixture
+async def api(plane: ControlPlane) -> AsyncIterator[Api]:
+    """Requests to the control plane, as admin."""
+    async with Api(plane) as requests:
+        yield requests
