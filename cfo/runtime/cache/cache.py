@@ -252,6 +252,10 @@ class Cache(ClientCache):
         """Whether nothing certain was learned about the object since :meth:`uncertain`."""
         return (gvk, key) in self._uncertain
 
+    def uncertain_keys(self, gvk: GVK, namespace: str) -> Collection[NamespacedName]:
+        """The objects of this kind and namespace (empty: all of them) that :meth:`is_uncertain` is true of."""
+        return [key for kind, key in self._uncertain if kind == gvk and namespace in ("", key.namespace)]
+
     # How it works.
 
     def _covering(self, gvk: GVK, namespace: str) -> Informer | None:

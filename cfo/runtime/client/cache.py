@@ -8,7 +8,7 @@ the no-op check of :meth:`~cfo.runtime.client.client.Client.apply` compares with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from cfo.runtime.objects import GVK, NamespacedName, Object
@@ -55,7 +55,7 @@ class ClientCache(Protocol):
         """
 
     def deleted(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
-        """Notes that the object of this uid is gone; an empty uid means whichever there is."""
+        """Notes that the object of this uid is gone; an empty uid: there was none, and none is stored."""
 
     def uncertain(self, gvk: GVK, key: NamespacedName) -> None:
         """Notes that a write of this object may or may not have happened.
@@ -66,3 +66,6 @@ class ClientCache(Protocol):
 
     def is_uncertain(self, gvk: GVK, key: NamespacedName) -> bool:
         """Whether :meth:`uncertain` was called and nothing certain has been learned since."""
+
+    def uncertain_keys(self, gvk: GVK, namespace: str) -> Collection[NamespacedName]:
+        """The objects of this kind and namespace (empty: all of them) that :meth:`is_uncertain` is true of."""

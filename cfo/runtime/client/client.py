@@ -14,14 +14,16 @@ import base64
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
 from cfo.runtime.client.apply import Unchanged, is_applied
-from cfo.runtime.client.cache import ClientCache, Stored
+from cfo.runtime.client.cache import ClientCache
 from cfo.runtime.client.errors import APIError, Expired, NotFound, TransportError, UnknownKind
-from cfo.runtime.client.transport import JSON, Transport
+from cfo.runtime.client.knowledge import Knowledge
+from cfo.runtime.client.target import Target, cached_key, collection, single
+from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects import (
     GVK,
     NamespacedName,
@@ -29,6 +31,7 @@ from cfo.runtime.objects import (
     gvk_of,
     is_deleting,
     key_of,
+    name_of,
     namespace_of,
     owner_reference,
     owner_references_of,
@@ -37,7 +40,7 @@ from cfo.runtime.objects import (
 )
 
 if TYPE_CHECKING:
-    from cfo.runtime.discovery import Resource, RESTMapper  # it needs this package's transport
+    from cfo.runtime.discovery import RESTMapper  # it needs this package's transport
 
 __all__ = ["Client", "PatchType", "Propagation"]
 
@@ -62,25 +65,6 @@ class Propagation(StrEnum):
     ORPHAN = "Orphan"
 
 
-class _Target(NamedTuple):
-    """What a request is about."""
-
-    gvk: GVK
-    resource: Resource
-    key: NamespacedName
-    subresource: str
-
-    @property
-    def path(self) -> str:
-        return self.resource.path(self.key.namespace, self.key.name, self.subresource)
-
-    @property
-    def label(self) -> str:
-        """The resource as errors name it."""
-        name = str(self.resource.gvr)
-        return f"{name}/{self.subresource}" if self.subresource else name
-
-
 class Client:
     """Reads and writes objects of any kind.
 
@@ -98,7 +82,7 @@ class Client:
         self.transport = transport
         self.mapper = mapper
         self.field_manager = field_manager
-        self.cache = cache
+        self._known = Knowledge(cache)
         self._unchanged = Unchanged()
 
     def with_field_manager(self, field_manager: str) -> Self:
@@ -114,25 +98,24 @@ class Client:
 
         ``live`` asks the API server even where the cache could answer.
         """
-        cached = self._cached_key(gvk, key)
-        if not live and self._covers(gvk, cached.namespace) and not self._is_uncertain(gvk, cached):
-            assert self.cache is not None
-            return self.cache.get(gvk, cached)
-        target = await self._target(gvk, key)
-        before = self._stored(gvk, target.key)
+        if not live:
+            known, obj = self._known.get(gvk, cached_key(self.mapper, gvk, key))
+            if known:
+                return obj
+        target = await single(self.mapper, gvk, key)
+        uid_before = self._known.stored_uid(target)
         try:
             body = await self._ask("GET", target, verb="get")
         except NotFound:
-            self._settle_missing(target, before)
+            self._known.missing(target, uid_before)
             return None
-        obj: Object = orjson.loads(body)
-        if self._is_uncertain(gvk, target.key):
-            self._learn(target, obj, body)
-        return obj
+        found: Object = orjson.loads(body)
+        self._known.settle(target, found, body)
+        return found
 
     async def get_subresource(self, gvk: GVK, key: NamespacedName, subresource: str) -> Object | None:
         """What the API server answers for a subresource (``scale``, ``status``), or ``None``."""
-        target = await self._target(gvk, key, subresource)
+        target = await single(self.mapper, gvk, key, subresource)
         try:
             obj: Object = orjson.loads(await self._ask("GET", target, verb="get"))
         except NotFound:
@@ -152,11 +135,13 @@ class Client:
 
         The API server is asked in pages of 500, anew when the pages expire on the way.
         """
-        cached = self._cached_key(gvk, NamespacedName(namespace, ""))
-        if not live and not field_selector and self._covers(gvk, cached.namespace):
-            assert self.cache is not None
-            return self.cache.list(gvk, cached.namespace, label_selector)
-        target = await self._collection(gvk, namespace)
+        if not live and not field_selector:
+            within = cached_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
+            if self._known.covers(gvk, within):
+                for key in self._known.doubted(gvk, within):
+                    await self.get(gvk, key)
+                return self._known.list(gvk, within, label_selector)
+        target = await collection(self.mapper, gvk, namespace, across=True)
         params = _selectors(label_selector, field_selector)
         for torn in range(_TORN_LISTS + 1):
             limit = {"limit": str(_PAGE)} if torn < _TORN_LISTS else {}
@@ -167,7 +152,7 @@ class Client:
                     raise
         raise AssertionError("a list without a limit is answered or fails")
 
-    async def _pages(self, target: _Target, params: dict[str, str]) -> AsyncIterator[Object]:
+    async def _pages(self, target: Target, params: dict[str, str]) -> AsyncIterator[Object]:
         while True:
             page = orjson.loads(await self._ask("GET", target, verb="list", params=params, compress=True))
             for item in page.get("items") or ():
@@ -197,14 +182,11 @@ class Client:
         :class:`~cfo.runtime.client.errors.AlreadyExists` when the name is taken.
         """
         if subresource:
-            target = await self._target(gvk or gvk_of(obj), key or key_of(obj), subresource)
-        else:
-            target = await self._collection(gvk_of(obj), namespace_of(obj), required=True)
-            target = target._replace(key=NamespacedName(target.key.namespace, key_of(obj).name))
-        path = target.path if subresource else target._replace(key=target.key._replace(name="")).path
-        return await self._write(
-            "POST", target, path=path, verb="create", body=obj, params=self._params(dry_run=dry_run), dry_run=dry_run
-        )
+            target = await single(self.mapper, gvk or gvk_of(obj), key or key_of(obj), subresource)
+            return await self._write("POST", target, verb="create", body=obj, dry_run=dry_run)
+        target = await collection(self.mapper, gvk_of(obj), namespace_of(obj))
+        about = target._replace(key=target.key._replace(name=name_of(obj)))
+        return await self._write("POST", target, about=about, verb="create", body=obj, dry_run=dry_run)
 
     async def update(
         self, obj: Object, *, subresource: str = "", gvk: GVK | None = None, dry_run: bool = False
@@ -215,10 +197,8 @@ class Client:
         (:class:`~cfo.runtime.client.errors.Conflict`). ``gvk``: the kind of the object where ``obj`` is the
         subresource's own kind (a Scale).
         """
-        target = await self._target(gvk or gvk_of(obj), key_of(obj), subresource)
-        return await self._write(
-            "PUT", target, verb="update", body=obj, params=self._params(dry_run=dry_run), dry_run=dry_run
-        )
+        target = await single(self.mapper, gvk or gvk_of(obj), key_of(obj), subresource)
+        return await self._write("PUT", target, verb="update", body=obj, dry_run=dry_run)
 
     async def patch(
         self,
@@ -231,15 +211,9 @@ class Client:
         dry_run: bool = False,
     ) -> Object:
         """Changes parts of an object, and returns it as persisted."""
-        target = await self._target(gvk, key, subresource)
+        target = await single(self.mapper, gvk, key, subresource)
         return await self._write(
-            "PATCH",
-            target,
-            verb="patch",
-            body=body,
-            content_type=patch_type.value,
-            params=self._params(dry_run=dry_run),
-            dry_run=dry_run,
+            "PATCH", target, verb="patch", body=body, content_type=patch_type.value, dry_run=dry_run
         )
 
     async def apply(
@@ -265,23 +239,21 @@ class Client:
             desired = _with_owner(desired, owner)
         gvk = gvk_of(desired)
         apply = {"desired": desired, "manager": manager, "subresource": subresource}
-        key = self._cached_key(gvk, key_of(desired))
-        comparable = not dry_run and subresource in {"", "status"} and not self._is_uncertain(gvk, key)
-        stored = self._stored(gvk, key) if comparable else None
+        comparable = not dry_run and subresource in {"", "status"}
+        stored = self._known.stored(gvk, cached_key(self.mapper, gvk, key_of(desired))) if comparable else None
         current: Object = orjson.loads(stored.object) if stored is not None else {}
         if stored is not None and (
             is_applied(desired, current, stored.managers, manager, subresource)
             or self._unchanged.holds(apply, current, stored.managers)
         ):
             return current
-        target = await self._target(gvk, key_of(desired), subresource)
         answer = await self._write(
             "PATCH",
-            target,
+            await single(self.mapper, gvk, key_of(desired), subresource),
             verb="apply",
             body=desired,
             content_type=_APPLY,
-            params=self._params(dry_run=dry_run, manager=manager) | {"force": "true" if force else "false"},
+            params={"fieldManager": manager, "force": "true" if force else "false"},
             retry_lost=not resource_version_of(desired),
             dry_run=dry_run,
         )
@@ -304,29 +276,28 @@ class Client:
         ``uid`` and ``resource_version`` are preconditions: where they do not hold it is a
         :class:`~cfo.runtime.client.errors.Conflict`.
         """
-        target = await self._target(gvk, key)
+        target = await single(self.mapper, gvk, key)
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         options = {
             "preconditions": {name: value for name, value in preconditions.items() if value} or None,
-            "propagationPolicy": propagation_policy and str(propagation_policy),
+            "propagationPolicy": propagation_policy,
             "gracePeriodSeconds": grace_period_seconds,
         }
-        before = self._stored(gvk, target.key)
+        uid_before = self._known.stored_uid(target)
         try:
+            # Without a uid a second DELETE might hit what was created after the first.
             body = await self._change(
                 "DELETE", target, verb="delete", body=_delete_options(options), retry_lost=uid is not None
             )
         except NotFound:
-            self._settle_missing(target, before)
+            self._known.missing(target, uid_before)
             return False
         answer = orjson.loads(body)
         if answer.get("kind") == "Status":
             told = (answer.get("details") or {}).get("uid")
-            self._settle_gone(target, told or uid or (before.uid if before else ""))
-        elif is_deleting(answer):
-            self._learn(target, answer, body)
+            self._known.deleted(target, told or uid or uid_before)
         else:
-            self._settle_gone(target, uid_of(answer))
+            self._deletion_answered(target, answer, body)
         return True
 
     async def delete_collection(
@@ -339,74 +310,30 @@ class Client:
         propagation_policy: Propagation | str | None = None,
     ) -> None:
         """Asks for the deletion of all that match; of a namespaced kind in one namespace."""
-        target = await self._collection(gvk, namespace, required=True)
-        body = _delete_options({"propagationPolicy": propagation_policy and str(propagation_policy)})
-        answer = orjson.loads(
-            await self._change(
-                "DELETE", target, verb="deletecollection", body=body, params=_selectors(label_selector, field_selector)
-            )
+        target = await collection(self.mapper, gvk, namespace)
+        body = await self._change(
+            "DELETE",
+            target,
+            verb="deletecollection",
+            body=_delete_options({"propagationPolicy": propagation_policy}),
+            params=_selectors(label_selector, field_selector),
         )
-        for item in answer.get("items") or ():
+        for item in orjson.loads(body).get("items") or ():
             item.update(apiVersion=gvk.api_version, kind=gvk.kind)
-            of_item = target._replace(key=key_of(item))
-            if is_deleting(item):
-                self._learn(of_item, item, orjson.dumps(item))
-            else:
-                self._settle_gone(of_item, uid_of(item))
+            self._deletion_answered(target._replace(key=key_of(item)), item, orjson.dumps(item))
 
-    # Targets.
-
-    def _cached_key(self, gvk: GVK, key: NamespacedName) -> NamespacedName:
-        """The key as the cache knows it: without a namespace when the kind is known to have none."""
-        resource = self.mapper.cached(gvk)
-        return key._replace(namespace="") if resource is not None and not resource.namespaced else key
-
-    async def _target(self, gvk: GVK, key: NamespacedName, subresource: str = "") -> _Target:
-        target = await self._collection(gvk, key.namespace, required=True)
-        # An empty name would ask for, or delete, the whole collection.
-        if not key.name or key.name in {".", ".."} or "/" in key.name or "%" in key.name:
-            raise ValueError(f"{gvk}: name {key.name!r}: must not be empty, '.' or '..', nor hold '/' or '%'")
-        return target._replace(key=NamespacedName(target.key.namespace, key.name), subresource=subresource)
-
-    async def _collection(self, gvk: GVK, namespace: str, *, required: bool = False) -> _Target:
-        resource = await self.mapper.resource(gvk)
-        if not resource.namespaced:
-            namespace = ""
-        elif required and not namespace:
-            raise ValueError(f"{gvk}: namespace is missing: the kind is namespaced")
-        return _Target(gvk, resource, NamespacedName(namespace, ""), "")
-
-    def _params(self, *, dry_run: bool, manager: str = "") -> dict[str, str]:
-        params = {"fieldManager": manager or self.field_manager}
-        return params | {"dryRun": "All"} if dry_run else params
+    def _deletion_answered(self, target: Target, obj: Object, body: bytes) -> None:
+        """Takes in the object that a DELETE was answered with: as it is now, or, not marked as deleted, as it was."""
+        if is_deleting(obj):
+            self._known.wrote(target, obj, body)
+        else:
+            self._known.deleted(target, uid_of(obj))
 
     # Requests.
 
-    async def _ask(
-        self,
-        method: str,
-        target: _Target,
-        *,
-        verb: str,
-        path: str = "",
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        compress: bool = False,
-        retry_lost: bool | None = None,
-    ) -> bytes:
+    async def _ask(self, method: str, target: Target, **how: Any) -> bytes:
         try:
-            response = await self.transport.request(
-                method,
-                path or target.path,
-                params=params,
-                body=body,
-                content_type=content_type,
-                compress=compress,
-                retry_lost=retry_lost,
-                verb=verb,
-                resource=target.label,
-            )
+            response = await self.transport.request(method, target.path, resource=target.label, **how)
         except NotFound as error:
             if error.details.get("name"):
                 raise
@@ -415,79 +342,46 @@ class Client:
             raise UnknownKind(str(error)) from error
         return response.body
 
-    async def _change(self, method: str, target: _Target, **how: Any) -> bytes:
-        """A request that changes something, which may have happened even when no answer says so."""
+    async def _change(self, method: str, target: Target, *, about: Target | None = None, **how: Any) -> bytes:
+        """A request that changes something, which may have happened even when no answer says so.
+
+        ``about`` is the object it changes, where that is not the target.
+        """
         try:
             return await self._ask(method, target, **how)
         except TransportError as error:
             if error.outcome_unknown:
-                self._doubt(target)
+                self._known.doubt(about or target)
             raise
         except APIError as error:
             if error.code >= 500:
-                self._doubt(target)
+                self._known.doubt(about or target)
             raise
 
     async def _write(
-        self, method: str, target: _Target, *, body: Any, params: Mapping[str, str], dry_run: bool, **how: Any
+        self,
+        method: str,
+        target: Target,
+        *,
+        body: Any,
+        dry_run: bool,
+        about: Target | None = None,
+        params: Mapping[str, str] | None = None,
+        **how: Any,
     ) -> Object:
-        request = self._ask if dry_run else self._change
-        answer = await request(method, target, params=params, body=orjson.dumps(body), **how)
+        """Sends an object or a patch; returns the object that the answer holds."""
+        params = {"fieldManager": self.field_manager, **(params or {})}
+        content = orjson.dumps(body)
+        if dry_run:
+            dry: Object = orjson.loads(
+                await self._ask(method, target, params={**params, "dryRun": "All"}, body=content, **how)
+            )
+            return dry
+        answer = await self._change(method, target, about=about, params=params, body=content, **how)
         obj: Object = orjson.loads(answer)
-        if not dry_run and obj.get("kind") == target.gvk.kind:
-            self._learn(target, obj, answer)
+        if obj.get("kind") == target.gvk.kind:
+            self._known.wrote(about or target, obj, answer)
         return obj
-
-    # What the cache knows, and what it learns.
-
-    def _covers(self, gvk: GVK, namespace: str) -> bool:
-        return self.cache is not None and self.cache.covers(gvk, namespace)
-
-    def _is_uncertain(self, gvk: GVK, key: NamespacedName) -> bool:
-        return self.cache is not None and self.cache.is_uncertain(gvk, key)
-
-    def _stored(self, gvk: GVK, key: NamespacedName) -> Stored | None:
-        return self.cache.stored(gvk, key) if self.cache is not None else None
-
-    def _doubt(self, target: _Target) -> None:
-        if self.cache is not None and target.key.name:
-            self.cache.uncertain(target.gvk, target.key)
-
-    def _learn(self, target: _Target, obj: Object, body: bytes) -> None:
-        if self.cache is None:
-            return
-        if _is_gone(obj):
-            self.cache.deleted(target.gvk, key_of(obj), uid_of(obj))
-        else:
-            self.cache.wrote(target.gvk, body)
-
-    def _settle_gone(self, target: _Target, uid: str) -> None:
-        if self.cache is not None and uid:
-            self.cache.deleted(target.gvk, target.key, uid)
-
-    def _settle_missing(self, target: _Target, before: Stored | None) -> None:
-        """Takes in that an object was not found, of which ``before`` was stored when we asked.
-
-        What was stored since came from a watch, which may know of a later object: that one stays.
-        """
-        if self.cache is None:
-            return
-        now = self.cache.stored(target.gvk, target.key)
-        if before is not None and (now is None or now.uid == before.uid):
-            self.cache.deleted(target.gvk, target.key, before.uid)
-        elif now is None:
-            self.cache.deleted(target.gvk, target.key, "")
-
-
-def _is_gone(obj: Object) -> bool:
-    """Whether an answer shows an object that was removed by this very write: nothing holds it any more.
-
-    Removing the last finalizer of an object that is being deleted is answered with the object.
-    """
-    metadata = obj.get("metadata") or {}
-    if not is_deleting(obj) or metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
-        return False
-    return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

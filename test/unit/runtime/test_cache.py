@@ -233,6 +233,9 @@ async def test_uncertainty_lasts_until_something_is_known(monkeypatch: pytest.Mo
         for name in "abc":
             cache.uncertain(RAY, NamespacedName("ns", name))
         assert [cache.is_uncertain(RAY, NamespacedName("ns", name)) for name in "abc"] == [False, True, True]
+        assert [key.name for key in cache.uncertain_keys(RAY, "ns")] == ["b", "c"]
+        assert [key.name for key in cache.uncertain_keys(RAY, "")] == ["b", "c"]
+        assert not cache.uncertain_keys(RAY, "elsewhere")
 
 
 async def test_waking_reaches_the_informers_of_the_kind() -> None:
