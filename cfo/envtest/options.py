@@ -31,6 +31,7 @@ class WriteOptions:
     field_manager: str = ""
     field_validation: str = "Warn"
     force: bool | None = None
+    asked_validation: str = ""
 
     def document(self) -> Object:
         """The options as admission reviews carry them."""
@@ -41,6 +42,8 @@ class WriteOptions:
             document["force"] = self.force
         if self.field_manager:
             document["fieldManager"] = self.field_manager
+        if self.asked_validation:
+            document["fieldValidation"] = self.asked_validation
         return document
 
 
@@ -104,7 +107,7 @@ def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOpti
         errors.append(not_supported("fieldValidation", validation, _FIELD_VALIDATION))
     if errors:
         raise invalid(META_GROUP, kind, "", errors)
-    return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force)
+    return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force, validation)
 
 
 async def delete_options(call: Call) -> DeleteOptions:

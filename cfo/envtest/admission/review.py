@@ -81,9 +81,7 @@ def _options(ctx: RequestContext) -> dict[str, Any] | None:
     if not ctx.options:
         return None
     options = {key: value for key, value in ctx.options.items() if key != "force"}
-    if options.get("kind") == "PatchOptions":
-        options["kind"] = f"{ctx.operation.capitalize()}Options"
-    return options
+    return {**options, "kind": f"{ctx.operation.capitalize()}Options"}
 
 
 def _kind(ctx: RequestContext, info: ResourceInfo) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from cfo.envtest.context import RequestContext
 from cfo.envtest.errors import StatusError, bad_request
 from cfo.envtest.errors import invalid as invalid_status
-from cfo.envtest.field_errors import FieldError, invalid
+from cfo.envtest.field_errors import FieldError, Verbatim, go_json, invalid
 from cfo.runtime.objects import Object
 
 from .attributes import Attributes
@@ -25,7 +25,24 @@ __all__ = ["Reviews"]
 
 _AUTHORIZATION: Final = "authorization.k8s.io"
 _AUTHENTICATION: Final = "authentication.k8s.io"
-_METADATA_ORDER: Final = ("name", "generateName", "namespace", "uid", "resourceVersion", "labels", "annotations")
+_METADATA_ORDER: Final = (
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+)
+_MANAGED_ORDER: Final = ("manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource")
 
 
 class Reviews:
@@ -168,8 +185,19 @@ def _metadata_errors(obj: Object, why: str, allowed: tuple[str, ...] = ()) -> li
     metadata = obj.get("metadata") or {}
     if not any(value for key, value in metadata.items() if key not in ("managedFields", *allowed)):
         return []
-    ordered = {key: metadata[key] for key in _METADATA_ORDER if key in metadata}
-    return [invalid("metadata", {**ordered, **metadata}, why)]
+    entries = ",".join(_as_struct(each, _MANAGED_ORDER) for each in metadata.get("managedFields") or ())
+    printed = {**metadata, "managedFields": Verbatim(f"[{entries}]")} if entries else metadata
+    return [invalid("metadata", Verbatim(_as_struct(printed, _METADATA_ORDER)), why)]
+
+
+def _as_struct(value: Mapping[str, Any], order: tuple[str, ...]) -> str:
+    """JSON as Go writes a struct: fields in the order of their declaration."""
+    fields = (
+        f'"{key}":{value[key] if isinstance(value[key], Verbatim) else go_json(value[key])}'
+        for key in order
+        if key in value
+    )
+    return "{" + ",".join(fields) + "}"
 
 
 def _printed_path(attributes: Mapping[str, Any]) -> dict[str, str]:

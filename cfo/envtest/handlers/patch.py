@@ -154,7 +154,7 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
             return function(old)
 
     async def transform(old: Object | None) -> Object:
-        new = _decode(make(old), ctx, duplicates)
+        new = _decode(make(None if old is None else copy_object(old)), ctx, duplicates)
         check_namespace(new, ctx)
         check_name(new, ctx.name)
         ctx.info.strategy.default(new)
