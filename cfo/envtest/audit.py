@@ -28,13 +28,22 @@ def _micros(moment: datetime) -> str:
 class AuditLog:
     """Collects audit events (``audit.k8s.io/v1``).
 
-    ``events`` are the latest, for tests; ``file`` gets each as a line; ``listeners`` are called with each.
+    :attr:`events` are the latest, for tests; ``file`` gets each as a line; ``listeners`` are called with each.
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        self.events: deque[dict[str, Any]] = deque(maxlen=KEEP)
+        self._latest: deque[bytes] = deque(maxlen=KEEP)
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self._out: BufferedWriter | None = file.open("ab") if file else None
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The latest events, oldest first."""
+        return [orjson.loads(line) for line in self._latest]
+
+    def clear(self) -> None:
+        """Forgets the events that :attr:`events` gives."""
+        self._latest.clear()
 
     def record(self, call: Call, attributes: Attributes, code: int, received: datetime) -> None:
         """Records a request that was answered with ``code``."""
@@ -66,9 +75,10 @@ class AuditLog:
         annotations = call.audit.get("annotations")
         if annotations:
             event["annotations"] = annotations
-        self.events.append(event)
+        line = orjson.dumps(event) + b"\n"
+        self._latest.append(line)
         if self._out is not None:
-            self._out.write(orjson.dumps(event) + b"\n")
+            self._out.write(line)
             self._out.flush()
         for listener in self.listeners:
             listener(event)

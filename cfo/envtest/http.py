@@ -7,7 +7,7 @@ own prepared response.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,9 +27,9 @@ JSON = "application/json"
 
 @dataclass(slots=True)
 class Reply:
-    """An answer that is complete before it is sent."""
+    """An answer that is complete before it is sent; a big body is a sequence of pieces, so that it is not copied."""
 
-    body: bytes
+    body: bytes | Sequence[bytes | memoryview]
     code: int = 200
     content_type: str = JSON
     headers: dict[str, str] = field(default_factory=dict)

@@ -129,14 +129,21 @@ async def list_reply(call: Call, info: ResourceInfo, output: Output, page: Page)
     metadata = _list_metadata(info, page)
     if output.as_kind:
         return _converted_list(call, info, output, items, metadata)
-    if not info.is_crd:
-        prefix = len(encode({"apiVersion": info.api_version, "kind": info.kind, "": 0})) - len(b'"":0}')
-        items = [b"{" + item[prefix:] for item in items]
-    head = {"kind": info.list_kind, "apiVersion": info.api_version, "metadata": metadata}
-    body = b'%s,"items":[%s]}\n' % (orjson.dumps(head)[:-1], b",".join(items))
+    head = orjson.dumps({"kind": info.list_kind, "apiVersion": info.api_version, "metadata": metadata})
+    pieces: list[bytes | memoryview] = [head[:-1] + b',"items":[']
+    if info.is_crd:
+        for item in items:
+            pieces += (item, b",")
+    else:
+        bare = len(encode({"apiVersion": info.api_version, "kind": info.kind, "": 0})) - len(b'"":0}')
+        for item in items:
+            pieces += (b"{", memoryview(item)[bare:], b",")
+    if items:
+        pieces.pop()
+    pieces.append(b"]}\n")
     if output.yaml or output.pretty:
-        return Reply(encode_as(orjson.loads(body), output), 200, output.content_type)
-    return Reply(body)
+        return Reply(encode_as(orjson.loads(b"".join(pieces)), output), 200, output.content_type)
+    return Reply(pieces)
 
 
 def _converted_list(

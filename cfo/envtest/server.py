@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 import structlog
 from aiohttp import web
+from multidict import CIMultiDict
 
 from cfo.envtest.audit import AuditLog
 from cfo.envtest.auth.attributes import Attributes, attributes_of, forbidden_message
@@ -28,6 +29,9 @@ from cfo.envtest.faults import Faults
 from cfo.envtest.http import Call, Page, Reply, not_found_page, status_reply
 
 __all__ = ["Server"]
+
+PIECE = 256 * 1024
+"""Bytes of a body that are sent at once."""
 
 log = structlog.get_logger("cfo.envtest")
 
@@ -58,7 +62,7 @@ class Server:
         server = web.Server(self._handle, access_log=None, keepalive_timeout=3630.0)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024)
         try:
             await site.start()
         except BaseException:
@@ -101,7 +105,11 @@ class Server:
             return answer
         if call.raw.method == "HEAD":
             answer.body = b""
-        return _response(call, answer)
+        if isinstance(answer.body, bytes):
+            return _response(call, answer, answer.body)
+        if sum(map(len, answer.body)) <= PIECE:
+            return _response(call, answer, b"".join(answer.body))
+        return await _streamed(call, answer, answer.body)
 
     async def _answer(self, call: Call, attributes: Attributes) -> Reply | web.StreamResponse:
         fault = self._faults.match(attributes)
@@ -145,9 +153,7 @@ def _warning(text: str) -> str:
     return f'299 - "{escaped}"'
 
 
-def _response(call: Call, reply: Reply) -> web.Response:
-    response = web.Response(body=reply.body, status=reply.code)
-    headers = response.headers
+def _set_headers(call: Call, reply: Reply, headers: CIMultiDict[str]) -> None:
     headers["Content-Type"] = reply.content_type
     headers["Cache-Control"] = "no-cache, private"
     headers["Audit-Id"] = str(uuid.uuid4())
@@ -155,4 +161,29 @@ def _response(call: Call, reply: Reply) -> web.Response:
         headers[name] = value
     for text in call.warnings:
         headers.add("Warning", _warning(text))
+
+
+def _response(call: Call, reply: Reply, body: bytes) -> web.Response:
+    response = web.Response(body=body, status=reply.code)
+    _set_headers(call, reply, response.headers)
+    return response
+
+
+async def _streamed(call: Call, reply: Reply, pieces: Sequence[bytes | memoryview]) -> web.StreamResponse:
+    """Sends a big body piece by piece, as fast as the client takes it, without ever having it in one piece."""
+    response = web.StreamResponse(status=reply.code)
+    _set_headers(call, reply, response.headers)
+    response.content_length = sum(map(len, pieces))
+    await response.prepare(call.raw)
+    batch: list[bytes | memoryview] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece)
+        if size >= PIECE:
+            await response.write(b"".join(batch))
+            batch, size = [], 0
+    if batch:
+        await response.write(b"".join(batch))
+    await response.write_eof()
     return response
