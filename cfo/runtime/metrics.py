@@ -64,8 +64,6 @@ class ControllerMetrics:
     """The ``controller_runtime_*`` metrics of one controller."""
 
     def __init__(self, metrics: Metrics, name: str, max_concurrent_reconciles: int) -> None:
-        self._total = metrics.reconcile_total
-        self._name = name
         self.success, self.requeue_after, self.error = (
             metrics.reconcile_total.labels(name, result) for result in ("success", "requeue_after", "error")
         )
@@ -213,7 +211,9 @@ class Metrics:
 
         async def serve(request: web.Request) -> web.Response:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-            return web.Response(body=encode(self.registry), headers={"Content-Type": content_type})
+            answer = web.Response(body=encode(self.registry), headers={"Content-Type": content_type})
+            answer.enable_compression()
+            return answer
 
         return Endpoint("metrics", bind_address, [web.get("/metrics", serve)])
 

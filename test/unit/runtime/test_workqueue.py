@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -211,6 +212,53 @@ async def test_done_of_what_is_not_in_work_is_harmless(queue: WorkQueue[str]) ->
     queue.add("a")
     queue.done("a")
     assert await queue.get() == ("a", 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_happens_nothing_is_lost_and_nothing_runs_twice_at_once(seed: int) -> None:
+    chance = random.Random(seed)
+    clock, metrics = FakeClock(), Metrics()
+    queue: WorkQueue[str] = WorkQueue(
+        clock=clock, rate_limiter=ExponentialRateLimiter(0.5, 60), metrics=metrics.queue("q")
+    )
+    items, priorities = "abcdefgh", (LOW_PRIORITY, 0, 0, 5)
+    owed: set[str] = set()
+    working: list[str] = []
+
+    async def take() -> None:
+        item, _ = await queue.get()
+        assert item not in working
+        owed.discard(item)
+        working.append(item)
+
+    for _ in range(2000):
+        match chance.randrange(6):
+            case 0:
+                owed.add(item := chance.choice(items))
+                queue.add(item, priority=chance.choice(priorities))
+            case 1:
+                owed.add(item := chance.choice(items))
+                queue.add_after(item, chance.choice((0, 1, 30)), priority=chance.choice(priorities))
+            case 2:
+                owed.add(item := chance.choice(items))
+                queue.add_rate_limited(item, priority=chance.choice(priorities))
+            case 3:
+                clock.advance(chance.random() * 5)
+            case 4 if len(queue) > sum(item in owed for item in working):
+                await take()
+            case 5 if working:
+                queue.done(working.pop(chance.randrange(len(working))))
+    for item in working:
+        queue.done(item)
+    working.clear()
+    clock.advance(100)
+    while len(queue):
+        await take()
+    assert owed == set()
+    assert queue.waiting == 0
+    assert clock.timers == 0
+    depths = [metrics.queue("q").depth(priority)._value.get() for priority in priorities]
+    assert depths == [0, 0, 0, 0]
 
 
 async def test_metrics_tell_what_happens(clock: FakeClock) -> None:

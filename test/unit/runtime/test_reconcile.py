@@ -1,0 +1,48 @@
+"""Rights, as controllers declare them and as manifests have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfo.runtime.reconcile import CRUD, READ, WRITE, Rule, policy_rules
+
+
+def test_rights_to_one_resource_come_together_and_resources_with_the_same_rights_too() -> None:
+    rules = [
+        Rule("networking.k8s.io", "ingresses", READ),
+        Rule("networking.k8s.io", "ingresses", WRITE),
+        Rule("networking.k8s.io", ("networkpolicies",), CRUD),
+        Rule("", ["secrets", "services"], "get"),
+        Rule("", "configmaps", "get", ["one"]),
+        Rule("", "configmaps", "patch", ["one"]),
+        Rule("", "secrets", "get"),
+    ]
+    assert policy_rules(rules) == [
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "patch"], "resourceNames": ["one"]},
+        {"apiGroups": [""], "resources": ["secrets", "services"], "verbs": ["get"]},
+        {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "networkpolicies"], "verbs": list(CRUD)},
+    ]
+
+
+def test_the_order_of_declaration_does_not_show() -> None:
+    rules = [Rule("b", "y", "get"), Rule("a", "x", "list"), Rule("a", "w", "get"), Rule("", "pods", "get", ["p"])]
+    assert policy_rules(rules) == policy_rules(reversed(rules))
+
+
+def test_names_limit_only_the_rule_that_has_them() -> None:
+    rules = [Rule("", "configmaps", "get", ["one"]), Rule("", "configmaps", "create")]
+    assert policy_rules(rules) == [
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["one"]},
+    ]
+
+
+def test_equal_rules_are_equal() -> None:
+    assert Rule("", "pods", READ) == Rule("", ["pods"], list(READ))
+    assert len({Rule("", "pods", READ), Rule("", ("pods",), READ)}) == 1
+
+
+@pytest.mark.parametrize(("resources", "verbs"), [((), READ), ("pods", ())])
+def test_a_rule_needs_resources_and_verbs(resources: tuple[str, ...], verbs: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="needs resources and verbs"):
+        Rule("", resources, verbs)
