@@ -23,7 +23,7 @@ class InvalidPath(ValueError):
     """A text that is no JSONPath."""
 
 
-_NAME: Final = re.compile(r"(?:\\.|[^.\[\\])+")
+_NAME: Final = re.compile(r"(?:\\.|[^.\[\]\\])+")
 _SLICE: Final = re.compile(r"(-?\d*)(?::(-?\d*))?(?::(-?\d*))?")
 _FILTER: Final = re.compile(r"\?\(\s*@(?P<left>[^=!<>]*?)\s*(?:(?P<op>==|!=|<=|>=|<|>)\s*(?P<right>.+?))?\s*\)")
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -59,13 +59,11 @@ def parse(path: str) -> tuple[Step, ...]:
     while at < len(text):
         if text.startswith("..", at):
             steps.append(_descendants)
-            at += 1 if text.startswith("..[", at) else 2
-            if text.startswith(".[", at):
-                at += 1
-            elif at < len(text) and text[at] not in ".[":
+            at += 2
+            if not text.startswith("[", at):
                 at = _name(text, at, steps)
         elif text[at] == ".":
-            at = _name(text, at + 1, steps) if at + 1 < len(text) and text[at + 1] != "[" else at + 1
+            at = at + 1 if text.startswith(".[", at) else _name(text, at + 1, steps)
         elif text[at] == "[":
             end = _closing(text, at)
             steps.append(_bracket(text[at + 1 : end].strip()))

@@ -54,7 +54,7 @@ def make_table(
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": dict(metadata or {}),
+        "metadata": {name: value for name, value in (metadata or {}).items() if value != ""},
         "columnDefinitions": [column.definition() for column in columns] if headers else None,
         "rows": rows,
     }

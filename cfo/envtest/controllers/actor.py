@@ -29,7 +29,7 @@ class _Unchanged(Exception):
 
 
 class Actor:
-    """Reads the store and writes through the pipeline, as a service account of ``kube-system``.
+    """Reads the store and writes through the pipeline, as a service account of ``kube-system`` that may do anything.
 
     ``account`` is the name of the service account, ``manager`` the field manager of its writes.
     """
@@ -37,7 +37,7 @@ class Actor:
     def __init__(self, core: Core, account: str, manager: str = "kube-controller-manager") -> None:
         self.core = core
         username = service_account_username("kube-system", account)
-        groups = (*service_account_groups("kube-system"), "system:authenticated")
+        groups = (*service_account_groups("kube-system"), "system:authenticated", "system:masters")
         self._user = User(username, groups=groups)
         self._manager = manager
         self._infos: dict[GroupResource, ResourceInfo] = {}

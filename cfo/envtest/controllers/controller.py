@@ -64,7 +64,7 @@ class Controller(abc.ABC, Generic[K]):
                 again = await self.work(key)
             except StatusError as error:
                 failed = True
-                _log.debug("refused", controller=type(self).__name__, key=str(key), error=error.message)
+                _log.debug("refused", controller=type(self).__name__, key=str(key), error=error.message[:300])
             except Exception:  # noqa: BLE001 - one bad object must not stop the others
                 failed = True
                 _log.exception("failed", controller=type(self).__name__, key=str(key))
