@@ -1,0 +1,481 @@
+"""The client and the cache together, in front of a control plane."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import pytest
+
+from cfo.envtest import ControlPlane
+from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.store import Event
+from cfo.runtime.client import (
+    AlreadyExists,
+    Client,
+    ClientConfig,
+    Conflict,
+    Exchange,
+    Forbidden,
+    Invalid,
+    NotFound,
+    PatchType,
+    Transport,
+    Unauthorized,
+    UnknownKind,
+    load_config,
+)
+from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.objects import (
+    GVK,
+    NamespacedName,
+    Object,
+    gvk_of,
+    is_deleting,
+    key_of,
+    labels_of,
+    resource_version_of,
+    uid_of,
+)
+
+ME = "integration-test"
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
+WIDGET = GVK("client.example.com", "v1", "Widget")
+KEY = NamespacedName("default", "a")
+
+WIDGET_CRD: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.client.example.com"},
+    "spec": {
+        "group": "client.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {
+                                    "size": {"type": "integer", "maximum": 9},
+                                    "tags": {
+                                        "type": "array",
+                                        "x-kubernetes-list-type": "set",
+                                        "items": {"type": "string"},
+                                    },
+                                    "ports": {
+                                        "type": "array",
+                                        "x-kubernetes-list-type": "map",
+                                        "x-kubernetes-list-map-keys": ["port", "protocol"],
+                                        "items": {
+                                            "type": "object",
+                                            "required": ["port"],
+                                            "properties": {
+                                                "port": {"type": "integer"},
+                                                "protocol": {"type": "string", "default": "TCP"},
+                                                "name": {"type": "string"},
+                                            },
+                                        },
+                                    },
+                                    "plain": {"type": "array", "items": {"type": "string"}},
+                                    "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                                },
+                            },
+                            "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+class Session(NamedTuple):
+    """A client and what it has sent."""
+
+    client: Client
+    cache: Cache
+    exchanges: list[Exchange]
+
+    @property
+    def writes(self) -> list[str]:
+        return [f"{one.verb} {one.resource}" for one in self.exchanges if one.method != "GET"]
+
+
+@asynccontextmanager
+async def session(config: ClientConfig, *kinds: GVK) -> AsyncIterator[Session]:
+    """A client over a cache with informers of these kinds, synced: what a program has after its start."""
+    exchanges: list[Exchange] = []
+    async with Transport(config, observe=exchanges.append) as transport:
+        mapper = RESTMapper(transport)
+        cache = Cache(transport, mapper, field_managers=[ME])
+        for kind in kinds:
+            cache.informer(kind, namespace="default" if kind.kind == "Secret" else "")
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(cache.run)
+            await cache.wait_for_sync(20)
+            yield Session(Client(transport, mapper, field_manager=ME, cache=cache), cache, exchanges)
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def client(plane: ControlPlane) -> AsyncIterator[Client]:
+    """A client without a cache."""
+    async with Transport(plane.client_config()) as transport:
+        yield Client(transport, RESTMapper(transport), field_manager=ME)
+
+
+def config_map(data: dict[str, str], **metadata: Any) -> Object:
+    metadata = {"name": "a", "namespace": "default", **metadata}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def test_the_verbs(client: Client) -> None:
+    created = await client.create(config_map({"k": "v"}, labels={"x": "y"}))
+    assert await client.get(CONFIG_MAP, KEY) == created
+    with pytest.raises(AlreadyExists, match=r'^create configmaps: configmaps "a" already exists$'):
+        await client.create(config_map({}))
+    updated = await client.update({**created, "data": {"k": "w"}})
+    assert updated["data"] == {"k": "w"}
+    with pytest.raises(Conflict, match=r"^update configmaps: "):
+        await client.update(created)
+    patched = await client.patch(CONFIG_MAP, KEY, {"data": {"l": "x"}})
+    assert patched["data"] == {"k": "w", "l": "x"}
+    operations = [{"op": "remove", "path": "/data/l"}]
+    assert (await client.patch(CONFIG_MAP, KEY, operations, PatchType.JSON))["data"] == {"k": "w"}
+    assert (await client.patch(CONFIG_MAP, KEY, {"data": {"m": "n"}}, PatchType.STRATEGIC))["data"]["m"] == "n"
+    listed = await client.list(CONFIG_MAP, namespace="default", label_selector="x=y")
+    assert [(gvk_of(obj), key_of(obj)) for obj in listed] == [(CONFIG_MAP, KEY)]
+    assert await client.list(CONFIG_MAP, field_selector="metadata.name=a", label_selector="x!=y") == []
+    with pytest.raises(Conflict):
+        await client.delete(CONFIG_MAP, KEY, uid="another")
+    assert await client.delete(CONFIG_MAP, KEY, uid=uid_of(created))
+    assert not await client.delete(CONFIG_MAP, KEY)
+    assert await client.get(CONFIG_MAP, KEY) is None
+    with pytest.raises(NotFound):
+        await client.update(updated)
+
+
+async def test_generated_names_and_collections(client: Client) -> None:
+    for _ in range(3):
+        obj = config_map({}, labels={"made": "here"}, generateName="b-")
+        del obj["metadata"]["name"]
+        await client.create(obj)
+    names = {key_of(obj).name for obj in await client.list(CONFIG_MAP, label_selector="made=here")}
+    assert len(names) == 3
+    await client.delete_collection(CONFIG_MAP, namespace="default", label_selector="made=here")
+    assert await client.list(CONFIG_MAP, label_selector="made=here") == []
+
+
+async def test_dry_runs(client: Client) -> None:
+    assert uid_of(await client.create(config_map({}), dry_run=True))
+    assert uid_of(await client.apply(config_map({"k": "v"}), dry_run=True))
+    assert await client.get(CONFIG_MAP, KEY) is None
+
+
+async def test_long_lists_come_in_pages(plane: ControlPlane) -> None:
+    async with session(plane.client_config()) as (client, _, exchanges):
+        async with anyio.create_task_group() as tasks:
+            for number in range(501):
+                tasks.start_soon(client.create, config_map({}, name=f"many-{number:03}", labels={"many": "x"}))
+        exchanges.clear()
+        objects = await client.list(CONFIG_MAP, label_selector="many=x", live=True)
+        assert [key_of(obj).name for obj in objects] == [f"many-{number:03}" for number in range(501)]
+        assert [one.verb for one in exchanges] == ["list", "list"]
+
+
+async def test_a_cluster_scoped_kind(client: Client) -> None:
+    namespace = await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made"}})
+    gvk = gvk_of(namespace)
+    assert uid_of(await client.get(gvk, NamespacedName("", "made")) or {}) == uid_of(namespace)
+    assert "made" in {key_of(obj).name for obj in await client.list(gvk)}
+
+
+async def test_kinds_that_come_and_go(plane: ControlPlane, client: Client) -> None:
+    with pytest.raises(UnknownKind, match=r"serves no Widget in client\.example\.com/v1"):
+        await client.list(WIDGET)
+    assert not await client.mapper.serves_group(WIDGET.group)
+    await plane.install_crds(WIDGET_CRD)
+    assert await client.list(WIDGET) == []
+    assert await client.mapper.serves_group(WIDGET.group)
+    resource = await client.mapper.resource(WIDGET)
+    assert (resource.plural, resource.namespaced, resource.subresources) == ("widgets", True, {"status"})
+
+
+async def test_an_invalid_object_says_what_is_wrong(plane: ControlPlane, client: Client) -> None:
+    await plane.install_crds(WIDGET_CRD)
+    with pytest.raises(Invalid, match=r"^create widgets\.client\.example\.com: ") as caught:
+        await client.create(widget({"size": 10}))
+    assert [cause["field"] for cause in caught.value.causes] == ["spec.size"]
+
+
+async def test_who_is_not_known_and_who_may_not(plane: ControlPlane) -> None:
+    async with Transport(plane.client_config(token="nobody")) as transport:
+        with pytest.raises(Unauthorized):
+            await Client(transport, RESTMapper(transport), field_manager=ME).list(CONFIG_MAP)
+    admin = plane.client_config()
+    as_nobody = ClientConfig(
+        server=admin.server, ca_pem=admin.ca_pem, token=admin.token, headers=(("Impersonate-User", "nobody"),)
+    )
+    async with Transport(as_nobody) as transport:
+        with pytest.raises(Forbidden, match="nobody"):
+            await Client(transport, RESTMapper(transport), field_manager=ME).list(CONFIG_MAP)
+
+
+async def test_the_kubeconfig_of_the_plane(plane: ControlPlane, tmp_path: Path) -> None:
+    plane.kubeconfig(tmp_path / "kubeconfig")
+    config = await load_config(environ={**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")})
+    async with Transport(config) as transport:
+        assert await Client(transport, RESTMapper(transport), field_manager=ME).list(CONFIG_MAP) is not None
+
+
+# With a cache.
+
+
+async def test_own_writes_are_read(plane: ControlPlane) -> None:
+    async with session(plane.client_config(), CONFIG_MAP) as (client, _, exchanges):
+        exchanges.clear()
+        for number in range(20):
+            await client.apply(config_map({"n": str(number)}))
+            assert ((await client.get(CONFIG_MAP, KEY)) or {})["data"] == {"n": str(number)}
+        await client.delete(CONFIG_MAP, KEY)
+        assert await client.get(CONFIG_MAP, KEY) is None
+        await client.create(config_map({"new": "one"}))
+        assert ((await client.get(CONFIG_MAP, KEY)) or {})["data"] == {"new": "one"}
+        assert {one.verb for one in exchanges if one.method == "GET"} <= {"watch"}
+
+
+async def test_the_last_finalizer(plane: ControlPlane) -> None:
+    async with session(plane.client_config(), CONFIG_MAP) as (client, _, _):
+        await client.create(config_map({}, finalizers=["example.com/held"]))
+        await client.delete(CONFIG_MAP, KEY)
+        assert is_deleting(await client.get(CONFIG_MAP, KEY) or {})
+        await client.patch(CONFIG_MAP, KEY, {"metadata": {"finalizers": None}})
+        assert await client.get(CONFIG_MAP, KEY) is None
+
+
+def widget(spec: dict[str, Any]) -> Object:
+    metadata = {"name": "w", "namespace": "default"}
+    return {"apiVersion": "client.example.com/v1", "kind": "Widget", "metadata": metadata, "spec": spec}
+
+
+def owned_things() -> list[Object]:
+    """Objects as an operator applies them: of many kinds, atomics with their defaults, canonical quantities."""
+    metadata = {
+        "name": "a",
+        "namespace": "default",
+        "labels": {"app.kubernetes.io/name": "x"},
+        "annotations": {"a/b": ""},
+    }
+    return [
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "Ingress",
+            "metadata": metadata,
+            "spec": {
+                "ingressClassName": "nginx",
+                "rules": [
+                    {
+                        "host": "a.example.com",
+                        "http": {
+                            "paths": [
+                                {
+                                    "path": "/",
+                                    "pathType": "Prefix",
+                                    "backend": {"service": {"name": "s", "port": {"number": 8265}}},
+                                }
+                            ]
+                        },
+                    }
+                ],
+            },
+        },
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": metadata,
+            "spec": {
+                "podSelector": {"matchLabels": {"ray.io/cluster": "a"}},
+                "policyTypes": ["Ingress"],
+                "ingress": [
+                    {"from": [{"podSelector": {}}]},
+                    {"ports": [{"protocol": "TCP", "port": 10001}], "from": [{"namespaceSelector": {}}]},
+                ],
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "type": "Opaque",
+            "stringData": {"ca.key": "x", "ca.crt": "y"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {
+                "selector": {"x": "y"},
+                "ports": [
+                    {"name": "one", "port": 443, "targetPort": "oauth", "protocol": "TCP"},
+                    {"name": "two", "port": 53, "protocol": "UDP"},
+                    {"name": "three", "port": 53},
+                ],
+            },
+        },
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "a", "labels": {"x": "y"}},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "system:auth-delegator",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": "a", "namespace": "default"}],
+        },
+        widget(
+            {
+                "size": 3,
+                "tags": ["b", "a"],
+                "ports": [{"port": 81}, {"port": 80, "protocol": "TCP", "name": "n"}, {"port": 80, "protocol": "UDP"}],
+                "plain": ["y", "x"],
+                "free": {"deep": {"list": [{"a": 1}], "null": None}},
+            }
+        ),
+    ]
+
+
+KINDS = [gvk_of(thing) for thing in owned_things()]
+
+
+async def test_applying_again_sends_nothing_not_even_after_a_restart(plane: ControlPlane) -> None:
+    await plane.install_crds(WIDGET_CRD)
+    async with session(plane.client_config(), CONFIG_MAP, *KINDS) as first:
+        owner = await first.client.create(config_map({}, name="owner"))
+        for thing in owned_things():
+            await first.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
+        first.exchanges.clear()
+        for thing in owned_things():
+            await first.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
+        assert first.writes == []
+    async with session(plane.client_config(), CONFIG_MAP, *KINDS) as second:
+        for thing in owned_things():
+            await second.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
+        assert second.writes == []
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"metadata": {"labels": {"app.kubernetes.io/name": "edited"}}},
+        {"metadata": {"labels": {"app.kubernetes.io/name": None}}},
+        {"metadata": {"ownerReferences": None}},
+        {"spec": {"ports": [{"name": "one", "port": 444, "targetPort": 444, "protocol": "TCP"}]}},
+        {"spec": {"selector": {"x": "edited", "z": "added"}}},
+    ],
+)
+async def test_drift_is_put_right(plane: ControlPlane, client: Client, edit: Object) -> None:
+    service = next(thing for thing in owned_things() if thing["kind"] == "Service")
+    gvk = gvk_of(service)
+    async with session(plane.client_config(), gvk) as mine:
+        owner = await client.create(config_map({}, name="owner"))
+        applied = await mine.client.apply(service, owner=owner)
+        edited = await client.with_field_manager("somebody").patch(gvk, KEY, edit)
+        assert resource_version_of(edited) != resource_version_of(applied)
+        await seen(mine, gvk, resource_version_of(edited))
+        repaired = await mine.client.apply(service, owner=owner)
+        for part in ("spec", "metadata"):
+            for field, value in {**service, "metadata": {"labels": labels_of(service)}}[part].items():
+                assert repaired[part][field] == applied[part][field], (field, value)
+        assert repaired["metadata"]["ownerReferences"] == applied["metadata"]["ownerReferences"]
+        mine.exchanges.clear()
+        await mine.client.apply(service, owner=owner)
+        assert mine.writes == []
+
+
+async def test_what_others_add_costs_nothing(plane: ControlPlane, client: Client) -> None:
+    service = next(thing for thing in owned_things() if thing["kind"] == "Service")
+    gvk = gvk_of(service)
+    async with session(plane.client_config(), gvk) as mine:
+        await mine.client.apply(service)
+        others = client.with_field_manager("somebody")
+        edited = await others.patch(gvk, KEY, {"metadata": {"annotations": {"theirs": "x"}, "finalizers": ["a/b"]}})
+        await seen(mine, gvk, resource_version_of(edited))
+        mine.exchanges.clear()
+        await mine.client.apply(service)
+        assert mine.writes == []
+        await others.patch(gvk, KEY, {"metadata": {"finalizers": None}})
+
+
+async def test_what_the_server_writes_differently_is_sent_once(plane: ControlPlane) -> None:
+    policy = next(thing for thing in owned_things() if thing["kind"] == "NetworkPolicy")
+    del policy["spec"]["ingress"][1]["ports"][0]["protocol"]  # a default inside an atomic list
+    async with session(plane.client_config(), gvk_of(policy)) as mine:
+        await mine.client.apply(policy)
+        mine.exchanges.clear()
+        for _ in range(3):
+            await mine.client.apply(policy)
+        assert mine.writes == ["apply networkpolicies.networking.k8s.io"]
+
+
+async def test_what_is_not_wanted_any_more_goes(plane: ControlPlane) -> None:
+    async with session(plane.client_config(), CONFIG_MAP) as mine:
+        await mine.client.apply(config_map({"k": "v", "l": "w"}, labels={"x": "y"}))
+        applied = await mine.client.apply(config_map({"k": "v"}))
+        assert (applied["data"], labels_of(applied)) == ({"k": "v"}, {})
+
+
+async def test_a_status_is_applied_by_itself(plane: ControlPlane) -> None:
+    await plane.install_crds(WIDGET_CRD)
+    async with session(plane.client_config(), WIDGET) as mine:
+        await mine.client.apply(widget({"size": 1}))
+        status = {key: value for key, value in widget({}).items() if key != "spec"} | {"status": {"phase": "Ready"}}
+        assert (await mine.client.apply(status, subresource="status"))["status"] == {"phase": "Ready"}
+        mine.exchanges.clear()
+        await mine.client.apply(widget({"size": 1}))
+        await mine.client.apply(status, subresource="status")
+        assert mine.writes == []
+        status["status"] = {"phase": "Failed"}
+        assert (await mine.client.apply(status, subresource="status"))["status"] == {"phase": "Failed"}
+
+
+async def test_a_conflict_names_the_field(plane: ControlPlane, client: Client) -> None:
+    await client.apply(config_map({"k": "v"}))
+    with pytest.raises(Conflict) as caught:
+        await client.apply(config_map({"k": "w"}), field_manager="another", force=False)
+    assert [cause["field"] for cause in caught.value.causes] == [".data.k"]
+
+
+async def test_a_uid_protects_what_is_not_ours(plane: ControlPlane, client: Client) -> None:
+    await client.create(config_map({"k": "theirs"}))
+    with pytest.raises((Conflict, Invalid)):
+        await client.apply(config_map({"k": "ours"}, uid="11111111-2222-3333-4444-555555555555"))
+    assert ((await client.get(CONFIG_MAP, KEY)) or {})["data"] == {"k": "theirs"}
+
+
+async def seen(mine: Session, gvk: GVK, version: str) -> None:
+    """Returns when the watch has brought this version."""
+    arrived = anyio.Event()
+
+    def look(_: Event) -> None:
+        stored = mine.cache.stored(gvk, KEY)
+        if stored is not None and int(stored.resource_version) >= int(version):
+            arrived.set()
+
+    mine.cache.informer(gvk).add_handler(look)
+    with anyio.fail_after(10):
+        await arrived.wait()
