@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
+
 from cfo.envtest.admission.standard import standard_chain
 from cfo.envtest.admission.webhook_client import ServiceEndpoints, WebhookClient
 from cfo.envtest.audit import AuditLog
@@ -21,7 +23,7 @@ from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, method_not_allowed_here
 from cfo.envtest.faults import Faults
 from cfo.envtest.health import HealthChecks, RequestMetrics, version_answer
-from cfo.envtest.http import Call, Page, Reply
+from cfo.envtest.http import Call, Page, Reply, json_reply
 from cfo.envtest.server import Server
 from cfo.envtest.stopgap import register
 from cfo.envtest.write import create_object
@@ -105,7 +107,14 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
         answer = health.answer(call.path, verbose="verbose" in call.query, exclude=call.query.getall("exclude", []))
         return None if answer is None else _reply(answer)
 
-    return [documents, status]
+    async def issuer(call: Call) -> Reply | None:
+        if call.path == "/.well-known/openid-configuration":
+            return json_reply(core.tokens.configuration(call.headers.get("Host", "")))
+        if call.path == "/openid/v1/jwks":
+            return Reply(orjson.dumps(core.tokens.key_set()), content_type="application/jwk-set+json")
+        return None
+
+    return [documents, status, issuer]
 
 
 async def boot(machine: Machine) -> None:

@@ -45,6 +45,17 @@ _GROUPS: Final = (
     "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io",
 )
+_OTHER_PATHS: Final = (
+    "/.well-known/openid-configuration",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openid/v1/jwks",
+    "/readyz",
+    "/version",
+)
 _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _TERMINATING_VERBS: Final = ("delete", "deletecollection", "get", "list", "watch")
 _CUSTOM_SUBRESOURCES: Final = ("status", "scale")
@@ -60,7 +71,7 @@ class Answer(NamedTuple):
 
 
 class Discovery:
-    """Answers ``/api``, ``/apis`` and below."""
+    """Answers ``/``, ``/api``, ``/apis`` and below."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -70,8 +81,8 @@ class Discovery:
     def answer(self, path: str, accept: str = "", if_none_match: str = "", *, address: str = "") -> Answer | None:
         """The answer to a GET, ``None`` where nothing is served at all (a plain 404).
 
-        ``address`` is the server's own, ``host:port``. Raises StatusError: 404 for a version that a built-in group does not have, 406 where ``accept`` names
-        nothing that is spoken here.
+        ``address`` is the server's own, ``host:port``. Raises StatusError: 404 for a version that a built-in group
+        does not have, 406 where ``accept`` names nothing that is spoken here.
         """
         parts = path.strip("/").split("/")
         if parts in (["api"], ["apis"]):
@@ -101,6 +112,8 @@ class Discovery:
 
     def _legacy(self, parts: list[str], address: str) -> dict[str, Any] | None:
         match parts:
+            case [""]:
+                return {"paths": self._paths()}
             case ["api"]:
                 cidr = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
                 return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [cidr]}
@@ -114,6 +127,13 @@ class Discovery:
             case ["apis", group, version] if group and self._registry.has_group(group):
                 return self._resources(group, version)
         return None
+
+    def _paths(self) -> list[str]:
+        paths = ["/api", "/apis", *_OTHER_PATHS]
+        for group in self._registry.groups():
+            root = f"/apis/{group}" if group else "/api"
+            paths += [root, *(f"{root}/{version}" for version in self._registry.versions(group))]
+        return sorted(set(paths))
 
     def _ordered_groups(self) -> list[str]:
         served = self._registry.groups()

@@ -149,11 +149,11 @@ class ServiceAccountTokens:
             raise InvalidToken(f"meant for {claims['aud']}")
         return self._user(claims), common
 
-    def configuration(self) -> dict[str, Any]:
-        """The OpenID Connect discovery document (``/.well-known/openid-configuration``)."""
+    def configuration(self, address: str) -> dict[str, Any]:
+        """The OpenID Connect discovery document of the server at ``address`` (``/.well-known/openid-configuration``)."""
         return {
             "issuer": self.issuer,
-            "jwks_uri": f"{self.issuer}/openid/v1/jwks",
+            "jwks_uri": f"https://{address}/openid/v1/jwks",
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": [_ALGORITHM],
