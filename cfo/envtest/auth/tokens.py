@@ -150,7 +150,7 @@ class ServiceAccountTokens:
         return self._user(claims), common
 
     def configuration(self, address: str) -> dict[str, Any]:
-        """The OpenID Connect discovery document of the server at ``address`` (``/.well-known/openid-configuration``)."""
+        """The document at ``/.well-known/openid-configuration`` of the server at ``address`` (OpenID Connect)."""
         return {
             "issuer": self.issuer,
             "jwks_uri": f"https://{address}/openid/v1/jwks",
