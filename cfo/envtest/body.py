@@ -23,17 +23,20 @@ from cfo.envtest.strategy import Strategy
 from cfo.runtime.objects import Object
 
 __all__ = [
+    "PROTOBUF",
     "JSONError",
     "check_strict",
     "decode_object",
     "duplicate_fields",
     "load_json",
+    "load_protobuf",
     "load_yaml",
     "media_type",
     "parse_object",
     "parse_typed",
 ]
 
+PROTOBUF = SERVED[2]
 _MISSING = "couldn't get version/kind; json parse error: "
 
 
@@ -76,6 +79,8 @@ async def parse_object(call: Call, info: ResourceInfo) -> tuple[Object, bytes]:
     """The object of a POST or PUT with checked identity, and the JSON it was decoded from."""
     media = media_type(call)
     data = await call.body()
+    if media == PROTOBUF and not info.is_crd:
+        return _parse_protobuf(data, info)
     if media not in {"application/json", "application/yaml"}:
         raise unsupported_media_type(SERVED)
     unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
@@ -93,6 +98,24 @@ async def parse_object(call: Call, info: ResourceInfo) -> tuple[Object, bytes]:
         raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
     _check_identity(obj, data, info, unrecognized)
     return obj, data
+
+
+def load_protobuf(data: bytes) -> Object:
+    """Decodes Kubernetes' protobuf; raises ValueError. The tables are read when the first such body comes."""
+    from cfo.envtest.protobuf import decode_body
+
+    return decode_body(data)
+
+
+def _parse_protobuf(data: bytes, info: ResourceInfo) -> tuple[Object, bytes]:
+    unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
+    try:
+        obj = load_protobuf(data)
+    except ValueError as error:
+        raise bad_request(f"{unrecognized}{error} ({_excerpt(data)})") from None
+    encoded = orjson.dumps(obj)
+    _check_identity(obj, encoded, info, unrecognized)
+    return obj, encoded
 
 
 def _json_type(value: object) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
+from cfo.envtest.body import PROTOBUF, load_protobuf, media_type
 from cfo.envtest.errors import StatusError, bad_request, invalid
-from cfo.envtest.field_errors import FieldError, forbidden, too_long
+from cfo.envtest.field_errors import FieldError, forbidden, not_supported, too_long
 from cfo.envtest.field_errors import invalid as invalid_value
-from cfo.envtest.field_errors import not_supported
 from cfo.envtest.http import Call
 from cfo.runtime.objects import Object
 
@@ -116,7 +116,7 @@ async def delete_options(call: Call) -> DeleteOptions:
     Raises StatusError: 400 for a body that does not decode, 422 for impossible options.
     """
     body = await call.body()
-    document: dict[str, Any] = _decode_delete_options(body) if body else _query_delete_options(call)
+    document: dict[str, Any] = _decode_delete_options(call, body) if body else _query_delete_options(call)
     dry_run = document.get("dryRun") or []
     propagation = document.get("propagationPolicy")
     orphan = document.get("orphanDependents")
@@ -168,10 +168,10 @@ _TYPES: dict[str, tuple[type, str]] = {
 }
 
 
-def _decode_delete_options(body: bytes) -> dict[str, Any]:
+def _decode_delete_options(call: Call, body: bytes) -> dict[str, Any]:
     try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        document = load_protobuf(body) if media_type(call) == PROTOBUF else orjson.loads(body)
+    except ValueError as error:
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if not isinstance(document, dict):
         raise bad_request("json: cannot unmarshal into Go value of type v1.DeleteOptions")

@@ -26,7 +26,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
     """YAML in the style of sigs.k8s.io/yaml: what could be read as something else is in double quotes."""
 
 
-_RESOLVER = yaml.SafeLoader("")
+_RESOLVER: Any = yaml.SafeLoader("")
 
 
 def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:

@@ -135,9 +135,9 @@ class Server:
         if attributes.is_resource_request:
             return await self._dispatcher.dispatch(call, attributes)
         for page in self._pages:
-            answer = await page(call)
-            if answer is not None:
-                return answer
+            found = await page(call)
+            if found is not None:
+                return found
         return not_found_page()
 
 

@@ -54,7 +54,8 @@ def _selector_text(selector: Any) -> str:
     if not isinstance(selector, dict):
         return ""
     if "matchLabels" not in selector and "matchExpressions" not in selector:
-        labels, expressions = selector, []
+        labels = selector
+        expressions: list[dict[str, Any]] = []
     else:
         labels, expressions = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
     terms = {key: f"{key}={value}" for key, value in labels.items() if isinstance(value, str)}

@@ -1,0 +1,239 @@
+"""The real control plane: etcd and kube-apiserver from ``$KUBEBUILDER_ASSETS``, started for one test or many."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import socket
+import ssl
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import orjson
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from cfo.envtest.certificates import Authority
+from cfo.envtest.plane import ControlPlane, CRDSource, load_crds
+from cfo.runtime.objects import Object, find_condition
+
+__all__ = ["RealControlPlane", "StartFailed"]
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 10.0
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class StartFailed(RuntimeError):
+    """A program could not be started or did not become ready; the message has the end of its log."""
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class _Program:
+    """A child process with its log in a file."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self._command = command
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        with self._log.open("wb") as out:
+            try:
+                self._process = await asyncio.create_subprocess_exec(*self._command, stdout=out, stderr=out)
+            except OSError as error:
+                raise StartFailed(f"{self.name}: {error}") from error
+
+    def check(self) -> None:
+        """Raises :class:`StartFailed` when the program has ended."""
+        if self._process is not None and self._process.returncode is not None:
+            tail = self._log.read_text(errors="replace")[-2000:]
+            raise StartFailed(f"{self.name} ended with code {self._process.returncode}:\n{tail}")
+
+    async def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+class RealControlPlane(ControlPlane):
+    """See :meth:`ControlPlane.real`.
+
+    RBAC is on, anonymous requests are allowed, the ServiceAccount admission plugin is off, and there are no
+    controllers: as a controller-runtime envtest has it.
+    """
+
+    def __init__(self, *, crds: list[CRDSource], assets: Path | None) -> None:
+        self._crds = crds
+        folder = assets or (Path(os.environ["KUBEBUILDER_ASSETS"]) if "KUBEBUILDER_ASSETS" in os.environ else None)
+        if folder is None:
+            raise StartFailed("where etcd and kube-apiserver are is not known: set KUBEBUILDER_ASSETS")
+        self._assets = folder
+        self._folder: Path | None = None
+        self._programs: list[_Program] = []
+        self._session: aiohttp.ClientSession | None = None
+        self.token = secrets.token_urlsafe(32)
+
+    def _binary(self, name: str) -> str:
+        path = self._assets / name
+        if not path.is_file():
+            raise StartFailed(f"{name} is not in {self._assets}")
+        return str(path)
+
+    async def start(self) -> None:
+        """Starts both programs and waits until the API server is ready. Raises :class:`StartFailed`."""
+        crds = load_crds(self._crds)
+        self._folder = Path(tempfile.mkdtemp(prefix="cfo-envtest-"))
+        try:
+            await self._launch(self._folder)
+            context = ssl.create_default_context(cadata=self.ca_pem.decode())
+            self._session = aiohttp.ClientSession(
+                self.url,
+                connector=aiohttp.TCPConnector(ssl=context),
+                headers={"Authorization": f"Bearer {self.token}"},
+            )
+            await self._wait_ready()
+            await self.install_crds(*crds)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _launch(self, folder: Path) -> None:
+        authority = Authority()
+        self.ca_pem = authority.pem
+        files = _write_credentials(folder, authority, self.token)
+        etcd_url, peer_url = f"http://127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
+        port = _free_port()
+        self.url = f"https://127.0.0.1:{port}"
+        etcd = [
+            self._binary("etcd"),
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls={etcd_url}",
+            f"--advertise-client-urls={etcd_url}",
+            f"--listen-peer-urls={peer_url}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=default={peer_url}",
+            "--unsafe-no-fsync",
+        ]
+        apiserver = [
+            self._binary("kube-apiserver"),
+            f"--etcd-servers={etcd_url}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--tls-cert-file={files['server.crt']}",
+            f"--tls-private-key-file={files['server.key']}",
+            f"--client-ca-file={files['ca.crt']}",
+            f"--token-auth-file={files['tokens.csv']}",
+            f"--cert-dir={folder}",
+            "--authorization-mode=RBAC",
+            "--disable-admission-plugins=ServiceAccount",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={files['sa.key']}",
+            f"--service-account-signing-key-file={files['sa.key']}",
+            "--allow-privileged=true",
+        ]
+        for name, command in (("etcd", etcd), ("kube-apiserver", apiserver)):
+            program = _Program(name, command, folder / f"{name}.log")
+            self._programs.append(program)
+            await program.start()
+
+    async def _wait_ready(self) -> None:
+        assert self._session is not None
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while True:
+                    for program in self._programs:
+                        program.check()
+                    with suppress(aiohttp.ClientError):
+                        async with self._session.get("/readyz") as answer:
+                            if answer.status == 200:
+                                return
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise StartFailed(f"kube-apiserver was not ready within {READY_SECONDS:.0f} s") from None
+
+    async def stop(self) -> None:
+        """Stops the API server, then etcd, and removes their files."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+        while self._programs:
+            await self._programs.pop().stop()
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def install_crds(self, *sources: CRDSource) -> list[str]:
+        """Applies CRDs and waits until they are established. Raises :class:`StartFailed` for one that is refused."""
+        names: list[str] = []
+        for crd in load_crds(sources):
+            names.append(crd["metadata"]["name"])
+            await self._apply(crd)
+        for name in names:
+            await self._wait_established(name)
+        return names
+
+    async def _apply(self, crd: Object) -> None:
+        assert self._session is not None
+        async with self._session.patch(
+            f"{_CRDS}/{crd['metadata']['name']}",
+            params={"fieldManager": "cfo-envtest", "force": "true"},
+            data=orjson.dumps({key: value for key, value in crd.items() if key != "status"}),
+            headers={"Content-Type": "application/apply-patch+yaml"},
+        ) as answer:
+            if answer.status not in {200, 201}:
+                raise StartFailed(f"{crd['metadata']['name']}: {(await answer.json()).get('message')}")
+
+    async def _wait_established(self, name: str) -> None:
+        assert self._session is not None
+        async with asyncio.timeout(READY_SECONDS):
+            while True:
+                async with self._session.get(f"{_CRDS}/{name}") as answer:
+                    conditions = ((await answer.json()).get("status") or {}).get("conditions")
+                established = find_condition(conditions, "Established")
+                if established is not None and established.get("status") == "True":
+                    return
+                await asyncio.sleep(0.02)
+
+
+def _write_credentials(folder: Path, authority: Authority, token: str) -> dict[str, Path]:
+    """The files that kube-apiserver reads, only for their owner."""
+    server = authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"])
+    signing = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    contents = {
+        "ca.crt": authority.pem,
+        "server.crt": server.certificate,
+        "server.key": server.key,
+        "sa.key": signing,
+        "tokens.csv": f'{token},admin,admin,"system:masters"\n'.encode(),
+    }
+    files: dict[str, Path] = {}
+    for name, content in contents.items():
+        file = folder / name
+        file.touch(mode=0o600)
+        file.write_bytes(content)
+        files[name] = file
+    return files
