@@ -209,7 +209,7 @@ class Kubeconfig:
         self._clock = clock or SystemClock()
         self._lock = anyio.Lock()
         self._credentials: Credentials | None = None
-        self._loaded_at = 0.0
+        self._tried_at = 0.0
         self._reload_at: float | None = None
         self._context_name = context
         library = _library()
@@ -254,6 +254,7 @@ class Kubeconfig:
         :meth:`__call__` gives the credentials that came with it.
         """
         library = _library()
+        self._tried_at = self._clock.monotonic()
         persist = self._merger.save_changes if "auth-provider" in self.user else None
         target = SimpleNamespace(
             api_key={}, host="", ssl_ca_cert=None, cert_file=None, key_file=None, verify_ssl=True,
@@ -279,7 +280,6 @@ class Kubeconfig:
         if not authorization and "exec" in self.user and not certificate:
             raise CredentialError(f"{self._paths}: the exec plugin gave neither a token nor a certificate")
         self._credentials = Credentials(authorization, certificate, key)
-        self._loaded_at = self._clock.monotonic()
         self._reload_at = self._next_load(getattr(loader, "exec_plugin_expiry", None))
         return target
 
@@ -317,19 +317,21 @@ class Kubeconfig:
             message = message.replace(secret, "***")
         return message
 
-    def _just_loaded(self, renew: bool) -> bool:
-        """Whether it is too early to ask again: a server that refuses everything must not cost a plugin run each."""
-        return renew and self._clock.monotonic() - self._loaded_at < _RENEWAL_INTERVAL_SECONDS
+    def _is_due(self, renew: bool) -> bool:
+        """Whether to load anew: not too often, for a server that refuses everything must not cost a plugin run each."""
+        now = self._clock.monotonic()
+        if renew:
+            return now - self._tried_at >= _RENEWAL_INTERVAL_SECONDS
+        return self._reload_at is not None and now >= self._reload_at
 
     async def __call__(self, *, renew: bool) -> Credentials:
         """The credentials, loaded anew when they have run out; good ones stay when that fails."""
         seen = self._credentials
-        due = self._reload_at is not None and self._clock.monotonic() >= self._reload_at
-        if seen is not None and not renew and not due:
+        if seen is not None and not self._is_due(renew):
             return seen
         async with self._lock:
-            if self._credentials is not None and (self._credentials is not seen or self._just_loaded(renew)):
-                return self._credentials
+            if self._credentials is not None and (self._credentials is not seen or not self._is_due(renew)):
+                return self._credentials  # somebody else has just renewed them, or tried to
             try:
                 with anyio.fail_after(_RENEWAL_LIMIT_SECONDS):
                     await self.load()

@@ -80,8 +80,8 @@ class _Ask(NamedTuple):
 class Transport:
     """One pool of connections to one API server; an async context manager.
 
-    ``qps`` and ``burst`` limit requests on this side (``qps`` of ``None`` or 0: not at all, the server's priority and
-    fairness governs); ``observe`` is called with each :class:`Exchange`.
+    ``qps`` and ``burst`` limit requests on this side (``qps`` of ``None``, 0 or less: not at all, the server's
+    priority and fairness governs); ``observe`` is called with each :class:`Exchange`.
     """
 
     def __init__(
@@ -96,7 +96,9 @@ class Transport:
     ) -> None:
         self.config = config
         self._clock = clock or SystemClock()
-        self._bucket = BucketRateLimiter(qps, burst or max(1, round(2 * qps)), self._clock) if qps else None
+        self._bucket: BucketRateLimiter | None = None
+        if qps is not None and qps > 0:
+            self._bucket = BucketRateLimiter(qps, burst or max(1, round(2 * qps)), self._clock)
         self._user_agent = user_agent
         self._observe = observe
         self._base = config.server.rstrip("/")

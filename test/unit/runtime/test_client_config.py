@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import structlog
 import yaml
@@ -220,6 +221,27 @@ async def test_an_exec_plugin_runs_again_when_its_token_is_refused_but_not_at_on
     assert await authorization(config, renew=True) == "Bearer me-2"
     assert await authorization(config, renew=True) == "Bearer me-2"
     assert await authorization(config) == "Bearer me-2"
+
+
+async def test_many_refused_requests_cost_one_run_of_a_broken_plugin(tmp_path: Path) -> None:
+    clock = ImpatientClock()
+    file = kubeconfig(tmp_path / "k", plugin(tmp_path, {"token": "ENV-RUN"}))
+    config = await load_config(str(file), environ=environ(tmp_path), clock=clock)
+    plugin(tmp_path, {}, code=1)
+    clock.elapsed = 6
+    outcomes: list[str] = []
+
+    async def ask() -> None:
+        try:
+            outcomes.append(await authorization(config, renew=True))
+        except CredentialError:
+            outcomes.append("refused")
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(ask)
+    assert outcomes == ["refused", *["Bearer me-1"] * 4]
+    assert (tmp_path / "runs").read_text() == "xx"
 
 
 async def test_an_exec_plugin_that_gives_a_certificate(tmp_path: Path) -> None:

@@ -282,6 +282,16 @@ async def test_keeps_to_its_rate(server: ApiServer) -> None:
     assert clock.slept == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("qps", [None, 0, -1])
+async def test_has_no_rate_unless_told(server: ApiServer, qps: float | None) -> None:
+    server.answer("GET", "/x", json({}))
+    clock = ImpatientClock()
+    async with Transport(ClientConfig(server=server.url), qps=qps, burst=1, clock=clock) as transport:
+        for _ in range(5):
+            await transport.request("GET", "/x")
+    assert clock.slept == []
+
+
 async def test_warnings_are_logged_once(server: ApiServer, transport: Transport) -> None:
     header = '299 - "v1beta1 is deprecated, use \\"v1\\"", 299 - "unknown field \\"spec.x\\""'
     server.answer("GET", "/x", json({}, headers={"Warning": header}))
