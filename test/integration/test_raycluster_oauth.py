@@ -17,7 +17,8 @@ from cfo.controllers.raycluster.kinds import (
 )
 from cfo.controllers.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
-from cfo.runtime.objects import Object, is_controlled_by, name_of, owner_reference, uid_of
+from cfo.runtime.clock import rfc3339
+from cfo.runtime.objects import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of
 from test.integration.world import (
     OAUTH,
     OPENSHIFT,
@@ -341,7 +342,7 @@ async def test_every_head_pod_without_its_accounts_pull_secrets_is_replaced() ->
 
 
 async def test_head_pods_stay_when_the_user_chose_pull_secrets_or_another_account() -> None:
-    for cluster in (with_account(imagePullSecrets=[{"name": "mine"}]), ray_cluster()):
+    for cluster in (with_account(imagePullSecrets=[{"name": "mine"}]), with_account(serviceAccountName="mine")):
         async with world(*OPENSHIFT) as here:
             await here.namespace()
             async with operating(here, kuberay(**OAUTH)):
@@ -352,6 +353,54 @@ async def test_head_pods_stay_when_the_user_chose_pull_secrets_or_another_accoun
                 await here.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
                 await here.quiet()
                 assert "deletionTimestamp" not in (await here.get(POD, "head"))["metadata"]
+
+
+async def test_a_head_pod_of_a_template_without_an_account_is_replaced_but_not_for_ever() -> None:
+    async with world(*OPENSHIFT) as here:
+        await here.namespace()
+        async with operating(here, kuberay(**OAUTH)) as manager:
+            await here.create(ray_cluster())
+            await here.create(pod("head"))
+            await here.quiet()
+            account = await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
+            await here.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
+            await gone(here, [(POD, "head")])
+
+            async def a_second_later() -> bool:
+                stamp = (await here.create(pod("probe", node_type="probe")))["metadata"]["creationTimestamp"]
+                await here.client.delete(POD, NamespacedName("ns", "probe"), grace_period_seconds=0)
+                return bool(stamp > rfc3339(began))
+
+            began = manager.clock.now()
+            await eventually(a_second_later, "the next second")
+            await here.create(pod("successor"))
+            await here.quiet()
+            assert "deletionTimestamp" not in (await here.get(POD, "successor"))["metadata"]
+
+
+async def test_bindings_that_outlived_their_cluster_are_collected_and_no_others() -> None:
+    async with world(*OPENSHIFT) as here:
+        await here.namespace()
+        kept = []
+        for name, role, namespace in (
+            ("leftover", "system:auth-delegator", "ns"),
+            ("for-more", "system:auth-delegator", "elsewhere"),
+            ("other-role", "view", "ns"),
+        ):
+            binding = await here.create(
+                {
+                    "apiVersion": "rbac.authorization.k8s.io/v1",
+                    "kind": "ClusterRoleBinding",
+                    "metadata": {"name": name, "labels": {CLUSTER_LABEL: "gone", NAMESPACE_LABEL: "ns"}},
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                    "subjects": [{"kind": "ServiceAccount", "name": "sa", "namespace": namespace}],
+                }
+            )
+            kept.append(binding)
+        async with operating(here, kuberay(**OAUTH)):
+            await gone(here, [(CLUSTER_ROLE_BINDING, "leftover")])
+            for binding in kept[1:]:
+                assert await here.get(CLUSTER_ROLE_BINDING, name_of(binding), "") == binding
 
 
 async def test_on_vanilla_kubernetes_nothing_is_exposed_and_the_user_is_told() -> None:

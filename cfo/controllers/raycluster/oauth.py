@@ -48,6 +48,7 @@ from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import NotFound
+from cfo.runtime.clock import Clock, rfc3339
 from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.events import EventRecorder
 from cfo.runtime.objects import (
@@ -115,6 +116,7 @@ class OAuthReconciler:
         self,
         client: Client,
         events: EventRecorder,
+        clock: Clock,
         config: KubeRayConfiguration,
         platform: Platform,
         *,
@@ -128,6 +130,7 @@ class OAuthReconciler:
     ) -> None:
         self._client = client
         self._events = events
+        self._clock = clock
         self._config = config
         self._platform = platform
         self._clusters = clusters.reader
@@ -137,14 +140,17 @@ class OAuthReconciler:
         self._bindings = bindings.add_index(_BINDING_INDEX, _index_binding).reader
         self._pods = pods.add_index(_POD_INDEX, _index_pod).reader
         self._routes = routes
+        self._pull_secrets_seen: dict[str, tuple[frozenset[str], str]] = {}
 
     async def reconcile(self, request: Request) -> Result:
         """Brings what belongs to one cluster's proxy up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None:
+            await self._collect(request)
             return Result()
         children = Children(self._client, self._events, cluster)
         if is_deleting(cluster):
+            self._pull_secrets_seen.pop(uid_of(cluster), None)
             await self._release(children)
             return children.result()
         try:
@@ -230,22 +236,31 @@ class OAuthReconciler:
         )
 
     async def _replace_head_pods(self, children: Children) -> None:
-        """Deletes head pods that lack pull secrets of their service account, for KubeRay to make them anew.
+        """Deletes head pods that lack pull secrets of the proxy's service account, for KubeRay to make them anew.
 
         OpenShift adds pull secrets to a new service account a moment later, and a pod takes them at its creation
-        alone. Pods to which the user gave pull secrets never take any; nor do those of another service account.
+        alone. Pods to which the user gave pull secrets never take any, nor do those of a service account that he
+        chose. Where the template names no account (nothing was injected at admission), only pods are deleted that were
+        there before the pull secrets were: their successors will not have them either.
         """
         cluster = children.cluster
         template = ((cluster.get("spec") or {}).get("headGroupSpec") or {}).get("template") or {}
         pod_spec = template.get("spec") or {}
         account_name = names_of(cluster).proxy_service_account
-        if pod_spec.get("imagePullSecrets") or pod_spec.get("serviceAccountName") != account_name:
+        chosen = pod_spec.get("serviceAccountName")
+        if pod_spec.get("imagePullSecrets") or chosen not in (None, "", account_name):
             return
         account = self._accounts.get(NamespacedName(namespace_of(cluster), account_name)) or {}
         wanted = _pull_secrets(account)
         if not wanted:
             return
+        seen, since = self._pull_secrets_seen.get(uid_of(cluster), (frozenset(), ""))
+        if seen != wanted:
+            since = rfc3339(self._clock.now())
+            self._pull_secrets_seen[uid_of(cluster)] = (frozenset(wanted), since)
         for entry in self._pods.entries(index=(_POD_INDEX, _labelled(cluster))):
+            if not chosen and entry.meta.creation_timestamp > since:
+                continue
             pod = entry.object()
             if not wanted <= _pull_secrets(pod.get("spec") or {}):
                 await children.delete(POD, pod, belongs=lambda _: True)
@@ -273,6 +288,20 @@ class OAuthReconciler:
         if not children.failed and has_finalizer(cluster, FINALIZER):
             await self._set_finalizer(cluster, present=False)
 
+    async def _collect(self, request: Request) -> None:
+        """Deletes ClusterRoleBindings of a cluster that is gone.
+
+        They are there when somebody took the finalizer away, and those with old names of clusters that the Go
+        operator renamed.
+        """
+        label = f"{request.namespace}/{label_value(request.name)}"
+        for entry in self._bindings.entries(index=(_BINDING_INDEX, label)):
+            binding = entry.object()
+            if not is_proxys_binding(binding, request.namespace):
+                continue
+            if await self._client.get(RAY_CLUSTER, request, live=True) is None:
+                await self._client.delete(CLUSTER_ROLE_BINDING, entry.key, uid=entry.meta.uid)
+
     async def _set_finalizer(self, cluster: Object, *, present: bool) -> Object:
         finalizers: list[Any] = [item for item in cluster["metadata"].get("finalizers") or () if item != FINALIZER]
         if present:
@@ -294,6 +323,14 @@ _UNAVAILABLE = (
     "rayDashboardOAuthEnabled is set, but this is not OpenShift: the OAuth proxy cannot work here, so the dashboard is "
     "not exposed. Set kuberay.rayDashboardOAuthEnabled to false to get Ingresses (without authentication)"
 )
+
+
+def is_proxys_binding(binding: Object, namespace: str) -> bool:
+    """Whether a ClusterRoleBinding gives what a proxy gets, to accounts of ``namespace`` alone."""
+    return (binding.get("roleRef") or {}).get("name") == "system:auth-delegator" and all(
+        subject.get("kind") == "ServiceAccount" and subject.get("namespace") == namespace
+        for subject in binding.get("subjects") or ()
+    )
 
 
 def _pull_secrets(holder: Object) -> set[str]:

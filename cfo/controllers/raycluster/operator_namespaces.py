@@ -32,6 +32,7 @@ WELL_KNOWN_VANILLA = ("ray-system",)
 
 _DEFAULT_DSCI = NamespacedName("", "default-dsci")
 _OWN_ACCOUNT_NAME = "codeflare-operator-controller-manager"
+_OWN_ROLE_NAME = "codeflare-operator-manager-role"
 _ROLE_INDEX = "updates-raycluster-status"
 _BINDING_INDEX = "cluster-role"
 
@@ -83,8 +84,8 @@ class OperatorNamespaces:
     """Knows the namespaces, and when they have changed.
 
     ``roles`` and ``bindings`` are informers of all ClusterRoles and ClusterRoleBindings, ``dsci`` that of
-    DSCInitializations. ``own_account`` is the ServiceAccount that this operator runs as, which
-    is left out, like every account of the operator's usual name.
+    DSCInitializations. ``own_account`` is the ServiceAccount that this operator runs as, which is left out, and so are
+    the usual names of its account and role.
     """
 
     rules = (
@@ -141,6 +142,8 @@ class OperatorNamespaces:
     def _from_bindings(self) -> tuple[str, ...]:
         found: set[str] = set()
         for role in self._roles.keys(_ROLE_INDEX, "yes"):
+            if role.name == _OWN_ROLE_NAME:
+                continue
             for binding in self._bindings.list(index=(_BINDING_INDEX, role.name)):
                 for subject in binding.get("subjects") or ():
                     account = NamespacedName(subject.get("namespace") or "", subject.get("name") or "")

@@ -39,6 +39,7 @@ from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
+from cfo.runtime.cache.informer import Event
 from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
@@ -80,13 +81,24 @@ def _head_service(entry: Entry) -> str:
     return status.head.serviceName if status and status.head else ""
 
 
+def _once(predicate: Predicate) -> Predicate:
+    """Remembers the last answer: the controllers ask about one event one after the other."""
+    last: Event | None = None
+    answer = False
+
+    def remembering(event: Event) -> bool:
+        nonlocal last, answer
+        if event is not last:
+            last, answer = event, predicate(event)
+        return answer
+
+    return remembering
+
+
 # What is asked for has changed; deletion raises the generation too.
-_ASKED: Predicate = or_(GenerationChanged(), AnnotationChanged(), LabelChanged())
-_ASKED_OR_HEAD_SERVICE: Predicate = or_(
-    _ASKED,
-    on_update(lambda old, new: old.meta.finalizers != new.meta.finalizers),
-    on_update(lambda old, new: _head_service(old) != _head_service(new)),
-)
+_ASKED = or_(GenerationChanged(), LabelChanged(), AnnotationChanged())
+_HEAD_SERVICE = on_update(lambda old, new: _head_service(old) != _head_service(new))
+_FINALIZERS = on_update(lambda old, new: old.meta.finalizers != new.meta.finalizers)
 # A child has changed otherwise than by what its own controllers report in its status.
 _CHILD: Predicate = or_(
     GenerationChanged(),
@@ -136,6 +148,8 @@ class _Controllers:
         self._domain_settings = domain_settings
         self._routes = routes
         self._platform = Platform(manager.mapper, routes)
+        self._asked = _once(_ASKED)
+        self._asked_or_moved = _once(or_(self._asked, _HEAD_SERVICE))
         self._clusters = manager.cache.informer(RAY_CLUSTER)
         add_indexes(self._clusters)
 
@@ -153,7 +167,7 @@ class _Controllers:
         reconciler = MTLSReconciler(self._client, manager.events(name), manager.clock, self._config, secrets.reader)
         (
             Builder(manager, name)
-            .for_(RAY_CLUSTER, _ASKED)
+            .for_(RAY_CLUSTER, self._asked)
             .owns(SECRET, label_selector=CLUSTER_LABEL)
             .complete(reconciler)
         )
@@ -179,7 +193,7 @@ class _Controllers:
         )
         controller = (
             Builder(manager, name)
-            .for_(RAY_CLUSTER, _ASKED)
+            .for_(RAY_CLUSTER, self._asked)
             .owns(NETWORK_POLICY, _CHILD)
             .watches(CLUSTER_ROLE, moved)
             .watches(CLUSTER_ROLE_BINDING, moved)
@@ -202,7 +216,7 @@ class _Controllers:
         )
         controller = (
             Builder(manager, name)
-            .for_(RAY_CLUSTER, _ASKED_OR_HEAD_SERVICE)
+            .for_(RAY_CLUSTER, self._asked_or_moved)
             .owns(INGRESS, _CHILD)
             .watches(INGRESS, EnqueueRequestsFromMapFunc(reconciler.clusters_of_hosts), _CHILD)
             .complete(reconciler)
@@ -217,6 +231,7 @@ class _Controllers:
         reconciler = OAuthReconciler(
             self._client,
             manager.events(name),
+            manager.clock,
             self._config,
             self._platform,
             clusters=self._clusters,
@@ -229,7 +244,7 @@ class _Controllers:
         )
         controller = (
             Builder(manager, name)
-            .for_(RAY_CLUSTER, _ASKED_OR_HEAD_SERVICE)
+            .for_(RAY_CLUSTER, or_(self._asked_or_moved, _FINALIZERS))
             .owns(SECRET, label_selector=CLUSTER_LABEL)
             .owns(SERVICE, _CHILD, label_selector=CLUSTER_LABEL)
             .owns(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL)
@@ -246,8 +261,11 @@ class _Controllers:
         self._when_openshift(controller)
 
     def _of_binding(self, entry: Entry) -> Iterable[Request]:
-        labels = entry.meta.labels
-        return labelled(self._clusters.reader, labels.get(NAMESPACE_LABEL, ""), labels.get(CLUSTER_LABEL, ""))
+        namespace, label = entry.meta.labels.get(NAMESPACE_LABEL), entry.meta.labels.get(CLUSTER_LABEL)
+        if not namespace or not label:
+            return ()
+        # without a cluster it is a leftover, which is collected under the name that it carries
+        return labelled(self._clusters.reader, namespace, label) or (Request(namespace, label),)
 
     def _of_pod(self, entry: Entry) -> Iterable[Request]:
         return labelled(self._clusters.reader, entry.key.namespace, entry.meta.labels.get(POD_CLUSTER_LABEL, ""))
