@@ -5,7 +5,6 @@ Follows ``k8s.io/apiserver/pkg/admission/plugin/webhook/request`` and ``.../erro
 
 from __future__ import annotations
 
-import binascii
 import uuid
 from base64 import b64decode
 from collections.abc import Mapping
@@ -118,7 +117,8 @@ class Review:
     def verdict(self, body: bytes, *, mutating: bool) -> Verdict:
         """The decision in an answer that came with code 200.
 
-        Raises ValueError where it is no JSON object with a kind, BadAnswer where it does not answer this review.
+        Raises ValueError where it is no JSON object with a kind, or its patch is no base64; BadAnswer where
+        it does not answer this review.
         """
         document = msgspec.json.decode(body, type=dict[str, Any])
         api_version, kind = document.get("apiVersion") or "", document.get("kind") or ""
@@ -160,9 +160,10 @@ class Review:
                 raise _invalid(f"webhook returned invalid response.patchType of {go_quote(patch_type or '')}")
         if not encoded:
             return []
+        document = b64decode(encoded, validate=True)
         try:
-            patch = orjson.loads(b64decode(encoded, validate=True))
-        except (binascii.Error, ValueError) as error:
+            patch = orjson.loads(document)
+        except ValueError as error:
             raise BadAnswer(f"received undecodable patch in webhook response: {error}") from error
         if not isinstance(patch, list):
             raise BadAnswer("received undecodable patch in webhook response: it is not a list")
@@ -176,4 +177,7 @@ def rejection(webhook: str, status: Mapping[str, Any] | None) -> StatusError:
     denied = f"admission webhook {go_quote(webhook)} denied the request"
     why = status.get("message") or status.get("reason")
     message = f"{denied}: {why}" if why else f"{denied} without explanation"
-    return StatusError(max(code, 400), status.get("reason") or "", message, status.get("details"))
+    details = status.get("details")
+    seconds = (details or {}).get("retryAfterSeconds")
+    headers = {"Retry-After": str(seconds)} if seconds else None
+    return StatusError(max(code, 400), status.get("reason") or "", message, details, headers=headers)

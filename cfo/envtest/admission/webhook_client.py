@@ -28,7 +28,9 @@ _MESSAGES: Final = {
     401: "the server has asked for the client to provide credentials",
     404: "the server could not find the requested resource",
     405: "the server does not allow this method on the requested resource",
+    406: "the server was unable to respond with a content type that the client supports",
     409: "the server reported a conflict",
+    415: "the server was unable to respond with a content type that the client supports",
     422: "the server rejected our request due to an error in our request",
     429: "the server has received too many requests and has asked us to try again later",
     503: "the server is currently unable to handle the request",
@@ -148,8 +150,8 @@ class WebhookClient:
 
 def _refused(code: int, text: str) -> str:
     """What client-go makes of an HTTP error without a Status in it."""
-    if code in (403, 406, 415) and text:
-        return text
+    if code == 403 or (code in (406, 415) and text):
+        return text or "unknown"
     if code in _MESSAGES:
         return _MESSAGES[code]
     if code >= 500:

@@ -16,12 +16,13 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from .tokens import InvalidToken, ServiceAccountTokens
+from .tokens import ForeignToken, InvalidToken, ServiceAccountTokens
 from .user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
 
 _MAX_CERTIFICATES = 256
+_UNKNOWN = "invalid bearer token"
 
 
 class TokenFileError(ValueError):
@@ -99,23 +100,27 @@ class Authenticator:
                 return user
         token = bearer_token(authorization)
         if token:
-            identity = self.identify(token)
-            return None if identity is None else identity.user
+            try:
+                return self.identify(token).user
+            except InvalidToken:
+                return None
         return ANONYMOUS if self._anonymous else None
 
-    def identify(self, token: str, audiences: Sequence[str] | None = None) -> TokenIdentity | None:
-        """Whom ``token`` stands for, ``None`` for nobody (or not for any of ``audiences``)."""
+    def identify(self, token: str, audiences: Sequence[str] | None = None) -> TokenIdentity:
+        """Whom ``token`` stands for. Raises InvalidToken where that is nobody, or not for any of ``audiences``."""
         user = self._static.get(_digest(token))
         if user is not None:
             own = self._tokens.audiences
             meant = [audience for audience in audiences if audience in own] if audiences else list(own)
-            return TokenIdentity(with_groups(user, AUTHENTICATED), meant) if meant else None
-        if token.count(".") != 2:
-            return None
+            if not meant:
+                raise InvalidToken(_UNKNOWN)
+            return TokenIdentity(with_groups(user, AUTHENTICATED), meant)
         try:
             user, meant = self._tokens.authenticate(token, audiences or None)
-        except InvalidToken:
-            return None
+        except ForeignToken as error:
+            raise InvalidToken(_UNKNOWN) from error
+        except InvalidToken as error:
+            raise InvalidToken(f"[{_UNKNOWN}, {error}]") from error
         return TokenIdentity(with_groups(user, AUTHENTICATED), meant)
 
     def _of_certificate(self, der: bytes) -> User | None:

@@ -19,6 +19,7 @@ from cfo.runtime.objects import Object
 from .attributes import Attributes
 from .authenticator import Authenticator
 from .rbac import RBACAuthorizer
+from .tokens import InvalidToken
 from .user import User, user_from_info, user_info
 
 __all__ = ["Reviews"]
@@ -134,15 +135,12 @@ class Reviews:
         token = spec.get("token", "")
         if not token:
             raise bad_request("token is required for TokenReview in authentication")
-        identity = self._authenticator.identify(token, spec.get("audiences"))
-        if identity is None:
-            obj["status"] = {"user": {}, "error": "invalid bearer token"}
-        else:
-            obj["status"] = {
-                "authenticated": True,
-                "user": user_info(identity.user),
-                "audiences": identity.audiences,
-            }
+        try:
+            identity = self._authenticator.identify(token, spec.get("audiences"))
+        except InvalidToken as error:
+            obj["status"] = {"user": {}, "error": str(error)}
+            return obj
+        obj["status"] = {"authenticated": True, "user": user_info(identity.user), "audiences": identity.audiences}
         return obj
 
 

@@ -23,9 +23,10 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cfo.envtest.errors import GroupResource
 from cfo.envtest.storage.store import Store
 
+from .rules import quoted_list
 from .user import CREDENTIAL_ID, User, service_account_groups, service_account_username
 
-__all__ = ["ISSUER", "BoundObject", "InvalidToken", "IssuedToken", "ServiceAccountTokens"]
+__all__ = ["ISSUER", "BoundObject", "ForeignToken", "InvalidToken", "IssuedToken", "ServiceAccountTokens"]
 
 ISSUER: Final = "https://kubernetes.default.svc"
 _ALGORITHM = "ES256"
@@ -36,10 +37,16 @@ _BINDABLE: Final = {
     "node": GroupResource("", "nodes"),
 }
 _COORDINATE_BYTES = 32
+_LEGACY_ISSUER: Final = "kubernetes/serviceaccount"
+_LEEWAY_SECONDS: Final = 60
 
 
 class InvalidToken(Exception):
-    """The token is not, or no longer, good; the message says why, for the log and never for the client."""
+    """The token is of this plane's issuer, but not, or no longer, good; the message says why."""
+
+
+class ForeignToken(InvalidToken):
+    """The token is none of this plane's issuer's making: somebody else may know it."""
 
 
 class BoundObject(NamedTuple):
@@ -121,7 +128,7 @@ class ServiceAccountTokens:
         """The token without an end that a Secret of type ``kubernetes.io/service-account-token`` carries."""
         prefix = "kubernetes.io/serviceaccount/"
         claims = {
-            "iss": "kubernetes/serviceaccount",
+            "iss": _LEGACY_ISSUER,
             f"{prefix}namespace": namespace,
             f"{prefix}secret.name": secret_name,
             f"{prefix}service-account.name": name,
@@ -133,20 +140,21 @@ class ServiceAccountTokens:
     def authenticate(self, token: str, audiences: Sequence[str] | None = None) -> tuple[User, list[str]]:
         """The user of a token and which of ``audiences`` (the API server's own by default) it is meant for.
 
-        Raises InvalidToken.
+        Raises InvalidToken, ForeignToken among it.
         """
         claims = self._verify(token)
-        if claims.get("iss") == "kubernetes/serviceaccount":
+        if claims["iss"] == _LEGACY_ISSUER:
             return self._legacy(claims, token), list(audiences or self.audiences)
-        if claims.get("iss") != self.issuer:
-            raise InvalidToken(f"issued by {claims.get('iss')!r}")
         now = self._clock()
-        if now >= claims["exp"] or now < claims["nbf"] - 60:
-            raise InvalidToken("expired, or not yet valid")
+        if now >= claims["exp"]:
+            raise InvalidToken("service account token has expired")
+        if now < claims["nbf"] - _LEEWAY_SECONDS:
+            raise InvalidToken("service account token is not valid yet")
         wanted = self.audiences if audiences is None else tuple(audiences)
         common = [audience for audience in wanted if audience in claims["aud"]]
         if not common:
-            raise InvalidToken(f"meant for {claims['aud']}")
+            meant, asked = quoted_list(claims["aud"]), quoted_list(wanted)
+            raise InvalidToken(f"token audiences {meant} is invalid for the target audiences {asked}")
         return self._user(claims), common
 
     def configuration(self, address: str) -> dict[str, Any]:
@@ -180,14 +188,20 @@ class ServiceAccountTokens:
         signed, _, signature = token.rpartition(".")
         try:
             header, payload = (orjson.loads(_decode(part)) for part in signed.split("."))
+            if payload["iss"] not in (self.issuer, _LEGACY_ISSUER):
+                raise ForeignToken(f"issued by {payload['iss']}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ForeignToken("not a token") from error
+        try:
             raw = _decode(signature)
-            if header["alg"] != _ALGORITHM or len(raw) != 2 * _COORDINATE_BYTES or not isinstance(payload, dict):
-                raise InvalidToken("not of this plane's making")
+            if header["alg"] != _ALGORITHM or len(raw) != 2 * _COORDINATE_BYTES:
+                raise InvalidToken("signed in a way that is not spoken here")
             r, s = (int.from_bytes(raw[i : i + _COORDINATE_BYTES], "big") for i in (0, _COORDINATE_BYTES))
             self._public.verify(encode_dss_signature(r, s), signed.encode(), ec.ECDSA(hashes.SHA256()))
         except (ValueError, KeyError, TypeError, InvalidSignature) as error:
-            raise InvalidToken("not a token, or signed by somebody else") from error
-        return payload
+            raise InvalidToken("signed by somebody else") from error
+        claims: dict[str, Any] = payload
+        return claims
 
     def _user(self, claims: dict[str, Any]) -> User:
         private = claims["kubernetes.io"]
@@ -212,19 +226,23 @@ class ServiceAccountTokens:
         secret = self._store.get(_BINDABLE["secret"], namespace, claims[f"{prefix}secret.name"])
         held = (secret.obj().get("data") or {}).get("token", "") if secret is not None and not secret.deleting else ""
         if held != _standard_base64(token):
-            raise InvalidToken("its Secret is gone, or holds another token")
+            raise InvalidToken("service account token has been invalidated")
         self._check_account(namespace, name, uid)
         return _account_user(namespace, name, uid, {})
 
     def _check_account(self, namespace: str, name: str, uid: str) -> None:
         record = self._store.get(_SERVICE_ACCOUNTS, namespace, name)
-        if record is None or record.uid != uid or record.deleting:
-            raise InvalidToken(f"service account {namespace}/{name} is gone")
+        if record is None:
+            raise InvalidToken(f'serviceaccounts "{name}" not found')
+        if record.uid != uid:
+            raise InvalidToken(f"service account UID ({record.uid}) does not match claim ({uid})")
+        if record.deleting:
+            raise InvalidToken("service account token has been invalidated")
 
     def _check_bound(self, kind: str, namespace: str, reference: dict[str, str]) -> None:
         record = self._store.get(_BINDABLE[kind], "" if kind == "node" else namespace, reference["name"])
         if record is None or record.uid != reference["uid"]:
-            raise InvalidToken(f"{kind} {reference['name']} is gone")
+            raise InvalidToken("service account token has been invalidated")
 
 
 def _account_user(namespace: str, name: str, uid: str, extra: dict[str, tuple[str, ...]]) -> User:

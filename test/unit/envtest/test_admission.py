@@ -191,7 +191,7 @@ def test_a_verdict_is_read() -> None:
         ({"patchType": "JSONPatch"}, True, "webhook returned response.patchType but not response.patch"),
         ({"patch": "W10=", "patchType": "Merge"}, True, 'invalid response.patchType of "Merge"'),
         ({"patch": "W10=", "patchType": "JSONPatch"}, False, "validating webhook may not return response.patch"),
-        ({"patch": "%%%", "patchType": "JSONPatch"}, True, "undecodable patch"),
+        ({"patch": "e30=", "patchType": "JSONPatch"}, True, "undecodable patch in webhook response"),
     ],
 )
 def test_answers_that_cannot_be_believed(response: dict[str, Any], mutating: bool, problem: str) -> None:
@@ -204,6 +204,8 @@ def test_answers_that_are_none() -> None:
     review = Review({})
     with pytest.raises(ValueError, match="malformed"):
         review.verdict(b"not json", mutating=True)
+    with pytest.raises(ValueError, match="base64"):
+        review.verdict(answer_to(review, patch="%%%", patchType="JSONPatch"), mutating=True)
     with pytest.raises(BadAnswer, match="webhook response was absent"):
         review.verdict(b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', mutating=True)
     with pytest.raises(
