@@ -73,7 +73,9 @@ class Server:
         crds.write_bytes(orjson.dumps(CRD))
         started = time.perf_counter()
         command = [sys.executable, "-m", "cfo.envtest", "--token", TOKEN, "--controllers", "none", "--crds", str(crds)]
-        self.process = subprocess.Popen([*command, "--kubeconfig", str(self.kubeconfig)], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [*command, "--kubeconfig", str(self.kubeconfig)], stdout=subprocess.PIPE, text=True
+        )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().split()[-1]
         self.ready_seconds = time.perf_counter() - started

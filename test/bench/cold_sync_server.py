@@ -1,0 +1,241 @@
+"""Serves N RayClusters of 4.7 kB each over HTTPS: just enough of an API server for a client's cold sync.
+
+A process of its own, so that what is measured is the client alone. Prints one line of JSON when it listens:
+``{"url", "ca", "object_bytes"}``. Usage: ``python -m test.bench.cold_sync_server N``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import gzip
+import hashlib
+import ipaddress
+import ssl
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+OBJECT_BYTES = 4700
+LIST_VERSION = "900000"
+
+
+def container(name: str, cpu: str, memory: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": "quay.io/modh/ray:2.47.1-py311-cu121",
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"limits": {"cpu": cpu, "memory": memory}, "requests": {"cpu": cpu, "memory": memory}},
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},
+        "ports": [
+            {"containerPort": port, "name": title, "protocol": "TCP"}
+            for port, title in ((6379, "gcs"), (8265, "dashboard"), (10001, "client"))
+        ],
+        "env": [
+            {"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "RAY_USE_TLS", "value": "1"},
+            {"name": "RAY_TLS_SERVER_CERT", "value": "/home/ray/workspace/tls/server.crt"},
+            {"name": "RAY_TLS_SERVER_KEY", "value": "/home/ray/workspace/tls/server.key"},
+            {"name": "RAY_TLS_CA_CERT", "value": "/home/ray/workspace/tls/ca.crt"},
+        ],
+        "volumeMounts": [
+            {"mountPath": "/etc/pki/tls/certs/odh-trusted-ca-bundle.crt", "name": "odh-trusted-ca-cert"},
+            {"mountPath": "/home/ray/workspace/tls", "name": "server-cert", "readOnly": True},
+        ],
+    }
+
+
+def fields(value: Any) -> dict[str, Any]:
+    """What managedFields say of a value that one manager owns whole."""
+    if not isinstance(value, dict):
+        return {}
+    return {f"f:{key}": fields(inner) for key, inner in value.items()}
+
+
+def raycluster(number: int) -> bytes:
+    """A RayCluster as the CodeFlare SDK makes them and KubeRay reports on them, as it comes from the API server."""
+    name, namespace = f"raytest-{number:05}", f"team-{number % 50:02}"
+    spec = {
+        "rayVersion": "2.47.1",
+        "enableInTreeAutoscaling": False,
+        "autoscalerOptions": {"upscalingMode": "Default", "idleTimeoutSeconds": 60},
+        "headGroupSpec": {
+            "serviceType": "ClusterIP",
+            "enableIngress": False,
+            "rayStartParams": {"dashboard-host": "0.0.0.0", "block": "true", "num-gpus": "0"},
+            "template": {"metadata": {}, "spec": {"containers": [container("ray-head", "2", "8G")]}},
+        },
+        "workerGroupSpecs": [
+            {
+                "groupName": f"small-group-{name}",
+                "replicas": 2,
+                "minReplicas": 2,
+                "maxReplicas": 2,
+                "rayStartParams": {"block": "true", "num-gpus": "0"},
+                "template": {"metadata": {}, "spec": {"containers": [container("machine-learning", "1", "4G")]}},
+            }
+        ],
+    }
+    status = {
+        "state": "ready",
+        "desiredWorkerReplicas": 2,
+        "availableWorkerReplicas": 2,
+        "head": {"podIP": "10.128.4.17", "serviceIP": "10.128.4.17", "serviceName": f"{name}-head-svc"},
+        "endpoints": {"client": "10001", "dashboard": "8265", "gcs-server": "6379", "metrics": "8080"},
+        "observedGeneration": 1,
+    }
+    labels = {"app.kubernetes.io/managed-by": "codeflare-sdk", "controller-tools.k8s.io": "1.0"}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"6f1c2a52-0f0e-4d5b-9c1e-{number:012}",
+        "resourceVersion": str(100_000 + number),
+        "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": labels,
+        "annotations": {"ray.io/version": "2.47.1"},
+        "finalizers": ["ray.openshift.ai/oauth-finalizer"],
+        "managedFields": [
+            {
+                "manager": manager,
+                "operation": "Update",
+                "apiVersion": "ray.io/v1",
+                "time": "2026-01-01T00:00:00Z",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": owned,
+            }
+            for manager, owned in (
+                ("OpenAPI-Generator", fields({"metadata": {"labels": labels}, "spec": spec})),
+                ("kuberay-operator", fields({"status": status})),
+                ("codeflare-raycluster-controller", {"f:metadata": {"f:finalizers": {".": {}}}}),
+            )
+        ],
+    }
+    body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec, "status": status}
+    # What is left is text that compresses no better than data does.
+    metadata["annotations"]["note"] = ""
+    digits = hashlib.shake_256(name.encode()).hexdigest(OBJECT_BYTES)
+    metadata["annotations"]["note"] = digits[: max(0, OBJECT_BYTES - len(orjson.dumps(body)))]
+    return orjson.dumps(body)
+
+
+def resource_list(group_version: str, *resources: tuple[str, str]) -> dict[str, Any]:
+    verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version,
+        "resources": [
+            {"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": verbs}
+            for plural, kind in resources
+        ],
+    }
+
+
+def group(name: str) -> dict[str, Any]:
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+# kopf does not begin before it has seen that namespaces and definitions are served.
+DISCOVERY: dict[str, Any] = {
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/api/v1": resource_list("v1", ("events", "Event"), ("namespaces", "Namespace")),
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group("ray.io"), group("apiextensions.k8s.io")]},
+    "/apis/apiextensions.k8s.io/v1": resource_list(
+        "apiextensions.k8s.io/v1", ("customresourcedefinitions", "CustomResourceDefinition")
+    ),
+    "/apis/ray.io/v1": resource_list("ray.io/v1", ("rayclusters", "RayCluster")),
+}
+
+
+class Lists:
+    """The collection, in pages as they are asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.items = [raycluster(number) for number in range(count)]
+        self.page = lru_cache(maxsize=64)(self._page)
+
+    def _page(self, start: int, limit: int, compressed: bool) -> bytes:
+        end = start + limit if limit else len(self.items)
+        token = str(end) if end < len(self.items) else ""
+        head = orjson.dumps({"resourceVersion": LIST_VERSION, "continue": token})
+        body = b'{"apiVersion":"ray.io/v1","kind":"RayClusterList","metadata":%b,"items":[%b]}\n' % (
+            head,
+            b",".join(self.items[start:end]),
+        )
+        return gzip.compress(body, 1) if compressed else body  # the level of kube-apiserver
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path.removesuffix("/") in DISCOVERY:
+            return web.json_response(DISCOVERY[request.path.removesuffix("/")])
+        if not request.path.endswith("/rayclusters"):
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+            return web.json_response(status, status=404)
+        if request.query.get("watch") in ("true", "1"):
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await response.prepare(request)
+            await asyncio.sleep(3600)
+            return response
+        compressed = "gzip" in request.headers.get("Accept-Encoding", "")
+        body = self.page(int(request.query.get("continue", "0")), int(request.query.get("limit", "0")), compressed)
+        headers = {"Content-Type": "application/json"} | ({"Content-Encoding": "gzip"} if compressed else {})
+        return web.Response(body=body, headers=headers)
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
+    """A server context with a new self-signed certificate, and that certificate as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cold-sync")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    pair = folder / "pair.pem"
+    pair.write_bytes(pem + private)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    return context, pem.decode()
+
+
+async def serve(count: int) -> None:
+    lists = Lists(count)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", lists.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    with tempfile.TemporaryDirectory() as folder:
+        context, pem = certificate(Path(folder))
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+        await site.start()
+    size = sum(map(len, lists.items)) // count
+    url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    print(orjson.dumps({"url": url, "ca": pem, "object_bytes": size}).decode(), flush=True)
+    await asyncio.to_thread(sys.stdin.read)  # until whoever started it goes
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1])))
