@@ -16,7 +16,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from cfo.envtest.errors import not_acceptable_here, resource_not_found
+from cfo.envtest.errors import resource_not_found
+from cfo.envtest.negotiation import Output, negotiate
+from cfo.envtest.output import encode_as
 from cfo.envtest.registry import Registry, ResourceInfo, Subresource
 
 __all__ = ["Answer", "Discovery", "storage_version_hash", "version_order"]
@@ -89,20 +91,19 @@ class Discovery:
             aggregated = aggregated_version(accept)
             if aggregated:
                 return self._aggregated(parts[0], aggregated, if_none_match)
-        if accept and not _accepts_json(accept):
-            raise not_acceptable_here()
-        body = self._document(parts, address)
-        return None if body is None else Answer(200, {"Content-Type": _JSON}, body)
+        output = negotiate(accept, is_crd=False, tables=False)
+        body = self._document(parts, address, output)
+        return None if body is None else Answer(200, {"Content-Type": output.content_type}, body)
 
-    def _document(self, parts: list[str], address: str) -> bytes | None:
+    def _document(self, parts: list[str], address: str, output: Output) -> bytes | None:
         self._refresh()
-        key = (address if parts == ["api"] else "", "/".join(parts))
+        key = (f"{output.content_type} {address if parts == ['api'] else ''}", "/".join(parts))
         body = self._encoded.get(key)
         if body is None:
             document = self._legacy(parts, address)
             if document is None:
                 return None
-            body = self._encoded[key] = orjson.dumps(document) + b"\n"
+            body = self._encoded[key] = encode_as(document, output)
         return body
 
     def _refresh(self) -> None:
@@ -225,11 +226,6 @@ def aggregated_version(accept: str) -> str:
             if given.get("g") == "apidiscovery.k8s.io" and given.get("v") in ("v2", "v2beta1"):
                 return given["v"]
     return ""
-
-
-def _accepts_json(accept: str) -> bool:
-    names = (media_type.partition(";")[0].strip() for media_type in accept.split(","))
-    return any(name in (_JSON, "*/*") for name in names)
 
 
 def _verbs(info: ResourceInfo) -> Iterable[str]:

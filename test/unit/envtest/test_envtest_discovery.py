@@ -126,6 +126,13 @@ def test_what_is_not_there(discovery: Discovery) -> None:
     assert refusal.value.code == 406
 
 
+def test_documents_can_be_had_as_yaml(discovery: Discovery) -> None:
+    answer = discovery.answer("/apis/apps", "application/yaml")
+    assert answer is not None
+    assert answer.headers["Content-Type"] == "application/yaml"
+    assert answer.body.startswith(b"apiVersion: v1\nkind: APIGroup\nname: apps\n")
+
+
 def test_a_terminating_resource_cannot_be_written(discovery: Discovery, registry: Registry) -> None:
     registry.register(info("acme.io", "v1", "widgets", "Widget", is_crd=True, terminating=True))
     (widgets,) = body(discovery.answer("/apis/acme.io/v1"))["resources"]
