@@ -55,6 +55,13 @@ def test_differences_of_fields(desired: Any) -> None:
     assert not applied({"data": desired}, {"data": {"k": "v", "n": 1, "theirs": 2}}, SCALARS)
 
 
+def test_true_is_not_1_inside_a_leaf_either() -> None:
+    content = {"deep": [{"a": 1, "b": [True, 2.0]}]}
+    assert applied({"x": content}, {"x": {"deep": [{"b": [True, 2], "a": 1.0}]}}, {"f:x": {}})
+    assert not applied({"x": content}, {"x": {"deep": [{"a": True, "b": [True, 2]}]}}, {"f:x": {}})
+    assert not applied({"x": content}, {"x": {"deep": [{"a": 1, "b": [1, 2]}]}}, {"f:x": {}})
+
+
 def test_a_number_is_equal_however_it_is_written() -> None:
     assert applied({"data": {"k": "v", "n": 1.0}}, {"data": {"k": "v", "n": 1}}, SCALARS)
 
