@@ -11,15 +11,14 @@ from typing import Any, Final
 
 from cfo.envtest.context import RequestContext
 from cfo.envtest.errors import GroupResource, StatusError, forbidden
-from cfo.envtest.storage import Record, Store
+from cfo.envtest.storage import Store
 from cfo.runtime.objects import Object
 
 from .chain import Plugin
 from .lifecycle import described_name
 
 __all__ = [
-    "DefaultIngressClass",
-    "DefaultStorageClass",
+    "DefaultClass",
     "DefaultTolerationSeconds",
     "Priority",
     "StorageObjectInUseProtection",
@@ -154,53 +153,71 @@ class StorageObjectInUseProtection(Plugin):
                     metadata["finalizers"] = [*finalizers, finalizer]
 
 
-def _default_classes(store: Store, resource: GroupResource, annotation: str) -> Iterator[Record]:
-    for record in store.list(resource):
-        if annotation.encode() in record.data:
-            annotations = record.obj()["metadata"].get("annotations") or {}
-            if annotations.get(annotation) == "true":
-                yield record
+class DefaultClass(Plugin):
+    """An object that names no class gets the default one: the newest, where there are several."""
 
-
-class DefaultStorageClass(Plugin):
-    """A claim without a class gets the default one; the newest, where there are several."""
-
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self,
+        store: Store,
+        resource: GroupResource,
+        classes: GroupResource,
+        *,
+        field: str,
+        is_default: str,
+        instead: str,
+    ) -> None:
+        """``field`` of the spec names one of ``classes``; the annotation ``is_default`` marks the default class, the
+        annotation ``instead`` names one in the old way.
+        """
         self._store = store
+        self._resource = resource
+        self._classes = classes
+        self._field = field
+        self._is_default = is_default
+        self._instead = instead
+
+    @classmethod
+    def storage(cls, store: Store) -> DefaultClass:
+        """DefaultStorageClass, for claims."""
+        return cls(
+            store,
+            _CLAIMS,
+            _STORAGE_CLASSES,
+            field="storageClassName",
+            is_default="storageclass.kubernetes.io/is-default-class",
+            instead="volume.beta.kubernetes.io/storage-class",
+        )
+
+    @classmethod
+    def ingress(cls, store: Store) -> DefaultClass:
+        """DefaultIngressClass, for ingresses."""
+        return cls(
+            store,
+            _INGRESSES,
+            _INGRESS_CLASSES,
+            field="ingressClassName",
+            is_default="ingressclass.kubernetes.io/is-default-class",
+            instead="kubernetes.io/ingress.class",
+        )
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Sets ``storageClassName``."""
-        if not _concerns(ctx, _CLAIMS, "CREATE"):
+        """Sets the class."""
+        if not _concerns(ctx, self._resource, "CREATE"):
             return
         annotations = obj.get("metadata", {}).get("annotations") or {}
         spec = obj.setdefault("spec", {})
-        if spec.get("storageClassName") is not None or "volume.beta.kubernetes.io/storage-class" in annotations:
+        if spec.get(self._field) is not None or self._instead in annotations:
             return
-        defaults = list(_default_classes(self._store, _STORAGE_CLASSES, "storageclass.kubernetes.io/is-default-class"))
+        defaults = list(self._defaults())
         if defaults:
-            spec["storageClassName"] = max(defaults, key=_age).name
+            newest = max(created for created, _ in defaults)
+            spec[self._field] = min(name for created, name in defaults if created == newest)
 
-
-class DefaultIngressClass(Plugin):
-    """An Ingress without a class gets the default one; the newest, where there are several."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Sets ``ingressClassName``."""
-        if not _concerns(ctx, _INGRESSES, "CREATE"):
-            return
-        annotations = obj.get("metadata", {}).get("annotations") or {}
-        spec = obj.setdefault("spec", {})
-        if spec.get("ingressClassName") is not None or "kubernetes.io/ingress.class" in annotations:
-            return
-        annotation = "ingressclass.kubernetes.io/is-default-class"
-        defaults = list(_default_classes(self._store, _INGRESS_CLASSES, annotation))
-        if defaults:
-            spec["ingressClassName"] = max(defaults, key=_age).name
-
-
-def _age(record: Record) -> tuple[str, int]:
-    created: str = record.obj()["metadata"].get("creationTimestamp", "")
-    return created, -sum(record.name.encode())
+    def _defaults(self) -> Iterator[tuple[str, str]]:
+        """When the default classes were created, and their names."""
+        marker = self._is_default.encode()
+        for record in self._store.list(self._classes):
+            if marker in record.data:
+                metadata = record.obj()["metadata"]
+                if metadata.get("annotations", {}).get(self._is_default) == "true":
+                    yield metadata.get("creationTimestamp", ""), record.name

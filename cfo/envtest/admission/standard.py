@@ -15,8 +15,7 @@ from .matching import Matcher
 from .policies import ValidatingPolicies
 from .serviceaccount import ServiceAccountPlugin
 from .settings import (
-    DefaultIngressClass,
-    DefaultStorageClass,
+    DefaultClass,
     DefaultTolerationSeconds,
     Priority,
     StorageObjectInUseProtection,
@@ -59,9 +58,9 @@ def standard_chain(
         TaintNodesByCondition(),
         Priority(store),
         DefaultTolerationSeconds(),
-        DefaultStorageClass(store),
+        DefaultClass.storage(store),
         StorageObjectInUseProtection(),
-        DefaultIngressClass(store),
+        DefaultClass.ingress(store),
     ]
     matcher = Matcher(store, registry)
     mutating = MutatingWebhooks(HookSource(store, MUTATING), matcher, webhooks, authorizer)
