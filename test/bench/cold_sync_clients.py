@@ -1,6 +1,6 @@
 """The peers of the cold sync benchmark: each gets N RayClusters into its process, and says what that cost.
 
-Usage: ``python -m test.bench.cold_sync_clients PEER N``, with the server's first line on stdin. Prints one line of JSON:
+Usage: ``python -m test.bench.cold_sync_clients PEER N``, the server's first line on stdin. Prints one line of JSON:
 ``sync_cpu`` are CPU seconds from the first request to the last object, ``cpu`` those of the whole process,
 ``wall`` seconds of the sync, ``rss`` and ``peak`` MB of the whole process after it.
 """

@@ -2,8 +2,8 @@
 
     pytest -m bench test/bench -s
 
-``CFO_BENCH_OBJECTS`` is their number (5000), ``CFO_BENCH_KOPF_INDEX_OBJECTS`` that for kopf with an index (1000: its cost
-grows faster than the number, 5,000 take minutes; 0 leaves it out).
+``CFO_BENCH_OBJECTS`` is their number (5000), ``CFO_BENCH_KOPF_INDEX_OBJECTS`` that for kopf with an index (1000: its
+cost grows with the square of the number, 5,000 take minutes; 0 leaves it out).
 """
 
 from __future__ import annotations

@@ -236,8 +236,10 @@ class Cache(ClientCache):
             _log.warning("the answer to a write cannot be read; the watch will tell", kind=str(gvk), cause=str(error))
 
     def deleted(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
-        """Takes in that the object of this uid is gone (an empty uid: whichever is stored)."""
+        """Takes in that the object of this uid is gone; an empty uid: there is none, and none was stored."""
         self._uncertain.pop((gvk, key), None)
+        if not uid:
+            return
         for informer in self._of_kind.get(gvk, ()):
             informer.deleted(key, uid)
 

@@ -77,7 +77,6 @@ class _WireMeta(msgspec.Struct, gc=False, rename="camel"):
     generation: int | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
@@ -92,14 +91,9 @@ class _AnnotatedObject(msgspec.Struct):
     metadata: _Annotations
 
 
-class _Spec(msgspec.Struct):
-    finalizers: list[str] | None = None
-
-
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _wire_meta = msgspec.json.Decoder(_WireMeta)
 _annotated = msgspec.json.Decoder(_AnnotatedObject)
-_spec = msgspec.json.Decoder(_Spec)
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
@@ -125,19 +119,15 @@ def version_number(resource_version: str) -> int:
 class Entry:
     """One state of one object. Immutable; the next state is another entry."""
 
-    __slots__ = ("_managers", "gone", "key", "meta", "raw", "version")
+    __slots__ = ("_managers", "key", "meta", "raw", "version")
 
-    def __init__(
-        self, key: NamespacedName, raw: bytes, meta: Meta, *, managers: bytes = b"", gone: bool = False
-    ) -> None:
+    def __init__(self, key: NamespacedName, raw: bytes, meta: Meta, *, managers: bytes = b"") -> None:
         self.key = key
         self.raw = raw
         """The object's JSON, without managedFields."""
         self.meta = meta
         self.version = version_number(meta.resource_version)
         """The resourceVersion as a number; 0 when it is none."""
-        self.gone = gone
-        """Whether this is the last state of an object that nothing holds any more."""
         self._managers = managers
 
     def object(self) -> Object:
@@ -170,7 +160,6 @@ class EntryDecoder:
     def __init__(self, gvk: GVK, *, field_managers: Collection[str] = (), metadata_only: bool = False) -> None:
         self._api_version = msgspec.Raw(_encode(gvk.api_version))
         self._kind = msgspec.Raw(_encode(gvk.kind))
-        self._is_namespace = gvk.group == "" and gvk.kind == "Namespace"
         self._field_managers = frozenset(field_managers)
         self._quoted_managers = [_encode(manager) for manager in field_managers]
         self._metadata_only = metadata_only
@@ -217,7 +206,6 @@ class EntryDecoder:
                 tuple(map(_interned, wire.owner_references)) if wire.owner_references else (),
             ),
             managers=managers,
-            gone=wire.deletion_timestamp is not None and self._nothing_holds(wire, parts),
         )
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
@@ -226,18 +214,6 @@ class EntryDecoder:
             return b""
         own = [entry for entry in _raw_list.decode(view) if _manager.decode(entry).manager in self._field_managers]
         return _encode(own) if own else b""
-
-    def _nothing_holds(self, wire: _WireMeta, parts: Mapping[str, msgspec.Raw]) -> bool:
-        """Whether an object that is being deleted is gone with this state.
-
-        The answer to the write that removes the last finalizer looks like that, and has the old
-        resourceVersion. A pod in its grace period is not gone, nor is a namespace with its own finalizers.
-        """
-        if wire.finalizers or wire.deletion_grace_period_seconds:
-            return False
-        if not self._is_namespace:
-            return True
-        return "spec" in parts and not _spec.decode(parts["spec"]).finalizers
 
 
 def _interned(reference: OwnerReference) -> OwnerReference:

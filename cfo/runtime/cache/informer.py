@@ -225,7 +225,7 @@ class Informer:
             feed.wrote(entry)
 
     def deleted(self, key: NamespacedName, uid: str) -> None:
-        """Takes in that the object of this uid is gone (an empty uid: whichever is stored)."""
+        """Takes in that the object of this uid is gone."""
         feed = self._store.feed_of(key)
         if feed is not None:
             feed.deleted(key, uid)

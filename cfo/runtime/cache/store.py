@@ -254,9 +254,6 @@ class Feed:
         if version == 0 or not store.field_selector.decidable:
             return
         self.seen = max(self.seen, version)
-        if entry.gone:
-            self.deleted(key, uid)
-            return
         current = store.get(key)
         if uid in self._tombstones or self._floors.get(key, 0) >= version:
             return
@@ -273,11 +270,10 @@ class Feed:
         self._tell(_replace(store, current, entry))
 
     def deleted(self, key: NamespacedName, uid: str) -> None:
-        """Notes that the object of this uid is gone; an empty ``uid`` means whichever is stored."""
-        if uid:
-            self._tombstones[uid] = self._store.clock.monotonic()
+        """Notes that the object of this uid is gone."""
+        self._tombstones[uid] = self._store.clock.monotonic()
         current = self._store.get(key)
-        if current is not None and uid in ("", current.meta.uid):
+        if current is not None and current.meta.uid == uid:
             self._store._remove(key)
             self._tell([Event(EventType.DELETED, key, current, None)])
 

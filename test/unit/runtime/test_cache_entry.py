@@ -127,24 +127,3 @@ def test_what_has_no_sound_metadata_is_refused(body: bytes) -> None:
 )
 def test_versions_are_numbers_or_nothing(text: str, number: int) -> None:
     assert version_number(text) == number
-
-
-@pytest.mark.parametrize(
-    ("metadata", "rest", "gvk", "gone"),
-    [
-        ({}, {}, POD, False),
-        ({"deletionTimestamp": "t"}, {}, POD, True),
-        ({"deletionTimestamp": "t", "deletionGracePeriodSeconds": 0}, {}, POD, True),
-        ({"deletionTimestamp": "t", "deletionGracePeriodSeconds": 30}, {}, POD, False),
-        ({"deletionTimestamp": "t", "finalizers": ["f"]}, {}, POD, False),
-        ({"deletionTimestamp": "t"}, {"spec": {"finalizers": ["kubernetes"]}}, GVK("", "v1", "Namespace"), False),
-        ({"deletionTimestamp": "t"}, {"spec": {}}, GVK("", "v1", "Namespace"), True),
-        ({"deletionTimestamp": "t"}, {}, GVK("", "v1", "Namespace"), False),
-    ],
-)
-def test_the_last_state_of_an_object_is_known(
-    metadata: dict[str, Any], rest: dict[str, Any], gvk: GVK, gone: bool
-) -> None:
-    for metadata_only in (False, True):
-        entry = EntryDecoder(gvk, metadata_only=metadata_only).decode(raw({"name": "a", **metadata}, **rest))
-        assert entry.gone is (gone and not (metadata_only and gvk.kind == "Namespace"))

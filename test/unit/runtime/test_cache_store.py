@@ -279,21 +279,11 @@ def test_a_deletion_of_the_former_object_of_a_name_leaves_the_next_one_alone() -
     assert followed.version() == "5"
 
 
-def test_a_deletion_without_a_uid_takes_what_is_stored_and_no_more() -> None:
+def test_the_last_state_that_a_deletion_was_answered_with_does_not_come_back() -> None:
     followed = Followed()
-    followed.list(9, entry(5))
-    assert followed.deleted(KEY, "") == [(DELETED, "a", "5", None)]
-    assert followed.deleted(KEY, "") == []
-    assert followed.watch(ADDED, entry(12, uid="second")) == [(ADDED, "a", None, "12")]
-
-
-def test_the_answer_that_removes_the_last_finalizer_is_a_deletion() -> None:
-    followed = Followed()
-    deleting = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
-    followed.list(9, entry(8, finalizers=["f"], **deleting))
-    assert followed.wrote(entry(8, **deleting)) == [(DELETED, "a", "8", None)]
-    assert followed.watch(UPDATED, entry(8, finalizers=["f"], **deleting)) == []
-    assert followed.watch(DELETED, entry(12, **deleting)) == []
+    followed.list(9, entry(8, finalizers=["f"], deletionTimestamp="2026-01-01T00:00:00Z"))
+    followed.deleted(KEY, "uid-a")
+    assert followed.wrote(entry(8, deletionTimestamp="2026-01-01T00:00:00Z")) == []
     assert followed.version() is None
 
 
