@@ -12,8 +12,8 @@ that fails says nothing at all. Both raise :class:`DiscoveryIncomplete`: wait an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 from urllib.parse import quote
 
 import anyio
@@ -32,7 +32,7 @@ _AGGREGATED = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
 )
 _ACCEPT = f"{_AGGREGATED},{JSON}"
-_LOADS_PER_SECOND = 1.0
+_LOADS_PER_SECOND = 10.0
 _LOADS_AT_ONCE = 5
 
 _log = structlog.get_logger("cfo.discovery")
@@ -74,47 +74,67 @@ class Resource:
         return f"{path}/{subresource}" if subresource else path
 
 
-@dataclass(slots=True)
 class _Version:
-    """What is known of one version of a group; ``resources`` is ``None`` until they have been asked for."""
+    """What is known of one version of a group; ``resources`` (by plural) is ``None`` until it has been asked for."""
 
-    resources: list[Resource] | None = None
-    stale: bool = False
+    __slots__ = ("kinds", "resources", "stale")
+
+    def __init__(self) -> None:
+        self.resources: dict[str, Resource] | None = None
+        self.kinds: dict[str, Resource] = {}
+        self.stale = False
+
+    def learn(self, resources: Iterable[Resource], *, stale: bool = False) -> Self:
+        self.resources = {resource.plural: resource for resource in resources}
+        self.kinds = {}
+        for resource in self.resources.values():
+            self.kinds.setdefault(resource.gvk.kind, resource)
+        self.stale = stale
+        return self
 
 
-@dataclass(slots=True)
 class _Document:
-    """A root document (``/api`` or ``/apis``) and the tag that makes asking for it again cheap."""
+    """A root document: ``/api`` for the core group, ``/apis`` for all others.
 
-    path: str
-    etag: str = ""
-    groups: dict[str, dict[str, _Version]] = field(default_factory=dict)
+    ``etag`` makes asking for it again cheap; ``begun`` and ``loaded`` number its readings.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.etag = ""
+        self.groups: dict[str, dict[str, _Version]] = {}
+        self.lock = anyio.Lock()
+        self.begun = 0
+        self.loaded = 0
+        self.outdated = True
+
+    def version(self, group: str, version: str) -> _Version | None:
+        """What is known of a version of a group, or ``None``."""
+        return self.groups.get(group, {}).get(version)
 
 
 class RESTMapper:
     """Finds the resource of a kind in the API server's discovery.
 
-    However many lookups miss, the documents are read about once a second: lookups wait for that instead of
-    answering from old knowledge.
+    However many lookups miss, the documents are read ten times a second at most: lookups share a reading, and wait
+    for it instead of answering from old knowledge.
     """
 
     def __init__(self, transport: Transport, *, clock: Clock | None = None) -> None:
         self._transport = transport
         self._clock = clock or SystemClock()
         self._bucket = BucketRateLimiter(_LOADS_PER_SECOND, _LOADS_AT_ONCE, self._clock)
-        self._lock = anyio.Lock()
-        self._documents = (_Document("/api"), _Document("/apis"))
-        self._begun = 0
-        self._loaded = 0
-        self._outdated = True
+        self._core = _Document("/api")
+        self._others = _Document("/apis")
 
     def invalidate(self) -> None:
         """What was learned may have changed: the next lookup asks anew."""
-        self._outdated = True
+        self._core.outdated = self._others.outdated = True
 
     def cached(self, gvk: GVK) -> Resource | None:
         """The resource as last learned, without asking."""
-        return next((resource for resource in self._known(gvk.group, gvk.version) if resource.gvk == gvk), None)
+        known = self._document(gvk.group).version(gvk.group, gvk.version)
+        return known.kinds.get(gvk.kind) if known is not None else None
 
     async def resource(self, gvk: GVK) -> Resource:
         """The resource that objects of this kind are found under.
@@ -122,23 +142,14 @@ class RESTMapper:
         Raises :class:`~cfo.runtime.client.errors.UnknownKind` when it is not served,
         :class:`DiscoveryIncomplete` when the server of its group does not answer, and what requests raise.
         """
-
-        def find() -> Resource | None:
-            return self.cached(gvk)
-
-        found = await self._look_up(gvk.group, gvk.version, find)
+        found = await self._look_up(gvk.group, gvk.version, lambda known: known.kinds.get(gvk.kind))
         if found is None:
             raise UnknownKind(f"the API server serves no {gvk.kind} in {gvk.api_version}")
         return found
 
     async def resource_for(self, gvr: GVR) -> Resource:
         """The resource of this name; raises as :meth:`resource` does."""
-
-        def find() -> Resource | None:
-            known = self._known(gvr.group, gvr.version)
-            return next((resource for resource in known if resource.plural == gvr.resource), None)
-
-        found = await self._look_up(gvr.group, gvr.version, find)
+        found = await self._look_up(gvr.group, gvr.version, lambda known: (known.resources or {}).get(gvr.resource))
         if found is None:
             raise UnknownKind(f"the API server serves no {gvr} in version {gvr.version}")
         return found
@@ -150,72 +161,77 @@ class RESTMapper:
         is that of an aggregated API which does not answer. (Another group's API being down is no reason: the
         kube-aggregator lists every registered group, reachable or not.)
         """
-        begun = self._begun
+        document = self._document(group)
+        begun = document.begun
         try:
-            await self._ensure_loaded()
+            await self._ensure_loaded(document)
             if await self._answers(group):
                 return True
-            await self._load(begun)
+            await self._load(document, begun)
             return await self._answers(group)
         except (APIError, TransportError) as error:
             raise DiscoveryIncomplete(f"whether {group} is served is not known: {error}") from error
 
     async def _answers(self, group: str) -> bool:
-        versions = self._versions(group)
-        for name in versions:
-            await self._complete(group, name)
+        versions = self._document(group).groups.get(group, {})
+        for name, version in versions.items():
+            await self._complete(group, name, version)
         if not versions:
             return False
         if all(version.stale for version in versions.values()):
             raise DiscoveryIncomplete(f"{group} is registered, but its API server does not answer")
         return True
 
-    async def _look_up(self, group: str, version: str, find: Callable[[], Resource | None]) -> Resource | None:
-        begun = self._begun
-        await self._ensure_loaded()
-        await self._complete(group, version)
-        if (found := find()) is None:
-            await self._load(begun)
-            await self._complete(group, version)
-            found = find()
-        known = self._versions(group).get(version)
+    async def _look_up(self, group: str, version: str, find: Callable[[_Version], Resource | None]) -> Resource | None:
+        document = self._document(group)
+        begun = document.begun
+        await self._ensure_loaded(document)
+        found = await self._find(document, group, version, find)
+        if found is None:
+            await self._load(document, begun)
+            found = await self._find(document, group, version, find)
+        known = document.version(group, version)
         if found is None and known is not None and known.stale:
             raise DiscoveryIncomplete(f"{group}/{version} is registered, but its API server does not answer")
         return found
 
-    def _versions(self, group: str) -> dict[str, _Version]:
-        return next((document.groups[group] for document in self._documents if group in document.groups), {})
+    async def _find(
+        self, document: _Document, group: str, version: str, find: Callable[[_Version], Resource | None]
+    ) -> Resource | None:
+        known = document.version(group, version)
+        if known is None:
+            return None
+        await self._complete(group, version, known)
+        return find(known)
 
-    def _known(self, group: str, version: str) -> Iterable[Resource]:
-        known = self._versions(group).get(version)
-        return (known.resources if known else None) or ()
+    def _document(self, group: str) -> _Document:
+        return self._others if group else self._core
 
-    async def _ensure_loaded(self) -> None:
-        if not self._outdated:
+    async def _ensure_loaded(self, document: _Document) -> None:
+        if not document.outdated:
             return
         try:
-            await self._load(self._begun)
+            await self._load(document, document.begun)
         except (APIError, TransportError) as error:
-            if not self._loaded:
+            if not document.loaded:
                 raise
             _log.warning("discovery failed; what was known before still counts", error=str(error))
 
-    async def _load(self, begun: int) -> None:
-        """Reads the root documents, unless a reading that began after the one numbered ``begun`` has ended."""
-        async with self._lock:
-            if self._loaded > begun and not self._outdated:
+    async def _load(self, document: _Document, begun: int) -> None:
+        """Reads a root document, unless a reading that began after the one numbered ``begun`` has ended."""
+        async with document.lock:
+            if document.loaded > begun and not document.outdated:
                 return
             if (wait := self._bucket.when(None)) > 0:
                 await self._clock.sleep(wait)
-            self._begun += 1
-            self._outdated = False
+            document.begun += 1
+            document.outdated = False
             try:
-                for document in self._documents:
-                    await self._read(document)
+                await self._read(document)
             except BaseException:
-                self._outdated = True
+                document.outdated = True
                 raise
-            self._loaded = self._begun
+            document.loaded = document.begun
 
     async def _read(self, document: _Document) -> None:
         headers = {"If-None-Match": document.etag} if document.etag else {}
@@ -236,29 +252,27 @@ class RESTMapper:
                 for group in content.get("groups") or ()
             }
 
-    async def _complete(self, group: str, version: str) -> None:
+    async def _complete(self, group: str, version: str, known: _Version) -> None:
         """Asks for the resources of a version whose root document did not hold them."""
-        known = self._versions(group).get(version)
-        if known is None or known.resources is not None:
+        if known.resources is not None:
             return
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
             answer = await self._transport.request("GET", path, compress=True, verb="discover")
         except NotFound:
-            known.resources = []
+            known.learn(())
         except (APIError, TransportError) as error:
             _log.warning("an API does not answer discovery", path=path, error=str(error))
             known.stale = True
         else:
-            known.resources = list(_listed_resources(group, version, orjson.loads(answer.body)))
-            known.stale = False
+            known.learn(_listed_resources(group, version, orjson.loads(answer.body)))
 
 
 def _aggregated_group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:
     group = (item.get("metadata") or {}).get("name") or ""
     return group, {
-        version["version"]: _Version(
-            resources=list(_aggregated_resources(group, version)), stale=version.get("freshness") == "Stale"
+        version["version"]: _Version().learn(
+            _aggregated_resources(group, version), stale=version.get("freshness") == "Stale"
         )
         for version in item.get("versions") or ()
     }

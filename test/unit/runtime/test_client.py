@@ -167,7 +167,7 @@ async def test_a_kind_that_is_not_served_any_more(server: ApiServer, live: Clien
     before = len(server.asked)
     with pytest.raises(UnknownKind):
         await live.get(CONFIG_MAP, KEY)
-    assert "/apis" in [asked.path for asked in server.asked[before:]]
+    assert "/api" in [asked.path for asked in server.asked[before:]]
 
 
 async def test_a_namespace_does_not_matter_to_a_cluster_scoped_kind(

@@ -96,10 +96,13 @@ async def test_what_has_not_changed_is_not_sent_again(server: ApiServer, mapper:
     await mapper.resource(RAY)
     mapper.invalidate()
     await mapper.resource(RAY)
-    assert [asked.headers.get("If-None-Match") for asked in server.asked] == [None, None, '"c1"', '"a1"']
+    await mapper.resource(GVK("", "v1", "Pod"))
+    mapper.invalidate()
+    await mapper.resource(GVK("", "v1", "Pod"))
+    assert [asked.headers.get("If-None-Match") for asked in server.asked] == [None, '"a1"', None, '"c1"']
 
 
-async def test_missing_kinds_cost_about_a_request_a_second(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_missing_kinds_cost_ten_requests_a_second_at_most(server: ApiServer, mapper: RESTMapper) -> None:
     serve(server)
     for _ in range(20):
         with pytest.raises(UnknownKind):
@@ -107,7 +110,7 @@ async def test_missing_kinds_cost_about_a_request_a_second(server: ApiServer, ma
     clock = mapper._clock
     assert isinstance(clock, ImpatientClock)
     assert reads(server) == 20
-    assert clock.elapsed == pytest.approx(15.0)
+    assert clock.elapsed == pytest.approx(1.5)
 
 
 async def test_lookups_at_the_same_time_share_a_request(server: ApiServer, mapper: RESTMapper) -> None:
@@ -225,7 +228,7 @@ async def test_a_server_without_aggregated_discovery(server: ApiServer, mapper: 
         verbs=frozenset({"get"}),
         subresources=frozenset({"scale"}),
     )
-    assert [asked.path for asked in server.asked] == ["/api", "/apis", "/apis/apps/v1"]
+    assert [asked.path for asked in server.asked] == ["/apis", "/apis/apps/v1"]
     with pytest.raises(DiscoveryIncomplete):
         await mapper.serves_group("route.openshift.io")
     assert await mapper.serves_group("route.openshift.io")
