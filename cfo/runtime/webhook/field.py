@@ -1,0 +1,336 @@
+"""What is wrong with which field, in the words of apimachinery.
+
+A :class:`FieldError` is ``field.Error`` of ``k8s.io/apimachinery/pkg/util/validation/field``: its reason, the path, the
+offending value and a detail. :class:`FieldErrors` is what a defaulter or validator raises; text and causes are those
+which an ``Invalid`` Status carries. A :class:`Path` grows as one walks through an object:
+
+.. code-block:: python
+
+    worker = Path("spec", "workerGroupSpecs").index(1)
+    raise FieldErrors([required(worker.child("template", "spec", "containers"), "a Ray container is needed")])
+
+Every function takes a plain string for a path as well; :func:`child`, :func:`index` and :func:`key` build those,
+where a path is needed only once there is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+__all__ = [
+    "OMIT",
+    "FieldError",
+    "FieldErrors",
+    "Path",
+    "Verbatim",
+    "aggregate",
+    "causes",
+    "child",
+    "duplicate",
+    "forbidden",
+    "go_json",
+    "go_quote",
+    "go_value",
+    "index",
+    "internal",
+    "invalid",
+    "key",
+    "not_found",
+    "not_supported",
+    "required",
+    "too_few",
+    "too_long",
+    "too_many",
+    "type_invalid",
+]
+
+
+class Path:
+    """The way to a field: immutable, each step makes a new one; ``str()`` is how the API server writes it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, *names: str) -> None:
+        self._text = ".".join(names)
+
+    def _step(self, text: str) -> Path:
+        path = Path.__new__(Path)
+        path._text = text
+        return path
+
+    def child(self, *names: str) -> Path:
+        """The field ``names[-1]`` below the fields before it: ``spec.template.spec``."""
+        text = self._text
+        for name in names:
+            text = child(text, name)
+        return self._step(text)
+
+    def index(self, position: int) -> Path:
+        """An item of the list: ``containers[0]``."""
+        return self._step(index(self._text, position))
+
+    def key(self, name: str) -> Path:
+        """An entry of the map: ``annotations[example.com/a]``."""
+        return self._step(key(self._text, name))
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Path({self._text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Path) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class Verbatim(str):
+    """A value that is printed as it is: its owner knows the form in which Go prints it."""
+
+    __slots__ = ()
+
+
+class _Omit:
+    """The value which is not printed (``field.OmitValueType``)."""
+
+    def __repr__(self) -> str:
+        return "OMIT"
+
+
+OMIT: Final = _Omit()
+
+_WORDS = {
+    "FieldValueNotFound": "Not found",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueNotSupported": "Unsupported value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueTooLong": "Too long",
+    "FieldValueTooMany": "Too many",
+    "FieldValueTooFew": "Too few",
+    "FieldValueTypeInvalid": "Invalid value",
+    "InternalError": "Internal error",
+}
+_VALUELESS = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong", "InternalError"})
+
+
+class FieldError(NamedTuple):
+    """One error: its reason (``FieldValueInvalid`` ...), the field's path, the value, and what is the matter."""
+
+    reason: str
+    field: str
+    value: Any = OMIT
+    detail: str = ""
+
+    @property
+    def body(self) -> str:
+        """The text without the path: the ``message`` of a cause."""
+        text = _WORDS.get(self.reason, self.reason)
+        if self.reason not in _VALUELESS and self.value is not OMIT:
+            text = f"{text}: {go_value(self.value)}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.body}"
+
+    def cause(self) -> dict[str, str]:
+        """The entry of ``details.causes`` of a Status."""
+        cause = {"reason": self.reason, "message": self.body}
+        if self.field:
+            cause["field"] = self.field
+        return cause
+
+
+class FieldErrors(Exception):
+    """An object is not acceptable; ``errors`` says what is wrong with it, field by field (at least one).
+
+    The text is the aggregate of all of them, as apimachinery's ``ErrorList.ToAggregate`` prints it.
+    """
+
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        if not self.errors:
+            raise ValueError("FieldErrors without an error: nothing is wrong")
+        super().__init__(aggregate(self.errors))
+
+    @classmethod
+    def check(cls, errors: Iterable[FieldError]) -> None:
+        """Raises :class:`FieldErrors` when there are any."""
+        if found := tuple(errors):
+            raise cls(found)
+
+    @property
+    def causes(self) -> list[dict[str, str]]:
+        """``details.causes`` of a Status that reports these."""
+        return causes(self.errors)
+
+
+def causes(errors: Iterable[FieldError]) -> list[dict[str, str]]:
+    """``details.causes`` of the Status that reports ``errors``."""
+    return [error.cause() for error in errors]
+
+
+def aggregate(errors: Sequence[FieldError]) -> str:
+    """All errors as one text: the only one as it is, several in brackets, repeats once."""
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+
+
+def child(path: str, name: str) -> str:
+    """The path of the field ``name`` below ``path``."""
+    return f"{path}.{name}" if path else name
+
+
+def index(path: str, position: int) -> str:
+    """The path of an item of the list at ``path``."""
+    return f"{path}[{position}]"
+
+
+def key(path: str, name: str) -> str:
+    """The path of the entry ``name`` of the map at ``path``."""
+    return f"{path}[{name}]"
+
+
+def required(path: Path | str, detail: str = "") -> FieldError:
+    """A value is missing."""
+    return FieldError("FieldValueRequired", str(path), "", detail)
+
+
+def invalid(path: Path | str, value: Any, detail: str) -> FieldError:
+    """A value breaks a rule."""
+    return FieldError("FieldValueInvalid", str(path), value, detail)
+
+
+def type_invalid(path: Path | str, value: Any, detail: str) -> FieldError:
+    """A value has the wrong JSON type."""
+    return FieldError("FieldValueTypeInvalid", str(path), value, detail)
+
+
+def not_supported(path: Path | str, value: Any, supported: Iterable[Any]) -> FieldError:
+    """A value is not one of those that the field knows; they are quoted in the order given."""
+    words = ", ".join(go_quote(str(item)) for item in supported)
+    return FieldError("FieldValueNotSupported", str(path), value, f"supported values: {words}" if words else "")
+
+
+def forbidden(path: Path | str, detail: str) -> FieldError:
+    """A field may not be set (now, or together with another)."""
+    return FieldError("FieldValueForbidden", str(path), "", detail)
+
+
+def duplicate(path: Path | str, value: Any) -> FieldError:
+    """A value appears twice where it may once."""
+    return FieldError("FieldValueDuplicate", str(path), value)
+
+
+def not_found(path: Path | str, value: Any) -> FieldError:
+    """A reference leads nowhere."""
+    return FieldError("FieldValueNotFound", str(path), value)
+
+
+def too_long(path: Path | str, value: Any, limit: int) -> FieldError:
+    """A text has more than ``limit`` bytes."""
+    if limit < 0:
+        return FieldError("FieldValueTooLong", str(path), value, "value is too long")
+    unit = "byte" if limit == 1 else "bytes"
+    return FieldError("FieldValueTooLong", str(path), value, f"may not be more than {limit} {unit}")
+
+
+def too_many(path: Path | str, actual: int | None, limit: int) -> FieldError:
+    """A list or map has more than ``limit`` entries."""
+    unit = "item" if limit == 1 else "items"
+    value = OMIT if actual is None or actual < 0 else actual
+    return FieldError("FieldValueTooMany", str(path), value, f"must have at most {limit} {unit}")
+
+
+def too_few(path: Path | str, actual: int, limit: int) -> FieldError:
+    """A list or map has fewer than ``limit`` entries."""
+    unit = "item" if limit == 1 else "items"
+    return FieldError("FieldValueTooFew", str(path), actual, f"must have at least {limit} {unit}")
+
+
+def internal(path: Path | str, detail: str) -> FieldError:
+    """The check itself failed."""
+    return FieldError("InternalError", str(path), "", detail)
+
+
+def go_value(value: Any) -> str:
+    """A value as ``field.Error`` prints it: numbers and booleans plainly, texts quoted, the rest as JSON."""
+    if isinstance(value, Verbatim):
+        return str(value)
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return go_quote(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _go_float(value)
+    return go_json(value)
+
+
+def go_json(value: Any) -> str:
+    """JSON as Go's encoder writes it: compact, keys sorted, ``<``, ``>`` and ``&`` escaped."""
+    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    for character in "<>&\u2028\u2029":
+        if character in text:
+            text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with whole floats as Go prints them: ``1.0`` is ``1``."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _go_float(value: float) -> str:
+    """``%v`` of a float64: the shortest form, with an exponent from 1e+21 and below 1e-4."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    if value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    return repr(value)
+
+
+_ESCAPES = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    '"': '\\"',
+    "\\": "\\\\",
+}
+
+
+def go_quote(text: str) -> str:
+    """``%q`` of a text: quoted and escaped as Go's ``strconv.Quote`` does."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(_quoted(character) for character in text) + '"'
+
+
+def _quoted(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
