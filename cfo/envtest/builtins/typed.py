@@ -118,7 +118,7 @@ def _structure(schema: Schema) -> Convert:
                 continue
             if item is None:
                 continue
-            item = field(item, prefix + name, unknown)  # noqa: PLW2901
+            item = field(item, prefix + name, unknown)
             dropped = empties[name]
             if dropped is None or item not in dropped or (item is False and False not in dropped):
                 out[name] = item

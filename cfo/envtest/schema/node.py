@@ -39,10 +39,12 @@ class _Fields(Mapping[str, "Schema"]):
 
     __slots__ = ("_made", "_raw", "_resolve")
 
-    def __init__(self, raw: Mapping[str, Any], resolve: Resolver | None) -> None:
+    def __init__(
+        self, raw: Mapping[str, Any], resolve: Resolver | None, made: dict[str, Schema] | None = None
+    ) -> None:
         self._raw = raw
         self._resolve = resolve
-        self._made: dict[str, Schema] = {}
+        self._made: dict[str, Schema] = made or {}
 
     def __getitem__(self, name: str) -> Schema:
         made = self._made.get(name)
@@ -125,6 +127,13 @@ class Schema:
         if name in self.properties:
             return self.properties[name]
         return self.additional
+
+    def with_field(self, name: str, node: Schema) -> Schema:
+        """This node with the field ``name`` described by ``node``, which may come from other tables."""
+        properties = {**(self.raw.get("properties") or {}), name: node.raw}
+        copy = Schema({**self.raw, "properties": properties}, self._resolve)
+        copy.properties = _Fields(properties, self._resolve, {name: node})
+        return copy
 
     @property
     def additional(self) -> Schema | None:

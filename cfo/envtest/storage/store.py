@@ -36,14 +36,15 @@ class Store:
     """All objects of a control plane.
 
     Tables are named by :class:`GroupResource`; objects within by namespace (empty for cluster-scoped ones) and
-    name. ``journal`` callbacks see each change before the watchers do (persistence); ``first_revision`` is
-    the revision that the first write goes beyond.
+    name. ``journal`` callbacks see each change before it holds (persistence), ``followers`` right after, and may write
+    themselves. ``first_revision`` is the revision that the first write goes beyond.
     """
 
     def __init__(self, first_revision: int = 1) -> None:
         self.revision = first_revision
         self.compacted = 0
         self.journal: list[Callable[[GroupResource, Change], None]] = []
+        self.followers: list[Callable[[GroupResource, Change], None]] = []
         self._tables: dict[GroupResource, Table] = {}
 
     def _table(self, resource: GroupResource) -> Table:
@@ -115,6 +116,8 @@ class Store:
         for journal in self.journal:
             journal(resource, change)
         self._table(resource).put(change)
+        for follower in self.followers:
+            follower(resource, change)
 
     def list(
         self, resource: GroupResource, namespace: str = "", *, after: Key | None = None, revision: int | None = None

@@ -1,0 +1,434 @@
+"""Core kinds without pods: configuration, accounts, services, nodes, namespaces, events, volumes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cfo.envtest.builtins.strategy import BuiltinStrategy
+from cfo.envtest.builtins.texts import config_key, is_ip, port_number
+from cfo.envtest.context import RequestContext
+from cfo.envtest.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    key,
+    not_supported,
+    required,
+    too_long,
+)
+from cfo.envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from cfo.envtest.schema.quantity import parse_quantity
+from cfo.envtest.schema.shaping import copy_json
+from cfo.runtime.objects import Object
+
+__all__ = [
+    "ConfigMapStrategy",
+    "EndpointsStrategy",
+    "EventStrategy",
+    "LimitRangeStrategy",
+    "NamespaceStrategy",
+    "NodeStrategy",
+    "PersistentVolumeClaimStrategy",
+    "PersistentVolumeStrategy",
+    "ResourceQuotaStrategy",
+    "SecretStrategy",
+    "ServiceAccountStrategy",
+]
+
+_MAX_SIZE = 1024 * 1024
+_IMMUTABLE = "field is immutable when `immutable` is set"
+
+
+def _sealed_errors(obj: Object, old: Object, names: Sequence[str]) -> Iterator[FieldError]:
+    if not old.get("immutable"):
+        return
+    if not obj.get("immutable"):
+        yield forbidden("immutable", _IMMUTABLE)
+    for name in names:
+        if (obj.get(name) or {}) != (old.get(name) or {}):
+            yield forbidden(name, _IMMUTABLE)
+
+
+class ConfigMapStrategy(BuiltinStrategy):
+    """v1 ConfigMap."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Keys, size, and that an immutable one stays."""
+        data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+        size = 0
+        for name, value in data.items():
+            for problem in config_key(name):
+                yield invalid(key("data", name), name, problem)
+            if name in binary:
+                yield invalid(key("data", name), name, "duplicate of key present in binaryData")
+            size += len(value.encode())
+        for name, value in binary.items():
+            for problem in config_key(name):
+                yield invalid(key("binaryData", name), name, problem)
+            size += len(base64.b64decode(value))
+        if size > _MAX_SIZE:
+            yield too_long("", "", _MAX_SIZE)
+        if old is not None:
+            yield from _sealed_errors(obj, old, ("data", "binaryData"))
+
+
+class SecretStrategy(BuiltinStrategy):
+    """v1 Secret."""
+
+    _NEEDED = {
+        "kubernetes.io/dockercfg": ".dockercfg",
+        "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+        "kubernetes.io/ssh-auth": "ssh-privatekey",
+    }
+
+    def set_defaults(self, obj: Object) -> None:
+        """``Opaque``; what was given as text becomes data."""
+        obj.setdefault("type", "Opaque")
+        texts = obj.pop("stringData", None)
+        if texts:
+            data = obj.setdefault("data", {})
+            for name, text in texts.items():
+                data[name] = base64.b64encode(text.encode()).decode()
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Keys, size, what the type asks for, and that an immutable one stays."""
+        data, kind = obj.get("data") or {}, obj.get("type") or ""
+        size = 0
+        for name, value in data.items():
+            for problem in config_key(name):
+                yield invalid(key("data", name), name, problem)
+            size += len(base64.b64decode(value))
+        if size > _MAX_SIZE:
+            yield too_long("data", "", _MAX_SIZE)
+        yield from self._type_errors(obj, kind, data)
+        if old is not None:
+            if kind != old.get("type"):
+                yield invalid("type", kind, "field is immutable")
+            yield from _sealed_errors(obj, old, ("data",))
+
+    def _type_errors(self, obj: Object, kind: str, data: Mapping[str, str]) -> Iterator[FieldError]:
+        if kind == "kubernetes.io/service-account-token":
+            name = "kubernetes.io/service-account.name"
+            if not (obj["metadata"].get("annotations") or {}).get(name):
+                yield required(key("metadata.annotations", name))
+        elif kind in self._NEEDED:
+            name = self._NEEDED[kind]
+            if name not in data:
+                yield required(key("data", name))
+            elif kind != "kubernetes.io/ssh-auth":
+                try:
+                    json.loads(base64.b64decode(data[name]))
+                except ValueError as error:
+                    yield invalid(key("data", name), "<secret contents redacted>", _go_json_error(error))
+        elif kind == "kubernetes.io/basic-auth":
+            if "username" not in data and "password" not in data:
+                yield required(key("data", "username"))
+                yield required(key("data", "password"))
+        elif kind == "kubernetes.io/tls":
+            for name in ("tls.crt", "tls.key"):
+                if name not in data:
+                    yield required(key("data", name))
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """A pair of certificate and key that is none."""
+        if obj.get("type") != "kubernetes.io/tls" or (old is not None and obj.get("data") == old.get("data")):
+            return ()
+        data = obj.get("data") or {}
+        certificate = base64.b64decode(data.get("tls.crt", ""))
+        private = base64.b64decode(data.get("tls.key", ""))
+        if not certificate or not private:
+            return ()
+        if b"-----BEGIN" not in certificate:
+            return ("tls: failed to find any PEM data in certificate input",)
+        if b"-----BEGIN" not in private:
+            return ("tls: failed to find any PEM data in key input",)
+        return ()
+
+
+def _go_json_error(error: Exception) -> str:
+    return f"invalid character in JSON: {error}"
+
+
+class ServiceAccountStrategy(BuiltinStrategy):
+    """v1 ServiceAccount."""
+
+    returns_deleted_object = True
+
+
+class NamespaceStrategy(BuiltinStrategy):
+    """v1 Namespace."""
+
+    def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
+        """A DNS label."""
+        return label_name_problems(name, prefix=prefix)
+
+    def set_defaults(self, obj: Object) -> None:
+        """Active, and labelled with its name."""
+        obj["status"].setdefault("phase", "Active")
+        name = obj["metadata"].get("name")
+        if name:
+            obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """The finalizer of the namespace controller."""
+        obj["status"] = {"phase": "Active"}
+        finalizers = obj["spec"].get("finalizers") or []
+        if "kubernetes" not in finalizers:
+            finalizers = [*finalizers, "kubernetes"]
+        obj["spec"]["finalizers"] = finalizers
+        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """Finalizers of the spec are changed at their own endpoint."""
+        super().prepare_update(new, old, ctx)
+        if ctx.subresource == "finalize":
+            new["status"] = copy_json(old["status"])
+        elif not ctx.subresource:
+            new["spec"]["finalizers"] = copy_json(old["spec"].get("finalizers"))
+            if not new["spec"]["finalizers"]:
+                new["spec"].pop("finalizers")
+
+
+def label_name_problems(name: str, *, prefix: bool = False) -> list[str]:
+    """What keeps a name from being a DNS label, in the words used for names of objects."""
+    text = name[:-1] + "a" if prefix and name.endswith("-") else name
+    problems = []
+    if len(text) > 63:
+        problems.append("must be no more than 63 characters")
+    rest = [each for each in dns_label(text[:63] if len(text) > 63 else text) if "no more than" not in each]
+    if rest and not dns_subdomain(text):
+        return [*problems, "must not contain dots"]
+    return problems + rest
+
+
+class NodeStrategy(BuiltinStrategy):
+    """v1 Node."""
+
+    _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """A node is tainted until it is ready; nodes bring their status with them."""
+        spec = obj["spec"]
+        taints = spec.get("taints") or []
+        if not any(each.get("key") == self._NOT_READY["key"] for each in taints):
+            spec["taints"] = [*taints, dict(self._NOT_READY)]
+
+    def set_defaults(self, obj: Object) -> None:
+        """All of the capacity is allocatable; one address range is a list of one."""
+        status, spec = obj["status"], obj["spec"]
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = copy_json(status["capacity"])
+        if spec.get("podCIDR") and (not spec.get("podCIDRs") or spec["podCIDRs"][0] != spec["podCIDR"]):
+            spec["podCIDRs"] = [spec["podCIDR"]]
+        elif spec.get("podCIDRs") and not spec.get("podCIDR"):
+            spec["podCIDR"] = spec["podCIDRs"][0]
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Taints, and addresses that never change."""
+        seen: set[tuple[Any, Any]] = set()
+        for position, taint in enumerate(obj["spec"].get("taints") or ()):
+            path = f"metadata.taints[{position}]"
+            for problem in qualified_name(taint.get("key") or ""):
+                yield invalid(f"{path}.key", taint.get("key") or "", problem)
+            for problem in label_value(taint.get("value") or ""):
+                yield invalid(f"{path}.value", taint.get("value"), problem)
+            effect = taint.get("effect") or ""
+            if not effect:
+                yield required(f"{path}.effect")
+            elif effect not in self._EFFECTS:
+                yield not_supported(f"{path}.effect", effect, self._EFFECTS)
+            identity = (taint.get("key"), effect)
+            if identity in seen:
+                shown = {"key": taint.get("key"), "effect": effect}
+                text = "taints must be unique by key and effect pair"
+                yield duplicate(path, shown)._replace(detail=text)
+            seen.add(identity)
+        if old is not None:
+            before = old["spec"].get("podCIDRs")
+            if before and obj["spec"].get("podCIDRs") != before:
+                text = 'node updates may not change podCIDR except from "" to valid'
+                yield forbidden("spec.podCIDRs", text)
+            provider = old["spec"].get("providerID")
+            if provider and obj["spec"].get("providerID") != provider:
+                text = 'node updates may not change providerID except from "" to valid'
+                yield forbidden("spec.providerID", text)
+
+
+class EventStrategy(BuiltinStrategy):
+    """v1 Event and events.k8s.io/v1 Event: the same objects under two names."""
+
+    allow_create_on_update = True
+    default_propagation = "unsupported"
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The object it is about lives in the same namespace; the new API asks for more."""
+        modern = self.resource.group == "events.k8s.io"
+        about = obj.get("regarding" if modern else "involvedObject") or {}
+        namespace, own = about.get("namespace") or "", obj["metadata"].get("namespace") or ""
+        name = "involvedObject.namespace"
+        if modern and old is None and not obj.get("deprecatedCount"):
+            yield from self._modern_errors(obj)
+        if not namespace:
+            if own != "default" and not (modern and own == "default"):
+                yield invalid(name, namespace, "does not match event.namespace")
+        elif namespace != own:
+            yield invalid(name, namespace, "does not match event.namespace")
+        if modern and old is not None:
+            for field in (
+                "reportingController",
+                "reportingInstance",
+                "action",
+                "reason",
+                "regarding",
+                "related",
+                "note",
+                "type",
+            ):
+                if obj.get(field) != old.get(field):
+                    shown = {"regarding": "involvedObject", "note": "message"}.get(field, field)
+                    yield invalid(shown, obj.get(field), "field is immutable")
+
+    @staticmethod
+    def _modern_errors(obj: Object) -> Iterator[FieldError]:
+        if obj.get("eventTime") is None:
+            yield required("eventTime")
+        if obj.get("type") not in ("Normal", "Warning"):
+            yield invalid("type", obj.get("type") or "", "has invalid value: " + (obj.get("type") or ""))
+        controller = obj.get("reportingController") or ""
+        if not controller:
+            yield required("reportingController")
+        for problem in qualified_name(controller):
+            yield invalid("reportingController", controller, problem)
+        for name in ("reportingInstance", "action", "reason"):
+            value = obj.get(name) or ""
+            if not value:
+                yield required(name)
+            elif len(value) > 128:
+                yield invalid(name, "", "can have at most 128 characters")
+        if len(obj.get("note") or "") > 1024:
+            yield invalid("message", "", "can have at most 1024 characters")
+
+
+class LimitRangeStrategy(BuiltinStrategy):
+    """v1 LimitRange."""
+
+    allow_create_on_update = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """The defaults of containers follow from their maximum and minimum."""
+        for item in obj["spec"].get("limits") or ():
+            if item.get("type") != "Container":
+                continue
+            limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+            requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
+            if limits:
+                item["default"] = limits
+            if requests:
+                item["defaultRequest"] = requests
+
+
+class ResourceQuotaStrategy(BuiltinStrategy):
+    """v1 ResourceQuota."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """No quota is negative, and scopes stay."""
+        for name, quantity in (obj["spec"].get("hard") or {}).items():
+            if parse_quantity(quantity).value < 0:
+                yield invalid(key("spec.hard", name), quantity, "must be greater than or equal to 0")
+        if old is not None and obj["spec"].get("scopes") != old["spec"].get("scopes"):
+            yield invalid("spec.scopes", obj["spec"].get("scopes"), "field is immutable")
+
+
+class EndpointsStrategy(BuiltinStrategy):
+    """v1 Endpoints."""
+
+    allow_create_on_update = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """TCP."""
+        for subset in obj.get("subsets") or ():
+            for port in subset.get("ports") or ():
+                port.setdefault("protocol", "TCP")
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Addresses and ports."""
+        for position, subset in enumerate(obj.get("subsets") or ()):
+            path = f"subsets[{position}]"
+            if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+                yield required(path, "must specify `addresses` or `notReadyAddresses`")
+            for kind in ("addresses", "notReadyAddresses"):
+                for number, address in enumerate(subset.get(kind) or ()):
+                    ip = address.get("ip") or ""
+                    if not is_ip(ip):
+                        text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+                        yield invalid(f"{path}.{kind}[{number}].ip", ip, text)
+            ports = subset.get("ports") or ()
+            for number, port in enumerate(ports):
+                where = f"{path}.ports[{number}]"
+                if len(ports) > 1 and not port.get("name"):
+                    yield required(f"{where}.name")
+                elif port.get("name"):
+                    for problem in dns_label(port["name"]):
+                        yield invalid(f"{where}.name", port["name"], problem)
+                for problem in port_number(port.get("port")):
+                    yield invalid(f"{where}.port", port.get("port"), problem)
+
+
+class PersistentVolumeStrategy(BuiltinStrategy):
+    """v1 PersistentVolume."""
+
+    def set_defaults(self, obj: Object) -> None:
+        """Pending, kept after its claim, a file system."""
+        obj["status"].setdefault("phase", "Pending")
+        obj["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
+        obj["spec"].setdefault("volumeMode", "Filesystem")
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """Pending."""
+        obj["status"] = {"phase": "Pending"}
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Modes and capacity."""
+        if not obj["spec"].get("accessModes"):
+            yield required("spec.accessModes")
+        if not obj["spec"].get("capacity"):
+            yield required("spec.capacity")
+
+
+class PersistentVolumeClaimStrategy(BuiltinStrategy):
+    """v1 PersistentVolumeClaim."""
+
+    def set_defaults(self, obj: Object) -> None:
+        """Pending, a file system."""
+        obj["status"].setdefault("phase", "Pending")
+        obj["spec"].setdefault("volumeMode", "Filesystem")
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """Pending."""
+        obj["status"] = {"phase": "Pending"}
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Modes, size, and a spec that stays."""
+        spec = obj["spec"]
+        if not spec.get("accessModes"):
+            yield required("spec.accessModes", "at least 1 access mode is required")
+        requests = (spec.get("resources") or {}).get("requests") or {}
+        if "storage" not in requests:
+            yield required("spec.resources[storage]")
+        elif parse_quantity(requests["storage"]).value <= 0:
+            yield invalid("spec.resources[storage]", requests["storage"], "must be greater than zero")
+        if old is not None and not ctx.subresource:
+            free = {"resources", "volumeAttributesClassName", "volumeName"}
+            before = {name: value for name, value in old["spec"].items() if name not in free}
+            after = {name: value for name, value in spec.items() if name not in free}
+            if before != after:
+                text = (
+                    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound "
+                    "claims"
+                )
+                yield forbidden("spec", text)

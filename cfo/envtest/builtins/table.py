@@ -1,0 +1,181 @@
+"""Which built-in kind has which strategy, and how all of them are registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cfo.envtest.builtins import access, cluster, core, networking, pods, registration, services, workloads
+from cfo.envtest.builtins.catalog import Resource, all_resources, schema_of, storage_hash
+from cfo.envtest.builtins.conversions import converter_between
+from cfo.envtest.builtins.strategy import BuiltinStrategy
+from cfo.envtest.errors import GroupResource
+from cfo.envtest.registry import Registry, ResourceInfo, Subresource
+
+__all__ = ["register_builtins", "selectable_fields", "strategy_for"]
+
+_RBAC = "rbac.authorization.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
+
+_STRATEGIES: Final[dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]]] = {
+    ("", "ConfigMap"): core.ConfigMapStrategy,
+    ("", "Endpoints"): core.EndpointsStrategy,
+    ("", "Event"): core.EventStrategy,
+    ("", "LimitRange"): core.LimitRangeStrategy,
+    ("", "Namespace"): core.NamespaceStrategy,
+    ("", "Node"): core.NodeStrategy,
+    ("", "PersistentVolume"): core.PersistentVolumeStrategy,
+    ("", "PersistentVolumeClaim"): core.PersistentVolumeClaimStrategy,
+    ("", "Pod"): pods.PodStrategy,
+    ("", "PodTemplate"): workloads.PodTemplateStrategy,
+    ("", "ReplicationController"): workloads.ReplicationControllerStrategy,
+    ("", "ResourceQuota"): core.ResourceQuotaStrategy,
+    ("", "Secret"): core.SecretStrategy,
+    ("", "Service"): services.ServiceStrategy,
+    ("", "ServiceAccount"): core.ServiceAccountStrategy,
+    ("apps", "ControllerRevision"): workloads.ControllerRevisionStrategy,
+    ("apps", "DaemonSet"): workloads.DaemonSetStrategy,
+    ("apps", "Deployment"): workloads.DeploymentStrategy,
+    ("apps", "ReplicaSet"): workloads.ReplicaSetStrategy,
+    ("apps", "StatefulSet"): workloads.StatefulSetStrategy,
+    ("apiregistration.k8s.io", "APIService"): cluster.APIServiceStrategy,
+    ("autoscaling", "HorizontalPodAutoscaler"): cluster.AutoscalerStrategy,
+    ("batch", "CronJob"): workloads.CronJobStrategy,
+    ("batch", "Job"): workloads.JobStrategy,
+    ("certificates.k8s.io", "CertificateSigningRequest"): cluster.CertificateRequestStrategy,
+    ("coordination.k8s.io", "Lease"): cluster.LeaseStrategy,
+    ("discovery.k8s.io", "EndpointSlice"): cluster.EndpointSliceStrategy,
+    ("events.k8s.io", "Event"): core.EventStrategy,
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): cluster.VersionedStrategy,
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): cluster.VersionedStrategy,
+    ("networking.k8s.io", "Ingress"): networking.IngressStrategy,
+    ("networking.k8s.io", "IngressClass"): networking.IngressClassStrategy,
+    ("networking.k8s.io", "NetworkPolicy"): networking.NetworkPolicyStrategy,
+    ("policy", "PodDisruptionBudget"): cluster.DisruptionBudgetStrategy,
+    ("resource.k8s.io", "ResourceSlice"): cluster.VersionedStrategy,
+    ("resource.k8s.io", "DeviceClass"): cluster.VersionedStrategy,
+    ("scheduling.k8s.io", "PriorityClass"): cluster.PriorityClassStrategy,
+    ("storage.k8s.io", "StorageClass"): cluster.StorageClassStrategy,
+    (_ADMISSION, "MutatingAdmissionPolicy"): registration.PolicyStrategy,
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): registration.PolicyBindingStrategy,
+    (_ADMISSION, "MutatingWebhookConfiguration"): registration.WebhookConfigurationStrategy,
+    (_ADMISSION, "ValidatingAdmissionPolicy"): registration.PolicyStrategy,
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): registration.PolicyBindingStrategy,
+    (_ADMISSION, "ValidatingWebhookConfiguration"): registration.WebhookConfigurationStrategy,
+    (_RBAC, "ClusterRole"): access.RoleStrategy,
+    (_RBAC, "ClusterRoleBinding"): access.BindingStrategy,
+    (_RBAC, "Role"): access.RoleStrategy,
+    (_RBAC, "RoleBinding"): access.BindingStrategy,
+}
+
+_SELECTABLE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("", "pods"): (
+        ".spec.nodeName",
+        ".spec.restartPolicy",
+        ".spec.schedulerName",
+        ".spec.serviceAccountName",
+        ".spec.hostNetwork",
+        ".status.phase",
+        ".status.podIP",
+        ".status.podIPs",
+        ".status.nominatedNodeName",
+    ),
+    ("", "events"): (
+        ".involvedObject.kind",
+        ".involvedObject.namespace",
+        ".involvedObject.name",
+        ".involvedObject.uid",
+        ".involvedObject.apiVersion",
+        ".involvedObject.resourceVersion",
+        ".involvedObject.fieldPath",
+        ".reason",
+        ".reportingComponent",
+        ".source",
+        ".type",
+    ),
+    ("events.k8s.io", "events"): (
+        ".regarding.kind",
+        ".regarding.namespace",
+        ".regarding.name",
+        ".regarding.uid",
+        ".regarding.apiVersion",
+        ".regarding.resourceVersion",
+        ".regarding.fieldPath",
+        ".reason",
+        ".reportingController",
+        ".type",
+    ),
+    ("", "namespaces"): (".status.phase",),
+    ("", "nodes"): (".spec.unschedulable",),
+    ("", "replicationcontrollers"): (".status.replicas",),
+    ("", "secrets"): (".type",),
+    ("", "services"): (".spec.clusterIP", ".spec.type"),
+    ("apps", "replicasets"): (".status.replicas",),
+    ("batch", "jobs"): (".status.successful",),
+    ("certificates.k8s.io", "certificatesigningrequests"): (".spec.signerName",),
+}
+
+_SHARED: Final[dict[tuple[str, str, str], tuple[GroupResource, str, str]]] = {
+    ("events.k8s.io", "v1", "events"): (GroupResource("", "events"), "v1", "Event"),
+    ("autoscaling", "v1", "horizontalpodautoscalers"): (
+        GroupResource("autoscaling", "horizontalpodautoscalers"),
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+    ),
+}
+"""Resources whose objects are stored as another resource's: the table, apiVersion and kind they are stored in."""
+
+
+def strategy_for(resource: Resource) -> BuiltinStrategy:
+    """A strategy for a resource of the table."""
+    return _STRATEGIES.get((resource.group, resource.kind), BuiltinStrategy)(resource)
+
+
+def selectable_fields(group: str, plural: str) -> Sequence[str]:
+    """The paths that field selectors may use, next to name and namespace."""
+    return _SELECTABLE.get((group, plural), ())
+
+
+def register_builtins(registry: Registry, *, definitions: Callable[[Resource], BuiltinStrategy]) -> None:
+    """Registers all built-in resources; ``definitions`` makes the strategy of CustomResourceDefinitions."""
+    for resource in all_resources():
+        is_definition = resource.kind == "CustomResourceDefinition"
+        strategy = definitions(resource) if is_definition else strategy_for(resource)
+        table, version, kind = _SHARED.get(
+            (resource.group, resource.version, resource.plural),
+            (GroupResource(resource.group, resource.plural), "", ""),
+        )
+        info = ResourceInfo(
+            group=resource.group,
+            version=resource.version,
+            plural=resource.plural,
+            singular=resource.singular,
+            kind=resource.kind,
+            namespaced=resource.namespaced,
+            strategy=strategy,
+            verbs=resource.verbs,
+            short_names=resource.short_names,
+            categories=resource.categories,
+            subresources={
+                sub.name: Subresource(
+                    sub.name, sub.kind if sub.kind != resource.kind else "", sub.group, sub.version, sub.verbs
+                )
+                for sub in resource.subresources
+            },
+            schema=schema_of(resource.type),
+            selectable_fields=tuple(selectable_fields(resource.group, resource.plural)),
+            storage=table,
+            storage_version=version,
+            storage_version_hash=_hash(resource, version),
+        )
+        if version:
+            info.storage_kind = kind
+            info.convert = converter_between(info)
+        registry.register(info)
+
+
+def _hash(resource: Resource, version: str) -> str:
+    if "get" not in resource.verbs or "create" not in resource.verbs:
+        return ""
+    group, _, name = version.rpartition("/") if version else (resource.group, "", resource.version)
+    return storage_hash(group, name, resource.kind)

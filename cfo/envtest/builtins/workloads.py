@@ -1,0 +1,550 @@
+"""Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cfo.envtest.builtins.internal_form import internal_pod_spec
+from cfo.envtest.builtins.pods import template_defaults, template_errors
+from cfo.envtest.builtins.strategy import BuiltinStrategy
+from cfo.envtest.builtins.texts import label_selector_errors, nonnegative, percent_or_int_errors, selects
+from cfo.envtest.context import RequestContext
+from cfo.envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
+from cfo.envtest.schema.shaping import copy_json
+from cfo.runtime.objects import Object
+
+__all__ = [
+    "ControllerRevisionStrategy",
+    "CronJobStrategy",
+    "DaemonSetStrategy",
+    "DeploymentStrategy",
+    "JobStrategy",
+    "PodTemplateStrategy",
+    "ReplicaSetStrategy",
+    "ReplicationControllerStrategy",
+    "StatefulSetStrategy",
+]
+
+
+def _selected_errors(spec: Mapping[str, Any], path: str, *, empty: str) -> Iterator[FieldError]:
+    """The selector must be there, choose something, and choose the template."""
+    selector = spec.get("selector")
+    if selector is None:
+        yield required(f"{path}.selector")
+    else:
+        yield from label_selector_errors(selector, f"{path}.selector")
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            yield invalid(f"{path}.selector", selector, f"empty selector is invalid for {empty}")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if not selects(selector, labels or {}):
+        text = "`selector` does not match template `labels`"
+        yield invalid(f"{path}.template.metadata.labels", labels, text)
+
+
+def _always_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    pod = (spec.get("template") or {}).get("spec") or {}
+    policy = pod.get("restartPolicy") or ""
+    if policy != "Always":
+        yield not_supported(f"{path}.template.spec.restartPolicy", policy, ("Always",))
+    if pod.get("activeDeadlineSeconds") is not None:
+        where = f"{path}.template.spec.activeDeadlineSeconds"
+        yield forbidden(where, "activeDeadlineSeconds in ReplicaSet is not Supported")
+
+
+def _immutable(new: Mapping[str, Any], old: Mapping[str, Any], name: str) -> Iterator[FieldError]:
+    if new.get(name) != old.get(name):
+        yield invalid(f"spec.{name}", new.get(name), "field is immutable")
+
+
+class PodTemplateStrategy(BuiltinStrategy):
+    """A template on its own."""
+
+    allow_create_on_update = True
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """Those of the pod spec."""
+        template_defaults(obj["template"]["spec"])
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of the template."""
+        yield from template_errors(obj["template"], "template")
+
+
+class WorkloadStrategy(BuiltinStrategy):
+    """What runs pods from a template at ``spec.template``."""
+
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """Those of the template and of the spec."""
+        spec = obj["spec"]
+        if isinstance(spec.get("template"), dict):
+            template_defaults(spec["template"]["spec"])
+        self.spec_defaults(spec)
+
+    def spec_defaults(self, spec: Object) -> None:
+        """The defaults of the kind's own fields."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of the spec, or of the status at its endpoint."""
+        if ctx.subresource == "status":
+            yield from _status_errors(obj.get("status") or {})
+            return
+        yield from self.spec_errors(obj["spec"], old["spec"] if old is not None else None)
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """The errors of the spec, and of its change."""
+        yield from ()
+
+
+def _status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    for name, value in status.items():
+        if name.endswith("eplicas") or name in ("observedGeneration", "active", "succeeded", "failed"):
+            yield from nonnegative(f"status.{name}", value)
+    replicas = status.get("replicas")
+    for name in ("readyReplicas", "availableReplicas", "updatedReplicas", "fullyLabeledReplicas", "currentReplicas"):
+        if replicas is not None and (status.get(name) or 0) > replicas >= 0:
+            yield invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
+    if (status.get("availableReplicas") or 0) > (status.get("readyReplicas") or 0):
+        yield invalid("status.availableReplicas", status["availableReplicas"], "cannot be greater than readyReplicas")
+
+
+class DeploymentStrategy(WorkloadStrategy):
+    """apps/v1 Deployment."""
+
+    kept_by_status = ("labels",)
+
+    def spec_defaults(self, spec: Object) -> None:
+        """Replicas, a rolling update by a quarter, history and deadline."""
+        spec.setdefault("replicas", 1)
+        strategy = spec["strategy"]
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", "25%")
+            rolling.setdefault("maxSurge", "25%")
+        spec.setdefault("revisionHistoryLimit", 10)
+        spec.setdefault("progressDeadlineSeconds", 600)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """Annotations of a Deployment count as its spec."""
+        super().prepare_update(new, old, ctx)
+        if not ctx.subresource and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
+            new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        yield from _selected_errors(spec, "spec", empty="deployment")
+        yield from template_errors(spec["template"], "spec.template")
+        yield from _always_errors(spec, "spec")
+        yield from _deployment_strategy_errors(spec["strategy"], "spec.strategy")
+        for name in ("minReadySeconds", "revisionHistoryLimit"):
+            yield from nonnegative(f"spec.{name}", spec.get(name))
+        deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
+        if deadline is not None:
+            yield from nonnegative("spec.progressDeadlineSeconds", deadline)
+            if deadline <= ready:
+                yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+        if old is not None:
+            yield from _immutable(spec, old, "selector")
+
+
+def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        if rolling is not None:
+            yield forbidden(f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+    elif kind == "RollingUpdate":
+        if rolling is None:
+            yield required(f"{path}.rollingUpdate", "this should be defaulted and never be nil")
+            return
+        surge, unavailable = rolling.get("maxSurge"), rolling.get("maxUnavailable")
+        yield from percent_or_int_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
+        yield from percent_or_int_errors(f"{path}.rollingUpdate.maxSurge", surge)
+        if surge in (0, "0%") and unavailable in (0, "0%"):
+            text = "may not be 0 when `maxSurge` is 0"
+            yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, text)
+        if isinstance(unavailable, str) and re.fullmatch("[0-9]+%", unavailable) and int(unavailable[:-1]) > 100:
+            yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, "must not be greater than 100%")
+    else:
+        yield not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate"))
+
+
+class ReplicaSetStrategy(WorkloadStrategy):
+    """apps/v1 ReplicaSet."""
+
+    def spec_defaults(self, spec: Object) -> None:
+        """One replica."""
+        spec.setdefault("replicas", 1)
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+        yield from _selected_errors(spec, "spec", empty="deployment")
+        yield from template_errors(spec["template"], "spec.template")
+        yield from _always_errors(spec, "spec")
+        if old is not None:
+            yield from _immutable(spec, old, "selector")
+
+
+class ReplicationControllerStrategy(WorkloadStrategy):
+    """v1 ReplicationController."""
+
+    default_propagation = "orphan"
+
+    def set_defaults(self, obj: Object) -> None:
+        """Selector and labels come from the template."""
+        spec = obj["spec"]
+        spec.setdefault("replicas", 1)
+        template = spec.get("template")
+        if template is not None:
+            template_defaults(template["spec"])
+            labels = template["metadata"].get("labels")
+            if labels:
+                spec["selector"] = spec.get("selector") or copy_json(labels)
+                if not obj["metadata"].get("labels"):
+                    obj["metadata"]["labels"] = copy_json(labels)
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        if not spec.get("selector"):
+            yield required("spec.selector")
+        if spec.get("template") is None:
+            yield required("spec.template")
+            return
+        labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+        if any(labels.get(name) != value for name, value in (spec.get("selector") or {}).items()):
+            text = "`selector` does not match template `labels`"
+            yield invalid("spec.template.metadata.labels", labels or None, text)
+        yield from template_errors(spec["template"], "spec.template")
+        yield from _always_errors(spec, "spec")
+
+
+class StatefulSetStrategy(WorkloadStrategy):
+    """apps/v1 StatefulSet."""
+
+    def spec_defaults(self, spec: Object) -> None:
+        """Ordered pods, a rolling update, kept claims."""
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        strategy = spec["updateStrategy"]
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        retention.setdefault("whenDeleted", "Retain")
+        retention.setdefault("whenScaled", "Retain")
+        spec.setdefault("replicas", 1)
+        spec.setdefault("revisionHistoryLimit", 10)
+        for claim in spec.get("volumeClaimTemplates") or ():
+            claim.setdefault("apiVersion", "v1")
+            claim.setdefault("kind", "PersistentVolumeClaim")
+            claim["spec"].setdefault("volumeMode", "Filesystem")
+            claim["status"].setdefault("phase", "Pending")
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        policy = spec.get("podManagementPolicy")
+        if policy not in ("OrderedReady", "Parallel"):
+            yield invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
+        strategy = spec.get("updateStrategy") or {}
+        if strategy.get("type") == "OnDelete":
+            if strategy.get("rollingUpdate") is not None:
+                text = "only allowed for updateStrategy 'RollingUpdate'"
+                yield invalid("spec.updateStrategy.rollingUpdate", strategy["rollingUpdate"], text)
+        elif strategy.get("type") == "RollingUpdate":
+            partition = (strategy.get("rollingUpdate") or {}).get("partition")
+            yield from nonnegative("spec.updateStrategy.rollingUpdate.partition", partition)
+        else:
+            yield invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'")
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+        yield from _selected_errors(spec, "spec", empty="statefulset")
+        claims = [
+            {"name": (each.get("metadata") or {}).get("name"), "emptyDir": {}}
+            for each in spec.get("volumeClaimTemplates") or ()
+        ]
+        template = copy_json(spec["template"])
+        known = {each.get("name") for each in template["spec"].get("volumes") or ()}
+        extra = [each for each in claims if each["name"] not in known]
+        if extra:
+            template["spec"]["volumes"] = [*(template["spec"].get("volumes") or ()), *extra]
+        yield from template_errors(template, "spec.template")
+        yield from _always_errors(spec, "spec")
+        if old is not None:
+            yield from self._change_errors(spec, old)
+
+    @staticmethod
+    def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+        free = {
+            "replicas",
+            "ordinals",
+            "template",
+            "updateStrategy",
+            "revisionHistoryLimit",
+            "persistentVolumeClaimRetentionPolicy",
+            "minReadySeconds",
+        }
+        if {k: v for k, v in spec.items() if k not in free} != {k: v for k, v in old.items() if k not in free}:
+            text = (
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+                "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+            )
+            yield forbidden("spec", text)
+
+
+class DaemonSetStrategy(WorkloadStrategy):
+    """apps/v1 DaemonSet."""
+
+    def spec_defaults(self, spec: Object) -> None:
+        """A rolling update, one node at a time."""
+        strategy = spec["updateStrategy"]
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", 1)
+            rolling.setdefault("maxSurge", 0)
+        spec.setdefault("revisionHistoryLimit", 10)
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from _selected_errors(spec, "spec", empty="daemonset")
+        yield from template_errors(spec["template"], "spec.template")
+        yield from _always_errors(spec, "spec")
+        for name in ("minReadySeconds", "revisionHistoryLimit"):
+            yield from nonnegative(f"spec.{name}", spec.get(name))
+        kind = (spec.get("updateStrategy") or {}).get("type") or ""
+        if kind not in ("RollingUpdate", "OnDelete"):
+            yield not_supported("spec.updateStrategy.type", kind, ("OnDelete", "RollingUpdate"))
+        if old is not None:
+            yield from _immutable(spec, old, "selector")
+
+
+class ControllerRevisionStrategy(BuiltinStrategy):
+    """apps/v1 ControllerRevision."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Data that never changes."""
+        if obj.get("data") is None:
+            yield required("data", "data is mandatory")
+        yield from nonnegative("revision", obj.get("revision"))
+        if old is not None and obj.get("data") != old.get("data"):
+            yield invalid("data", obj.get("data"), "field is immutable")
+
+
+def _job_defaults(spec: Object) -> None:
+    template_defaults_of_job(spec["template"]["spec"])
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+        spec["parallelism"] = 1
+    spec.setdefault("parallelism", 1)
+    if spec.get("backoffLimit") is None:
+        spec["backoffLimit"] = 6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    policy = spec.get("podFailurePolicy")
+    for rule in (policy or {}).get("rules") or ():
+        for condition in rule.get("onPodConditions") or ():
+            if not condition.get("status"):
+                condition["status"] = "True"
+    spec.setdefault("manualSelector", False)
+    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed" if policy is None else "Failed")
+
+
+def template_defaults_of_job(spec: Object) -> None:
+    """Those of any pod spec, less the restart policy: a Job must choose one that ends."""
+    chosen = "restartPolicy" in spec
+    template_defaults(spec)
+    if not chosen:
+        spec["restartPolicy"] = "Always"
+
+
+def _job_errors(spec: Mapping[str, Any], path: str, *, chosen: bool = True) -> Iterator[FieldError]:
+    for name in (
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ):
+        yield from nonnegative(f"{path}.{name}", spec.get(name))
+    mode = spec.get("completionMode")
+    if mode not in ("NonIndexed", "Indexed"):
+        yield not_supported(f"{path}.completionMode", mode, ("Indexed", "NonIndexed"))
+    if mode == "Indexed" and spec.get("completions") is None:
+        yield required(f"{path}.completions", "when completion mode is Indexed")
+    yield from template_errors(spec["template"], f"{path}.template")
+    policy = spec["template"]["spec"].get("restartPolicy")
+    where = f"{path}.template.spec.restartPolicy"
+    if policy == "Always":
+        yield required(where, 'valid values: "OnFailure", "Never"')
+    elif policy not in ("OnFailure", "Never"):
+        yield not_supported(where, policy, ("OnFailure", "Never"))
+    if spec.get("podFailurePolicy") is not None and policy == "OnFailure":
+        text = 'only "Never" is supported when podFailurePolicy is specified'
+        yield invalid(where, policy, text)
+    del chosen
+
+
+class JobStrategy(WorkloadStrategy):
+    """batch/v1 Job."""
+
+    default_propagation = "orphan"
+
+    def set_defaults(self, obj: Object) -> None:
+        """One pod that must succeed, six more attempts."""
+        _job_defaults(obj["spec"])
+        if not obj["metadata"].get("labels") and obj["spec"]["template"]["metadata"].get("labels"):
+            obj["metadata"]["labels"] = copy_json(obj["spec"]["template"]["metadata"]["labels"])
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """The selector and the labels that it chooses by, from the job's uid."""
+        super().prepare_create(obj, ctx)
+        spec = obj["spec"]
+        if spec.get("manualSelector"):
+            return
+        uid, name = obj["metadata"].get("uid") or "", obj["metadata"].get("name") or ""
+        labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+        generated = {"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid}
+        generated |= {"job-name": name, "batch.kubernetes.io/job-name": name}
+        for label, value in generated.items():
+            labels.setdefault(label, value)
+        selector = spec.get("selector") or {}
+        selector.setdefault("matchLabels", {}).setdefault("batch.kubernetes.io/controller-uid", uid)
+        spec["selector"] = selector
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from _job_errors(spec, "spec")
+        if spec.get("selector") is None:
+            yield required("spec.selector")
+        else:
+            yield from label_selector_errors(spec["selector"], "spec.selector")
+        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+        if not selects(spec.get("selector"), labels or {}):
+            text = "`selector` does not match template `labels`"
+            yield invalid("spec.template.metadata.labels", labels, text)
+        if old is not None:
+            yield from self._change_errors(spec, old)
+
+    @staticmethod
+    def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+        if spec.get("completions") != old.get("completions"):
+            scaled = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+            if not scaled:
+                yield invalid("spec.completions", spec.get("completions"), "field is immutable")
+        for name in (
+            "selector",
+            "completionMode",
+            "podFailurePolicy",
+            "backoffLimitPerIndex",
+            "managedBy",
+            "successPolicy",
+        ):
+            yield from _immutable(spec, old, name)
+        if spec["template"] == old["template"]:
+            return
+        changed, before = copy_json(spec["template"]), old["template"]
+        if old.get("suspend"):
+            for part in ("labels", "annotations"):
+                changed["metadata"].pop(part, None)
+                if part in before["metadata"]:
+                    changed["metadata"][part] = before["metadata"][part]
+            for part in ("nodeSelector", "affinity", "tolerations", "schedulingGates"):
+                changed["spec"].pop(part, None)
+                if part in before["spec"]:
+                    changed["spec"][part] = before["spec"][part]
+        if changed != before:
+            if changed["spec"] != before["spec"]:
+                yield invalid("spec.template.spec", internal_pod_spec(spec["template"]["spec"]), "field is immutable")
+            else:
+                yield invalid("spec.template", spec["template"], "field is immutable")
+
+
+class CronJobStrategy(WorkloadStrategy):
+    """batch/v1 CronJob."""
+
+    def set_defaults(self, obj: Object) -> None:
+        """Concurrent runs allowed, three successes and one failure kept."""
+        spec = obj["spec"]
+        spec.setdefault("concurrencyPolicy", "Allow")
+        spec.setdefault("suspend", False)
+        spec.setdefault("successfulJobsHistoryLimit", 3)
+        spec.setdefault("failedJobsHistoryLimit", 1)
+        template_defaults(spec["jobTemplate"]["spec"]["template"]["spec"])
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        schedule = spec.get("schedule") or ""
+        if not schedule:
+            yield required("spec.schedule")
+        elif problem := _schedule_problem(schedule):
+            yield invalid("spec.schedule", schedule, problem)
+        for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+            yield from nonnegative(f"spec.{name}", spec.get(name))
+        policy = spec.get("concurrencyPolicy") or ""
+        if not policy:
+            yield required("spec.concurrencyPolicy")
+        elif policy not in ("Allow", "Forbid", "Replace"):
+            yield not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
+        job = spec["jobTemplate"]["spec"]
+        yield from _job_errors({"completionMode": "NonIndexed", **job}, "spec.jobTemplate.spec")
+        if job.get("selector") is not None:
+            yield invalid("spec.jobTemplate.spec.selector", job["selector"], "`selector` will be auto-generated")
+        if job.get("manualSelector"):
+            yield not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
+
+
+_BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+_DAYS = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
+    )
+}
+
+
+def _schedule_problem(schedule: str) -> str:
+    """What is wrong with a cron schedule, or an empty text."""
+    if schedule.startswith("@"):
+        known = schedule in ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+        return "" if known or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"
+    fields = schedule.split()
+    if len(fields) != 5:
+        return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
+    for position, (field, bounds) in enumerate(zip(fields, _BOUNDS, strict=True)):
+        names = _MONTHS if position == 3 else _DAYS if position == 4 else {}
+        for part in field.split(","):
+            if problem := _schedule_part_problem(part, bounds, names):
+                return problem
+    return ""
+
+
+def _schedule_part_problem(part: str, bounds: tuple[int, int], names: Mapping[str, int]) -> str:
+    span, slash, step = part.partition("/")
+    if slash and not step.isdigit():
+        return f'failed to parse int from {step}: strconv.Atoi: parsing "{step}": invalid syntax'
+    if span in ("*", "?"):
+        return ""
+    numbers = []
+    for word in span.split("-"):
+        number = names.get(word.lower(), int(word) if word.isdigit() else None)
+        if number is None:
+            return f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": invalid syntax'
+        numbers.append(number)
+    if len(numbers) > 2:
+        return f"too many hyphens: {part}"
+    low, high = numbers[0], numbers[-1]
+    if low < bounds[0]:
+        return f"beginning of range ({low}) below minimum ({bounds[0]}): {part}"
+    if high > bounds[1]:
+        return f"end of range ({high}) above maximum ({bounds[1]}): {part}"
+    return f"beginning of range ({low}) beyond end of range ({high}): {part}" if low > high else ""
