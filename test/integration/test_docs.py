@@ -1,0 +1,65 @@
+"""The examples in docs/ do what the text says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cfo.envtest import ControlPlane
+from cfo.runtime.objects import GVK, NamespacedName, controller_of
+from test.integration.world import crd, eventually
+
+DOCS = Path(__file__).parents[2] / "docs"
+WEBSITE = GVK("example.com", "v1", "Website")
+KEY = NamespacedName("default", "hello")
+
+
+def example(document: str, first_line: str) -> ModuleType:
+    """The fenced block of ``document`` that begins with ``first_line``, as a module."""
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / document).read_text(), flags=re.DOTALL)
+    (source,) = [block for block in blocks if block.startswith(first_line)]
+    module = ModuleType(first_line.strip("# "))
+    exec(compile(source, f"{document}:{first_line}", "exec"), module.__dict__)
+    return module
+
+
+async def test_the_operator_of_the_runtime_guide() -> None:
+    website = example("runtime.md", "# website.py")
+    async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
+        manager = website.new_manager(plane.client_config())
+        async with manager:
+            await manager.started()
+            client = manager.api_reader.with_field_manager("tester")
+            obj = await client.create(
+                {
+                    "apiVersion": WEBSITE.api_version,
+                    "kind": WEBSITE.kind,
+                    "metadata": {"namespace": KEY.namespace, "name": KEY.name},
+                    "spec": {"html": "<h1>Hello</h1>", "replicas": 2},
+                }
+            )
+
+            async def reported() -> Any:
+                found = await client.get(WEBSITE, KEY)
+                assert found is not None
+                return found.get("status")
+
+            assert await eventually(reported, "a status") == {"readyReplicas": 0}
+            deployment = await client.get(website.DEPLOYMENT, KEY)
+            assert deployment is not None
+            assert deployment["spec"]["replicas"] == 2
+            assert (controller_of(deployment) or {}).get("uid") == obj["metadata"]["uid"]
+            config_map = await client.get(website.CONFIG_MAP, KEY)
+            assert config_map is not None
+            assert config_map["data"] == {"index.html": "<h1>Hello</h1>"}
+
+            await client.patch(
+                website.DEPLOYMENT, KEY, {"status": {"replicas": 2, "readyReplicas": 2}}, subresource="status"
+            )
+
+            async def ready() -> bool:
+                return bool(await reported() == {"readyReplicas": 2})
+
+            assert await eventually(ready, "the replicas reported")
