@@ -14,7 +14,7 @@ import re
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Self
@@ -195,11 +195,19 @@ class Transport:
         headers = {"Accept": accept, "Accept-Encoding": "gzip" if compress else "identity"}
         ask = _Ask("GET", path, params, None, headers, verb, resource or path)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=read_timeout)
+        attempt = self._attempts(ask, repeatable=False, reads=True, limit=_TIMEOUT_SECONDS)
         try:
-            async with self._exchange(ask, timeout) as response:
+            async with AsyncExitStack() as stack:
+                try:
+                    with anyio.fail_after(_TIMEOUT_SECONDS):
+                        response = await stack.enter_async_context(self._exchange(ask, timeout))
+                except TimeoutError as error:
+                    if isinstance(error, aiohttp.ClientError):
+                        raise  # the connection's own limit, said below
+                    raise attempt.timed_out(waiting_for_answer=True) from None
                 yield response.content
         except aiohttp.ClientError as error:
-            raise self._attempts(ask, repeatable=False, reads=True, limit=0).failure(error) from error
+            raise attempt.failure(error) from error
 
     def _attempts(self, ask: _Ask, *, repeatable: bool, reads: bool, limit: float) -> Attempts:
         return Attempts(

@@ -381,6 +381,23 @@ async def test_a_stream_that_falls_silent(server: ApiServer, transport: Transpor
     never.set()
 
 
+async def test_a_stream_that_never_begins(
+    server: ApiServer, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = asyncio.Event()
+
+    async def wait(_: web.Request) -> web.Response:
+        await never.wait()
+        return web.Response()
+
+    server.answer("GET", "/watch", wait)
+    monkeypatch.setattr("cfo.runtime.client.transport._TIMEOUT_SECONDS", 0.2)
+    with pytest.raises(TransportError, match=r"watch things: no answer from .* within 0\.2 s"):
+        async with transport.stream("/watch", resource="things"):
+            pytest.fail("there is nothing to read")
+    never.set()
+
+
 async def test_a_closed_transport_says_so(server: ApiServer) -> None:
     transport = Transport(ClientConfig(server=server.url))
     with pytest.raises(RuntimeError, match="async with Transport"):
