@@ -34,7 +34,7 @@ from cfo.controllers.raycluster.kinds import (
 )
 from cfo.controllers.raycluster.namesakes import older_namesakes
 from cfo.controllers.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, digest, fit, label_value, names_of
-from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, OptionalKind, Platform
+from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, Platform
 from cfo.controllers.raycluster.resources import (
     COOKIE_KEY,
     desired_client_route,
@@ -64,12 +64,13 @@ from cfo.runtime.objects import (
 )
 from cfo.runtime.reconcile import CRUD, READ, Request, Result, Rule
 
-__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler"]
+__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "OpenShiftInformers", "is_proxys_binding"]
 
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 FINALIZER_MANAGER = "codeflare-operator"
 """The field manager of the finalizer, the Go operator's."""
 
+_SYNC_RETRY_SECONDS = 0.5
 _COOKIE_BYTES = 20
 _BINDING_INDEX = "cluster"
 _POD_INDEX = "cluster"
@@ -93,12 +94,31 @@ def _labelled(cluster: Object) -> str:
     return f"{namespace_of(cluster)}/{label_value(name_of(cluster))}"
 
 
+class OpenShiftInformers:
+    """What is followed on OpenShift alone: objects with a cluster label and, where OAuth is on, head pods."""
+
+    def __init__(self, *, routes: Informer, services: Informer, accounts: Informer, pods: Informer | None) -> None:
+        self._all = [informer for informer in (routes, services, accounts, pods) if informer is not None]
+        self.routes = routes.reader
+        self.services = services.reader
+        self.accounts = accounts.reader
+        self._pods = pods.add_index(_POD_INDEX, _index_pod).reader if pods is not None else None
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether all of it can be trusted to be whole."""
+        return all(informer.has_synced for informer in self._all)
+
+    def head_pods(self, cluster: Object) -> list[Entry]:
+        """The head pods of ``cluster``."""
+        return self._pods.entries(index=(_POD_INDEX, _labelled(cluster))) if self._pods is not None else []
+
+
 class OAuthReconciler:
     """Makes, keeps and takes away what the OAuth proxy of one cluster needs.
 
-    ``secrets``, ``services``, ``accounts`` and ``routes`` hold the objects with a cluster label, ``pods`` the head
-    pods, ``bindings`` all ClusterRoleBindings; ``clusters`` has the indexes of
-    :mod:`~cfo.controllers.raycluster.namesakes`.
+    ``secrets`` holds the Secrets with a cluster label, ``bindings`` all ClusterRoleBindings; ``clusters`` has the
+    indexes of :mod:`~cfo.controllers.raycluster.namesakes`. Set :attr:`openshift` when Routes are served.
     """
 
     rules = (
@@ -122,11 +142,7 @@ class OAuthReconciler:
         *,
         clusters: Informer,
         secrets: Informer,
-        services: Informer,
-        accounts: Informer,
         bindings: Informer,
-        pods: Informer,
-        routes: OptionalKind,
     ) -> None:
         self._client = client
         self._events = events
@@ -135,11 +151,8 @@ class OAuthReconciler:
         self._platform = platform
         self._clusters = clusters.reader
         self._secrets = secrets.reader
-        self._services = services.reader
-        self._accounts = accounts.reader
         self._bindings = bindings.add_index(_BINDING_INDEX, _index_binding).reader
-        self._pods = pods.add_index(_POD_INDEX, _index_pod).reader
-        self._routes = routes
+        self.openshift: OpenShiftInformers | None = None
         self._pull_secrets_seen: dict[str, tuple[frozenset[str], str]] = {}
 
     async def reconcile(self, request: Request) -> Result:
@@ -157,21 +170,20 @@ class OAuthReconciler:
             openshift = await self._platform.is_openshift()
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
-        routes = self._routes.informer
-        if openshift and (routes is None or not routes.has_synced):
-            return Result(requeue_after=UNKNOWN_RETRY_SECONDS if routes is None else 0.2)
+        if openshift and (self.openshift is None or not self.openshift.has_synced):
+            return Result(requeue_after=_SYNC_RETRY_SECONDS)
         enabled = self._config.ray_dashboard_oauth_enabled
-        if not enabled or not openshift or uses_kuberay_auth(cluster):
-            if enabled and not openshift:
+        if not enabled or self.openshift is None or uses_kuberay_auth(cluster):
+            if enabled and self.openshift is None:
                 children.warn("OAuthUnavailable", _UNAVAILABLE)
             elif enabled:
                 children.tell("OAuthByKubeRay", "KubeRay's own authOptions are used: there is no OAuth proxy")
             await self._take_away(children)
             return children.result()
-        await self._provide(children)
+        await self._provide(children, self.openshift)
         return children.result()
 
-    async def _provide(self, children: Children) -> None:
+    async def _provide(self, children: Children, openshift: OpenShiftInformers) -> None:
         cluster = children.cluster
         if not has_finalizer(cluster, FINALIZER):
             cluster = await self._set_finalizer(cluster, present=True)
@@ -183,7 +195,7 @@ class OAuthReconciler:
         await self._claim_binding(children)
         await children.apply(desired_dashboard_route(cluster))
         await children.apply(desired_client_route(cluster))
-        await self._replace_head_pods(children)
+        await self._replace_head_pods(children, openshift)
 
     async def _claim_cookie(self, children: Children) -> None:
         cluster = children.cluster
@@ -235,7 +247,7 @@ class OAuthReconciler:
             for other in older_namesakes(self._clusters, cluster)
         )
 
-    async def _replace_head_pods(self, children: Children) -> None:
+    async def _replace_head_pods(self, children: Children, openshift: OpenShiftInformers) -> None:
         """Deletes head pods that lack pull secrets of the proxy's service account, for KubeRay to make them anew.
 
         OpenShift adds pull secrets to a new service account a moment later, and a pod takes them at its creation
@@ -250,7 +262,7 @@ class OAuthReconciler:
         chosen = pod_spec.get("serviceAccountName")
         if pod_spec.get("imagePullSecrets") or chosen not in (None, "", account_name):
             return
-        account = self._accounts.get(NamespacedName(namespace_of(cluster), account_name)) or {}
+        account = openshift.accounts.get(NamespacedName(namespace_of(cluster), account_name)) or {}
         wanted = _pull_secrets(account)
         if not wanted:
             return
@@ -258,7 +270,7 @@ class OAuthReconciler:
         if seen != wanted:
             since = rfc3339(self._clock.now())
             self._pull_secrets_seen[uid_of(cluster)] = (frozenset(wanted), since)
-        for entry in self._pods.entries(index=(_POD_INDEX, _labelled(cluster))):
+        for entry in openshift.head_pods(cluster):
             if not chosen and entry.meta.creation_timestamp > since:
                 continue
             pod = entry.object()
@@ -268,14 +280,14 @@ class OAuthReconciler:
     async def _take_away(self, children: Children) -> None:
         cluster = children.cluster
         names, namespace = names_of(cluster), namespace_of(cluster)
-        if self._routes.informer is not None:
+        openshift = self.openshift
+        if openshift is not None:
+            account = NamespacedName(namespace, names.proxy_service_account)
             for name in (names.dashboard, names.client):
-                await children.delete(ROUTE, self._routes.informer.reader.get(NamespacedName(namespace, name)))
-        await children.delete(SERVICE, self._services.get(NamespacedName(namespace, names.proxy_service)))
+                await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace, name)))
+            await children.delete(SERVICE, openshift.services.get(NamespacedName(namespace, names.proxy_service)))
+            await children.delete(SERVICE_ACCOUNT, openshift.accounts.get(account))
         await children.delete(SECRET, self._secrets.get(NamespacedName(namespace, names.cookie_secret)))
-        await children.delete(
-            SERVICE_ACCOUNT, self._accounts.get(NamespacedName(namespace, names.proxy_service_account))
-        )
         await self._release(children)
 
     async def _release(self, children: Children) -> None:

@@ -34,12 +34,12 @@ from cfo.controllers.raycluster.mtls import MTLSReconciler
 from cfo.controllers.raycluster.namesakes import add_indexes, labelled
 from cfo.controllers.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL
 from cfo.controllers.raycluster.networkpolicy import NetworkPolicyReconciler
-from cfo.controllers.raycluster.oauth import OAuthReconciler
+from cfo.controllers.raycluster.oauth import OAuthReconciler, OpenShiftInformers
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Event
+from cfo.runtime.cache.informer import Event, Informer
 from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
@@ -54,7 +54,7 @@ from cfo.runtime.predicate import (
     or_,
 )
 from cfo.runtime.reconcile import Request, Rule
-from cfo.runtime.source import Channel
+from cfo.runtime.source import Channel, Kind
 
 __all__ = ["rules", "setup"]
 
@@ -205,6 +205,8 @@ class _Controllers:
     def _ingress(self) -> None:
         manager = self._manager
         name = "raycluster-ingress"
+        # any Ingress may hold a host; where none is made, those that are to go carry our label
+        selector = CLUSTER_LABEL if self._config.ray_dashboard_oauth_enabled else ""
         reconciler = IngressReconciler(
             self._client,
             manager.events(name),
@@ -212,13 +214,18 @@ class _Controllers:
             self._platform,
             IngressDomain(self._config, self._domain_settings),
             clusters=self._clusters,
-            ingresses=manager.cache.informer(INGRESS),
+            ingresses=manager.cache.informer(INGRESS, label_selector=selector),
         )
         controller = (
             Builder(manager, name)
             .for_(RAY_CLUSTER, self._asked_or_moved)
-            .owns(INGRESS, _CHILD)
-            .watches(INGRESS, EnqueueRequestsFromMapFunc(reconciler.clusters_of_hosts), _CHILD)
+            .owns(INGRESS, _CHILD, label_selector=selector)
+            .watches(
+                INGRESS,
+                EnqueueRequestsFromMapFunc(reconciler.clusters_of_hosts),
+                _CHILD,
+                label_selector=selector,
+            )
             .complete(reconciler)
         )
         self._domain_settings.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: self._all()))
@@ -227,7 +234,6 @@ class _Controllers:
     def _oauth(self) -> None:
         manager = self._manager
         name = "raycluster-oauth"
-        cache = manager.cache
         reconciler = OAuthReconciler(
             self._client,
             manager.events(name),
@@ -235,29 +241,33 @@ class _Controllers:
             self._config,
             self._platform,
             clusters=self._clusters,
-            secrets=cache.informer(SECRET, label_selector=CLUSTER_LABEL),
-            services=cache.informer(SERVICE, label_selector=CLUSTER_LABEL),
-            accounts=cache.informer(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL),
-            bindings=cache.informer(CLUSTER_ROLE_BINDING),
-            pods=cache.informer(POD, label_selector=HEAD_LABELS),
-            routes=self._routes,
+            secrets=manager.cache.informer(SECRET, label_selector=CLUSTER_LABEL),
+            bindings=manager.cache.informer(CLUSTER_ROLE_BINDING),
         )
         controller = (
             Builder(manager, name)
             .for_(RAY_CLUSTER, or_(self._asked_or_moved, _FINALIZERS))
             .owns(SECRET, label_selector=CLUSTER_LABEL)
-            .owns(SERVICE, _CHILD, label_selector=CLUSTER_LABEL)
-            .owns(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL)
             .watches(CLUSTER_ROLE_BINDING, EnqueueRequestsFromMapFunc(self._of_binding), _CHILD)
-            .watches(
-                POD,
-                EnqueueRequestsFromMapFunc(self._of_pod),
-                on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting),
-                label_selector=HEAD_LABELS,
-            )
             .complete(reconciler)
         )
-        self._routes.subscribe(controller, EnqueueRequestForOwner(RAY_CLUSTER))
+
+        def follow(routes: Informer) -> None:
+            owned = EnqueueRequestForOwner(RAY_CLUSTER)
+            services = manager.cache.informer(SERVICE, label_selector=CLUSTER_LABEL)
+            accounts = manager.cache.informer(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL)
+            pods = None
+            if self._config.ray_dashboard_oauth_enabled:
+                pods = manager.cache.informer(POD, label_selector=HEAD_LABELS)
+                moved = on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting)
+                watch = Kind(pods, EnqueueRequestsFromMapFunc(self._of_pod), moved, mapper=manager.mapper)
+                controller.watch(watch)
+            controller.watch(Kind(routes, owned, _CHILD, mapper=manager.mapper))
+            controller.watch(Kind(services, owned, _CHILD, mapper=manager.mapper))
+            controller.watch(Kind(accounts, owned, mapper=manager.mapper))
+            reconciler.openshift = OpenShiftInformers(routes=routes, services=services, accounts=accounts, pods=pods)
+
+        self._routes.when_served(follow)
         self._when_openshift(controller)
 
     def _of_binding(self, entry: Entry) -> Iterable[Request]:
