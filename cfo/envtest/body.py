@@ -7,6 +7,7 @@ then what the resource's strategy knows of its fields.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from typing import Any
 
@@ -38,6 +39,8 @@ __all__ = [
 
 PROTOBUF = SERVED[2]
 _MISSING = "couldn't get version/kind; json parse error: "
+_EXCERPT = 30
+_FRACTION = re.compile(rb"\d\.0|\d[eE]")
 
 
 class JSONError(ValueError):
@@ -57,9 +60,21 @@ _Loader.yaml_implicit_resolvers = {
 def load_json(data: bytes) -> Any:
     """Decodes JSON; raises :class:`JSONError`."""
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise JSONError(str(error) if data.strip() else "unexpected end of JSON input") from None
+    return _whole_numbers(value) if _FRACTION.search(data) else value
+
+
+def _whole_numbers(value: Any) -> Any:
+    """``value`` with ``2.0`` as Go writes it: ``2``."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _whole_numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return value
 
 
 def load_yaml(data: bytes) -> Any:
@@ -127,14 +142,12 @@ def _json_type(value: object) -> str:
 
 
 def _excerpt(data: bytes) -> str:
-    """The start of a body as apimachinery shows it in errors: text as it is, anything else in hexadecimal."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if text.strip():
-        return text if len(text) <= 64 else text[:64] + " ..."
-    return data[:64].hex() + (" ..." if len(data) > 64 else "")
+    """The start of a body as apimachinery shows it in errors: JSON objects as they are, anything else in hexadecimal."""
+    if not data:
+        return "<empty>"
+    more = " ..." if len(data) > _EXCERPT else ""
+    start = data[:_EXCERPT]
+    return (start.decode(errors="replace") if start.startswith(b"{") else start.hex()) + more
 
 
 def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: str) -> None:

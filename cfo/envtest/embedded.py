@@ -82,7 +82,12 @@ class EmbeddedControlPlane(ControlPlane):
         crds = load_crds(self._crds)
         self._authority = Authority()
         self.ca_pem = self._authority.pem
-        machine = assemble(admin_token=self.token, users=users, audit_log=self._audit_log, service_accounts="serviceaccount" in self._controllers)
+        machine = assemble(
+            admin_token=self.token,
+            users=users,
+            audit_log=self._audit_log,
+            service_accounts="serviceaccount" in self._controllers,
+        )
         self._machine = machine
         try:
             await boot(machine)

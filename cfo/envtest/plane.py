@@ -1,8 +1,8 @@
 """A control plane to develop and test against: embedded (this process) or real, behind one interface.
 
 ``async with ControlPlane.embedded() as plane`` serves the Kubernetes API on 127.0.0.1 until the block ends;
-``ControlPlane.real()`` starts etcd and kube-apiserver from ``$KUBEBUILDER_ASSETS``; ``ControlPlane.auto()`` takes the real
-one when that variable is set. Tests need not know which one they have.
+``ControlPlane.real()`` starts etcd and kube-apiserver from ``$KUBEBUILDER_ASSETS``; ``ControlPlane.auto()`` takes the
+real one when that variable is set. Tests need not know which one they have.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-import traceback
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -89,13 +88,7 @@ class Server:
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - a handler's bug is an answer, never the server's end
-            log.error(
-                "a request failed",
-                method=raw.method,
-                path=call.path,
-                error=repr(error),
-                traceback=traceback.format_exc(),
-            )
+            log.exception("a request failed", method=raw.method, path=call.path)
             answer = status_reply(StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {}))
         self._audit.record(
             call, attributes, answer.status if isinstance(answer, web.StreamResponse) else answer.code, received

@@ -111,7 +111,9 @@ async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
     stored = await to_storage(info, obj)
     if core.store.get(info.storage, ctx.namespace if info.namespaced else "", name) is not None:
         raise already_exists(info.resource, name)
-    core.store.create(info.storage, stored)
+    record = core.store.create(info.storage, stored)
+    if info.api_version != info.storage_version:
+        return await from_storage(info, record)  # what the stored version does not have is lost
     metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
     return obj
 
@@ -219,6 +221,8 @@ async def _replace(
     if not core.store.is_current(info.storage, record):
         return None
     after = core.store.update(info.storage, stored, record)
+    if info.api_version != info.storage_version:
+        return await from_storage(info, after)
     metadata["resourceVersion"] = str(after.revision)
     return new
 
