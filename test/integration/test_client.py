@@ -384,7 +384,7 @@ async def test_applying_again_sends_nothing_not_even_after_a_restart(plane: Cont
         {"metadata": {"labels": {"app.kubernetes.io/name": "edited"}}},
         {"metadata": {"labels": {"app.kubernetes.io/name": None}}},
         {"metadata": {"ownerReferences": None}},
-        {"spec": {"ports": [{"name": "one", "port": 444, "targetPort": 444, "protocol": "TCP"}]}},
+        {"spec": {"ports": [{"name": "one", "port": 443, "targetPort": 8443, "protocol": "TCP"}]}},
         {"spec": {"selector": {"x": "edited", "z": "added"}}},
     ],
 )

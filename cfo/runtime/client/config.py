@@ -50,7 +50,7 @@ class ClientConfig:
     credentials: CredentialSource | None = field(default=None, repr=False)
     verify: bool = True
     tls_server_name: str = ""
-    proxy_url: str = ""
+    proxy_url: str = field(default="", repr=False)
     headers: tuple[tuple[str, str], ...] = ()
     namespace: str = "default"
     source: str = ""

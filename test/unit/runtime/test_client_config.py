@@ -457,6 +457,24 @@ def test_proxies(server: str, variables: dict[str, str], proxy: str) -> None:
     assert _proxy_for(server, variables) == proxy
 
 
+async def test_requests_go_through_the_proxy() -> None:
+    async with ApiServer().run() as proxy:
+        proxy.answer("GET", "/x", json({"through": "proxy"}))
+        config = ClientConfig(server="http://api.invalid", proxy_url=proxy.url)
+        async with Transport(config) as transport:
+            assert (await transport.request("GET", "/x")).body == b'{"through":"proxy"}'
+        assert proxy.asked[0].headers["Host"] == "api.invalid"
+
+
+async def test_a_proxy_that_is_not_there_is_not_named_with_its_password(unused_tcp_port: int) -> None:
+    config = ClientConfig(server="http://api.invalid", proxy_url=f"http://me:{TOKEN}@127.0.0.1:{unused_tcp_port}")
+    async with Transport(config, clock=ImpatientClock()) as transport:
+        with pytest.raises(TransportError, match="refused") as caught:
+            await transport.request("GET", "/x")
+    assert TOKEN not in str(caught.value)
+    assert TOKEN not in repr(config)
+
+
 async def test_a_proxy_that_cannot_be_used(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", cluster={"proxy-url": "socks5://p:1080"})
     with pytest.raises(ConfigError, match="only http and https proxies"):
