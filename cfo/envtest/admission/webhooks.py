@@ -149,7 +149,9 @@ class MutatingWebhooks(_Webhooks):
             match = await self._match(hook, ctx, obj, old)
             if match is None or (rounds.again and hook.key not in rounds.pending):
                 continue
-            called = True
+            if not called:
+                _disown_unfit(ctx, obj, old)
+                called = True
             annotation = f"round_{int(rounds.again)}_index_{index}"
             try:
                 patched = await self._call(hook, ctx, obj, old, match.info)
@@ -220,6 +222,17 @@ class ValidatingWebhooks(_Webhooks):
             return
         if not verdict.allowed:
             raise rejection(hook.name, verdict.status)
+
+
+def _disown_unfit(ctx: RequestContext, obj: Object, old: Object | None) -> None:
+    """Takes the managed fields from a custom object with values of wrong types.
+
+    The real server cannot track such an object; it will be refused, but until then hooks see it, and may mend it.
+    """
+    if ctx.info.is_crd and "managedFields" in obj.get("metadata", {}):
+        errors = ctx.info.strategy.validate(obj, old, ctx)
+        if any(error.type == "FieldValueTypeInvalid" for error in errors):
+            del obj["metadata"]["managedFields"]
 
 
 def _failed(hook: Hook, reason: str) -> str:

@@ -195,7 +195,6 @@ class Tracker:
         sent = metadata.pop("managedFields", None)
         stored = (old or {}).get("metadata", {}).get("managedFields")
         try:
-            validate(self._kind.root, new, allow_duplicates=True)
             managers, times = self._start(stored, sent)
             if managers or old is None:
                 live = _without_managers(old) if old is not None else self._empty()
