@@ -64,10 +64,6 @@ class Strategy:
         """
         return False
 
-    def take_deletion(self, obj: Object, ctx: RequestContext) -> bool:
-        """Whether the kind deletes in its own way: ``obj``, changed in place, is then stored instead of removed."""
-        return False
-
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Clears what a client may not set on creation (``status``), allocates (cluster IPs)."""
 

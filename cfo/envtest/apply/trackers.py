@@ -16,6 +16,7 @@ _SCALE: Final = "io.k8s.api.autoscaling.v1.Scale"
 
 _STATUS: Final = FieldSet.of(("f:status",))
 _SPEC: Final = FieldSet.of(("f:spec",))
+_ALL_BUT_STATUS: Final = FieldSet.of(("f:spec",), ("f:metadata",))
 _KEPT_BY_STATUS: Final = {
     ("apps", "deployments"): FieldSet.of(("f:spec",), ("f:metadata", "f:labels")),
     ("apiextensions.k8s.io", "customresourcedefinitions"): FieldSet.of(("f:spec",), ("f:metadata",)),
@@ -28,6 +29,8 @@ def reset_fields(info: ResourceInfo, subresource: str) -> FieldSet | None:
     """What an endpoint does not let through, as the strategies of the real server declare it."""
     if "status" not in info.subresources:
         return None
+    if subresource == "status" and info.is_crd:
+        return _ALL_BUT_STATUS
     if subresource == "status":
         return _KEPT_BY_STATUS.get((info.group, info.plural), _SPEC)
     return _STATUS if subresource == "" else None

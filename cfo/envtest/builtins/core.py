@@ -182,6 +182,14 @@ class NamespaceStrategy(BuiltinStrategy):
         obj["spec"]["finalizers"] = finalizers
         obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
 
+    def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
+        """Terminating, until the namespace controller has emptied it and taken its finalizer away."""
+        if not obj["metadata"].get("deletionTimestamp"):
+            obj["metadata"]["deletionTimestamp"] = ctx.now
+            obj["status"]["phase"] = "Terminating"
+            return True
+        return bool(obj["spec"].get("finalizers"))
+
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """Finalizers of the spec are changed at their own endpoint."""
         super().prepare_update(new, old, ctx)

@@ -13,6 +13,8 @@ import orjson
 
 from cfo.envtest.errors import plain_error
 from cfo.envtest.registry import Converter
+from cfo.envtest.schema.node import Schema
+from cfo.envtest.schema.shaping import compile_pruner, copy_json
 from cfo.runtime.objects import Object
 
 __all__ = ["Conversions"]
@@ -30,10 +32,10 @@ class Conversions:
         self.resolve: Resolve | None = None
 
     def converter(self, crd: Mapping[str, Any]) -> Converter | None:
-        """The converter of a definition; ``None`` where only the apiVersion changes."""
+        """The converter of a definition; ``None`` where it has but one version."""
         conversion = crd["spec"].get("conversion") or {}
         if conversion.get("strategy") != "Webhook":
-            return None
+            return None if len(crd["spec"]["versions"]) == 1 else _renaming(crd)
         webhook = conversion["webhook"]
         kind = crd["spec"]["names"]["kind"]
 
@@ -102,6 +104,28 @@ class Conversions:
                 pass
         name, namespace = service.get("name"), service.get("namespace")
         raise _ConversionError(f'service "{name}" in namespace "{namespace}" has no local endpoint')
+
+
+def _renaming(crd: Mapping[str, Any]) -> Converter:
+    """The strategy ``None``: another apiVersion, and what its schema does not know is lost."""
+    group = crd["spec"]["group"]
+    pruners = {
+        f"{group}/{version['name']}": compile_pruner(
+            Schema((version.get("schema") or {}).get("openAPIV3Schema") or {}), resource_root=True
+        )
+        for version in crd["spec"]["versions"]
+    }
+
+    async def convert(objects: Sequence[Object], api_version: str) -> list[Object]:
+        prune = pruners[api_version]
+        converted: list[Object] = []
+        for obj in objects:
+            new = obj if obj.get("apiVersion") == api_version else {**copy_json(obj), "apiVersion": api_version}
+            prune(new, "", [])
+            converted.append(new)
+        return converted
+
+    return convert
 
 
 class _ConversionError(Exception):

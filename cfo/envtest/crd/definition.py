@@ -110,7 +110,7 @@ class DefinitionStrategy(BuiltinStrategy):
         else:
             self._store_version(new)
 
-    def take_deletion(self, obj: Object, ctx: RequestContext) -> bool:
+    def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
         """The first request to delete a definition adds the finalizer that its objects are removed under."""
         metadata = obj["metadata"]
         if metadata.get("deletionTimestamp"):
@@ -151,7 +151,7 @@ class DefinitionStrategy(BuiltinStrategy):
             yield invalid("spec.preserveUnknownFields", True, text)
 
     def _spec_errors(self, spec: Mapping[str, Any]) -> Iterator[FieldError]:
-        group, versions = spec.get("group") or "", spec.get("versions") or ()
+        group, versions = spec.get("group") or "", spec.get("versions")
         if not group:
             yield required("spec.group")
         elif problems := dns_subdomain(group):
@@ -230,7 +230,8 @@ def _shared(versions: Sequence[Mapping[str, Any]], name: str) -> bool:
     return bool(versions) and all(version.get(name) == versions[0].get(name) for version in versions)
 
 
-def _version_errors(versions: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+def _version_errors(given: Sequence[Mapping[str, Any]] | None) -> Iterator[FieldError]:
+    versions = given or ()
     shared = {
         name: _shared(versions, name)
         for name in ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
@@ -255,13 +256,8 @@ def _version_errors(versions: Sequence[Mapping[str, Any]]) -> Iterator[FieldErro
     if len(set(names)) < len(names):
         yield invalid("spec.versions", _internal_versions(versions, shared), "must contain unique version names")
     if sum(1 for version in versions if version.get("storage")) != 1:
-        shown = _internal_versions(versions, shared) if versions else None
-        text = "must have exactly one version marked as storage version"
-        yield invalid(
-            "spec.versions",
-            Verbatim("[]") if shown is None and versions is not None and versions == [] else shown,
-            text,
-        )
+        shown = _internal_versions(versions, shared) if versions else given
+        yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
 
 
 def _schema_of(version: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -112,9 +112,9 @@ def _structure(raw: Mapping[str, Any], path: str, level: str) -> Iterator[FieldE
     if int_or_string and embedded:
         text = "must be false if x-kubernetes-int-or-string is true"
         yield invalid(f"{path}.x-kubernetes-embedded-resource", True, text)
-    skip_any = int_or_string and raw.get("anyOf") == _INT_OR_STRING
+    skip_any = raw.get("anyOf") == _INT_OR_STRING
     all_of = raw.get("allOf") or ()
-    skip_all = int_or_string and bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING
+    skip_all = bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING
     yield from _branches(raw, path, skip_any=skip_any, skip_all=skip_all)
     yield from _type_rules(raw, path, level, kind, embedded=embedded, untyped=int_or_string or preserve)
     if embedded and additional is not None:
