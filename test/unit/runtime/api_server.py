@@ -48,7 +48,8 @@ class ApiServer:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        body = orjson.loads(raw) if raw else None
+        form = request.content_type == "application/x-www-form-urlencoded"
+        body = raw.decode() if form else orjson.loads(raw) if raw else None
         self.asked.append(Asked(request.method, request.path, dict(request.query), request.headers.copy(), body))
         answers = self._answers[request.method, request.path]
         if not answers:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +270,40 @@ async def test_an_exec_plugin_that_is_not_there(tmp_path: Path) -> None:
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
     with pytest.raises(ConfigError, match="no-such-plugin"):
         await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environ(tmp_path))
+
+
+def id_token(expires: datetime) -> str:
+    """A JWT as far as a client looks into it."""
+    claims = jsonlib.dumps({"exp": int(expires.timestamp())}).encode()
+    return f"header.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
+
+
+async def test_an_expired_oidc_token_is_refreshed_over_verified_tls(tmp_path: Path) -> None:
+    ca, now = authority(), datetime.now(UTC)
+    old, new = id_token(now - timedelta(hours=1)), id_token(now + timedelta(hours=1))
+    async with ApiServer().run(server_context(leaf(ca, "idp", "127.0.0.1"), tmp_path)) as issuer:
+        endpoint = {"token_endpoint": f"{issuer.url}/token"}
+        issuer.answer("GET", "/.well-known/openid-configuration", json(endpoint))
+        issuer.answer("POST", "/token", json({"id_token": new, "refresh_token": "next"}))
+        settings = {
+            "client-id": "me",
+            "client-secret": TOKEN,
+            "id-token": old,
+            "refresh-token": "first",
+            "idp-issuer-url": issuer.url,
+        }
+        user = {"auth-provider": {"name": "oidc", "config": settings}}
+        file = kubeconfig(tmp_path / "k", user)
+        with pytest.raises(ConfigError, match="certificate verify failed") as caught:
+            await load_config(str(file), environ=environ(tmp_path))
+        assert issuer.asked == []
+        assert TOKEN not in str(caught.value)
+        settings["idp-certificate-authority-data"] = b64(ca.cert_pem)
+        file = kubeconfig(tmp_path / "k", user)
+        assert await authorization(await load_config(str(file), environ=environ(tmp_path))) == f"Bearer {new}"
+        assert "refresh_token=first" in issuer.asked[-1].body
+    saved = yaml.safe_load(file.read_text())["users"][0]["user"]["auth-provider"]["config"]
+    assert (saved["id-token"], saved["refresh-token"]) == (new, "next")
 
 
 async def test_name_and_password(tmp_path: Path) -> None:
