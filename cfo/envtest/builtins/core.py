@@ -274,52 +274,68 @@ class EventStrategy(BuiltinStrategy):
     default_propagation = "unsupported"
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The object it is about lives in the same namespace; the new API asks for more."""
+        """An event with an ``eventTime`` says who reports what; the newer API demands one."""
         modern = self.resource.group == "events.k8s.io"
         about = obj.get("regarding" if modern else "involvedObject") or {}
         namespace, own = about.get("namespace") or "", obj["metadata"].get("namespace") or ""
-        name = "involvedObject.namespace"
-        if modern and old is None and not obj.get("deprecatedCount"):
-            yield from self._modern_errors(obj)
-        if not namespace:
-            if own != "default" and not (modern and own == "default"):
-                yield invalid(name, namespace, "does not match event.namespace")
-        elif namespace != own:
-            yield invalid(name, namespace, "does not match event.namespace")
-        if modern and old is not None:
-            for field in (
-                "reportingController",
-                "reportingInstance",
-                "action",
-                "reason",
-                "regarding",
-                "related",
-                "note",
-                "type",
-            ):
-                if obj.get(field) != old.get(field):
-                    shown = {"regarding": "involvedObject", "note": "message"}.get(field, field)
-                    yield invalid(shown, obj.get(field), "field is immutable")
+        timed = obj.get("eventTime") is not None
+        free = ("", "default", "kube-system") if timed else ("", "default")
+        if (not namespace and own not in free) or (namespace and not timed and namespace != own):
+            yield invalid("involvedObject.namespace", namespace, "does not match event.namespace")
+        if timed:
+            yield from _reporter_errors(obj, "reportingController" if modern else "reportingComponent")
+        if not modern:
+            return
+        if old is None:
+            yield from _modern_event_errors(obj, timed=timed)
+            return
+        for name, shown in _FIXED_IN_EVENTS.items():
+            if obj.get(name) != old.get(name):
+                yield invalid(shown, obj.get(name), "field is immutable")
 
-    @staticmethod
-    def _modern_errors(obj: Object) -> Iterator[FieldError]:
-        if obj.get("eventTime") is None:
-            yield required("eventTime")
-        if obj.get("type") not in ("Normal", "Warning"):
-            yield invalid("type", obj.get("type") or "", "has invalid value: " + (obj.get("type") or ""))
-        controller = obj.get("reportingController") or ""
-        if not controller:
-            yield required("reportingController")
-        for problem in qualified_name(controller):
-            yield invalid("reportingController", controller, problem)
-        for name in ("reportingInstance", "action", "reason"):
-            value = obj.get(name) or ""
-            if not value:
-                yield required(name)
-            elif len(value) > 128:
-                yield invalid(name, "", "can have at most 128 characters")
-        if len(obj.get("note") or "") > 1024:
-            yield invalid("message", "", "can have at most 1024 characters")
+
+_FIXED_IN_EVENTS = {
+    "regarding": "involvedObject",
+    "reason": "reason",
+    "note": "message",
+    "type": "type",
+    "eventTime": "eventTime",
+    "action": "action",
+    "related": "related",
+    "reportingController": "reportingController",
+    "reportingInstance": "reportingInstance",
+}
+
+
+def _reporter_errors(obj: Object, controller: str) -> Iterator[FieldError]:
+    name = obj.get(controller) or ""
+    if not name:
+        yield required(controller)
+    for problem in qualified_name(name):
+        yield invalid(controller, name, problem)
+    for field in ("reportingInstance", "action", "reason"):
+        value = obj.get(field) or ""
+        if not value:
+            yield required(field)
+        elif len(value) > 128:
+            yield invalid(field, "", "can have at most 128 characters")
+    if len(obj.get("note") or obj.get("message") or "") > 1024:
+        yield invalid("message", "", "can have at most 1024 characters")
+
+
+def _modern_event_errors(obj: Object, *, timed: bool) -> Iterator[FieldError]:
+    if not timed:
+        yield required("eventTime")
+    if obj.get("type") not in ("Normal", "Warning"):
+        yield invalid("type", "", f"has invalid value: {obj.get('type') or ''}")
+    for name, shown in (
+        ("deprecatedFirstTimestamp", "firstTimestamp"),
+        ("deprecatedLastTimestamp", "lastTimestamp"),
+        ("deprecatedCount", "count"),
+        ("deprecatedSource", "source"),
+    ):
+        if obj.get(name):
+            yield invalid(shown, "", "needs to be unset")
 
 
 class LimitRangeStrategy(BuiltinStrategy):

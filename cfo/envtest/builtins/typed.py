@@ -148,29 +148,21 @@ def _dropped(node: Schema, how: str) -> tuple[Any, ...] | None:
 
 
 def _zero_of(node: Schema) -> Any:
+    """What an absent field looks like: ``null`` unless its type holds the value itself."""
     special = _ZEROS.get(node.ref.rpartition(".")[2])
     if special is not None:
         return special[0]
-    if node.properties:
-        if node.raw.get("default") != {} and "x-cfo-wire" in node.raw and "default" not in node.raw:
-            return None  # a pointer that is written also when it is null
-        out = {}
-        for name, inner in node.properties.items():
-            if inner.raw.get("x-cfo-wire") == "always":
-                out[name] = _zero_of(inner)
-        return out
-    if node.type in ("array", "object") or "default" not in node.raw:
-        return _PLAIN_ZEROS.get(node.type) if node.raw.get("x-cfo-zero") else _plain_zero(node)
-    return node.raw["default"]
-
-
-_PLAIN_ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
+    if not node.properties:
+        return node.raw.get("default") if node.type not in ("array", "object") else None
+    if "x-cfo-wire" in node.raw and "default" not in node.raw:
+        return None
+    written = {name: inner for name, inner in node.properties.items() if inner.raw.get("x-cfo-wire") == "always"}
+    return {name: _zero_of(inner) for name, inner in written.items()}
 
 
 def _plain_zero(node: Schema) -> Any:
-    if node.type in ("array", "object"):
-        return None
-    return _PLAIN_ZEROS.get(node.type)
+    """What ``null`` means as an item of a list or map."""
+    return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(node.type)
 
 
 def _mismatch(value: Any, wanted: str, path: str) -> NoReturn:
