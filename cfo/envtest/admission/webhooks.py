@@ -231,7 +231,7 @@ def _disown_unfit(ctx: RequestContext, obj: Object, old: Object | None) -> None:
     """
     if ctx.info.is_crd and "managedFields" in obj.get("metadata", {}):
         errors = ctx.info.strategy.validate(obj, old, ctx)
-        if any(error.type == "FieldValueTypeInvalid" for error in errors):
+        if any(error.reason == "FieldValueTypeInvalid" for error in errors):
             del obj["metadata"]["managedFields"]
 
 
