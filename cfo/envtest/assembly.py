@@ -16,8 +16,10 @@ from cfo.envtest.auth.authenticator import Authenticator
 from cfo.envtest.auth.bootstrap import install_policy
 from cfo.envtest.auth.rbac import RBACAuthorizer
 from cfo.envtest.auth.reviews import Reviews
+from cfo.envtest.builtins.table import register_builtins
 from cfo.envtest.context import RequestContext, User
 from cfo.envtest.core import Core
+from cfo.envtest.crd import DefinitionStrategy, Definitions
 from cfo.envtest.discovery import Answer, Discovery
 from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, method_not_allowed_here
@@ -25,7 +27,6 @@ from cfo.envtest.faults import Faults
 from cfo.envtest.health import HealthChecks, RequestMetrics, version_answer
 from cfo.envtest.http import Call, Page, Reply, json_reply
 from cfo.envtest.server import Server
-from cfo.envtest.stopgap import register
 from cfo.envtest.write import create_object
 from cfo.runtime.objects import Object
 
@@ -56,7 +57,8 @@ def assemble(
 ) -> Machine:
     """Builds the parts; nothing runs and nothing is stored yet. ``service_accounts`` brings their admission plugin."""
     core = Core()
-    register(core)
+    register_builtins(core.registry, definitions=DefinitionStrategy)
+    core.store.followers.append(Definitions(core.store, core.registry).follow)
     authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
     authorizer = RBACAuthorizer(core.store)
     core.reviews = Reviews(authorizer, authenticator)

@@ -142,12 +142,12 @@ def _json_type(value: object) -> str:
 
 
 def _excerpt(data: bytes) -> str:
-    """The start of a body as apimachinery shows it in errors: JSON objects as they are, anything else in hexadecimal."""
+    """The start of a body as apiserver shows it in errors: JSON as it is, anything else in hexadecimal."""
     if not data:
         return "<empty>"
-    more = " ..." if len(data) > _EXCERPT else ""
-    start = data[:_EXCERPT]
-    return (start.decode(errors="replace") if start.startswith(b"{") else start.hex()) + more
+    head = data[:30]
+    shown = head.decode(errors="replace") if data.startswith(b"{") else head.hex()
+    return shown + (" ..." if len(data) > 30 else "")
 
 
 def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: str) -> None:

@@ -215,4 +215,5 @@ async def _delete_current(
     if ctx.dry_run:
         return Deleted(obj, removed=True)
     last = core.store.delete(info.storage, record)
+    info.strategy.release(record.uid)
     return Deleted(await from_storage(info, last), removed=True)

@@ -18,7 +18,7 @@ from cfo.runtime.objects import Object
 __all__ = ["DeleteOptions", "WriteOptions", "delete_options", "parse_integer", "write_options"]
 
 META_GROUP = "meta.k8s.io"
-_FIELD_VALIDATION = ("Ignore", "Warn", "Strict")
+_FIELD_VALIDATION = ("", "Ignore", "Strict", "Warn")
 _PROPAGATION = ("Foreground", "Background", "Orphan")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from cfo.envtest.errors import bad_request
+from cfo.envtest.errors import GroupResource, bad_request
 from cfo.envtest.field_errors import go_value
 from cfo.envtest.metadata import label_value, qualified_name
 from cfo.envtest.registry import ResourceInfo
@@ -291,33 +291,8 @@ def _unescape(value: str) -> str:
     return "".join(out)
 
 
+_NAMESPACES = GroupResource("", "namespaces")
 _META = ("metadata.name", "metadata.namespace")
-_POD = (
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
-    "status.phase",
-    "status.podIP",
-    "status.nominatedNodeName",
-)
-_EVENT = tuple(
-    f"involvedObject.{name}"
-    for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-) + ("reason", "reportingComponent", "source", "type")
-_SELECTABLE: dict[tuple[str, str], tuple[str, ...]] = {
-    ("", "pods"): _POD,
-    ("", "events"): _EVENT,
-    ("events.k8s.io", "events"): _EVENT,
-    ("", "nodes"): ("spec.unschedulable",),
-    ("", "namespaces"): ("status.phase", "name"),
-    ("", "secrets"): ("type",),
-    ("", "services"): ("spec.clusterIP", "spec.type"),
-    ("", "replicationcontrollers"): ("status.replicas",),
-    ("batch", "jobs"): ("status.successful",),
-    ("certificates.k8s.io", "certificatesigningrequests"): ("spec.signerName",),
-}
 _DEFAULTS = {
     "spec.unschedulable": "false",
     "spec.hostNetwork": "false",
@@ -377,13 +352,12 @@ def selector_for(info: ResourceInfo, labels: str, fields: str) -> Selector:
     if not labels and not fields:
         return EVERYTHING
     terms = parse_fields(fields) if fields else []
-    special = _SELECTABLE.get((info.group, info.plural)) if not info.is_crd else None
-    own = tuple(path.removeprefix(".") for path in info.selectable_fields) + (special or ())
-    known = _META + own
+    own = tuple(path.removeprefix(".") for path in info.selectable_fields)
+    aliases = {"name": "metadata.name"} if info.resource == _NAMESPACES else {}
     for field, _, _ in terms:
-        if field not in known:
-            if info.is_crd or special or own:
+        if field not in _META and field not in own and field not in aliases:
+            if info.is_crd or own:
                 raise bad_request(f"field label not supported: {field}")
             raise bad_request(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
-    named = [("metadata.name" if field == "name" else field, operator, value) for field, operator, value in terms]
+    named = [(aliases.get(field, field), operator, value) for field, operator, value in terms]
     return Selector(parse_labels(labels), named)

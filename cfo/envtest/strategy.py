@@ -67,6 +67,9 @@ class Strategy:
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Clears what a client may not set on creation (``status``), allocates (cluster IPs)."""
 
+    def release(self, uid: str) -> None:
+        """Takes back what was handed out to an object that is gone, or was not stored in the end."""
+
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """Restores in ``new`` what this (sub)resource may not change; ``ctx.subresource`` says which it is."""
 

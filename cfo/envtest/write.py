@@ -92,8 +92,19 @@ async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Obje
 
 
 async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
+    fill_for_create(obj["metadata"], ctx)
+    stored = False
+    try:
+        stored = await _store_new(core, ctx, obj)
+    finally:
+        if not stored:
+            ctx.info.strategy.release(obj["metadata"]["uid"])
+    return obj
+
+
+async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
+    """Prepares, judges and stores; returns whether it was stored (a dry run stores nothing)."""
     info, metadata = ctx.info, obj["metadata"]
-    fill_for_create(metadata, ctx)
     info.strategy.prepare_create(obj, ctx)
     if info.strategy.has_spec_generation:
         metadata["generation"] = 1
@@ -107,15 +118,17 @@ async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
         raise already_exists(info.resource, name, terminating=existing.deleting)
     tidy(obj)
     if ctx.dry_run:
-        return obj
+        return False
     stored = await to_storage(info, obj)
     if core.store.get(info.storage, ctx.namespace if info.namespaced else "", name) is not None:
         raise already_exists(info.resource, name)
     record = core.store.create(info.storage, stored)
     if info.api_version != info.storage_version:
-        return await from_storage(info, record)  # what the stored version does not have is lost
+        shown = await from_storage(info, record)  # what the stored version does not have is lost
+        obj.clear()
+        obj.update(shown)
     metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
-    return obj
+    return True
 
 
 def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
@@ -125,7 +138,7 @@ def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     errors += info.strategy.validate(obj, old, ctx)
     if errors:
         kind = obj.get("kind") or info.kind
-        raise invalid(info.group, kind, obj["metadata"].get("name") or "", errors)
+        raise invalid(info.storage.group, kind, obj["metadata"].get("name") or "", errors)
     for text in info.strategy.warnings(obj, old, ctx):
         ctx.warn(text)
 
@@ -216,6 +229,7 @@ async def _replace(
         if not core.store.is_current(info.storage, record):
             return None
         core.store.delete(info.storage, record)
+        info.strategy.release(record.uid)
         return new
     stored = await to_storage(info, new)
     if not core.store.is_current(info.storage, record):
