@@ -111,6 +111,14 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
     return _Grace(graceful=True, seconds=seconds)
 
 
+def _settle_grace(ctx: RequestContext, obj: Object, options: DeleteOptions) -> None:
+    """Lets validating admission see the grace period that is going to hold."""
+    if not obj["metadata"].get("deletionTimestamp"):
+        seconds = ctx.info.strategy.grace_period(obj, options.grace_period)
+        if seconds is not None:
+            ctx.options = {**ctx.options, "gracePeriodSeconds": seconds}
+
+
 def _wants_orphan(obj: Object, ctx: RequestContext, options: DeleteOptions) -> bool:
     default = ctx.info.strategy.default_propagation
     if default == "unsupported":
@@ -166,6 +174,7 @@ async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions)
         _check_preconditions(obj, ctx, options)
         if not allowed:
             await core.admission.mutate(ctx, {}, obj)
+            _settle_grace(ctx, obj, options)
             await core.admission.validate(ctx, {}, obj)
             allowed = True
             if not core.store.is_current(info.storage, record):
