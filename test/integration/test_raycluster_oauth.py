@@ -91,6 +91,12 @@ async def test_a_cluster_gets_what_its_proxy_needs_and_nothing_remains_of_it() -
 
             await here.delete(cluster)
             await gone(here, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)])
+            if await here.collects_garbage():
+
+                async def collected() -> bool:
+                    return await here.children(openshift=True) == {}
+
+                await eventually(collected, "nothing left")
 
 
 async def test_a_cluster_costs_one_write_for_each_child_and_one_for_the_finalizer() -> None:
@@ -117,8 +123,7 @@ async def test_a_restart_writes_nothing_and_keeps_the_cookie() -> None:
         async with operating(here, kuberay(**OAUTH)):
             await here.quiet()
             assert await here.children(openshift=True) == before
-            written = [request for request in here.requests() if request[0] in ("apply", "patch", "update", "delete")]
-            assert written == []
+            assert {verb for verb, _ in here.requests()} <= {"discover"}
 
 
 async def test_a_deleted_cluster_that_somebody_holds_gets_nothing_again() -> None:

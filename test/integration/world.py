@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,9 +30,8 @@ from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
 
-NAMESPACE = GVK("", "v1", "Namespace")
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
 EVENT = GVK("events.k8s.io", "v1", "Event")
-CUSTOM_RESOURCE_DEFINITION = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 
 PATIENCE = 20.0
 
@@ -118,6 +118,7 @@ class World:
         self.client = client
         self.manager: Manager | None = None
         self.exchanges: list[Exchange] = []
+        self._collects: bool | None = None
 
     async def namespace(self, name: str = "ns") -> str:
         """Makes a namespace."""
@@ -179,13 +180,34 @@ class World:
 
         return await eventually(look, f"an event {reason} with {parts}")
 
+    async def collects_garbage(self) -> bool:
+        """Whether the control plane deletes what is owned by nobody any more (kube-apiserver alone does not)."""
+        if self._collects is None:
+            owner = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": "never",
+                "uid": "11111111-2222-3333-4444-555555555555",
+            }
+            metadata = {"name": "probe-for-garbage", "namespace": "default", "ownerReferences": [owner]}
+            probe = await self.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+            self._collects = False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2.0):
+                    while await self.client.get(CONFIG_MAP, key_of(probe)) is not None:  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+                    self._collects = True
+        return self._collects
+
     async def quiet(self) -> None:
         """Returns when the operator has nothing more to do with what there is now.
 
         That is: its watches have shown it all of that, and its queues are empty.
         """
         assert self.manager is not None
-        for _ in range(2):
+        before = -1
+        while len(self.exchanges) != before:
+            before = len(self.exchanges)
             for informer in self.manager.cache.informers:
                 if informer.has_synced:
                     await self._caught_up(informer)

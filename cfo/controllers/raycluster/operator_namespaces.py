@@ -11,6 +11,7 @@ the pods are more likely still where they were than somewhere else.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,7 +26,13 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.objects import NamespacedName
 from cfo.runtime.reconcile import READ, Rule
 
-__all__ = ["WELL_KNOWN_OPENSHIFT", "WELL_KNOWN_VANILLA", "OperatorNamespaces", "may_update_status"]
+__all__ = [
+    "WELL_KNOWN_OPENSHIFT",
+    "WELL_KNOWN_VANILLA",
+    "OperatorNamespaces",
+    "may_update_status",
+    "service_account_of",
+]
 
 WELL_KNOWN_OPENSHIFT = ("opendatahub", "redhat-ods-applications")
 WELL_KNOWN_VANILLA = ("ray-system",)
@@ -46,7 +53,12 @@ class _Binding(msgspec.Struct):
     roleRef: _RoleRef | None = None  # noqa: N815 (the API's spelling)
 
 
+class _Claims(msgspec.Struct):
+    sub: str = ""
+
+
 _binding = msgspec.json.Decoder(_Binding)
+_claims = msgspec.json.Decoder(_Claims)
 
 
 def may_update_status(role: Mapping[str, Any]) -> bool:
@@ -78,6 +90,22 @@ def _index_binding(entry: Entry) -> Iterable[str]:
     reference = _binding.decode(entry.raw).roleRef
     if reference is not None and reference.kind == CLUSTER_ROLE.kind:
         yield reference.name
+
+
+def service_account_of(authorization: str) -> NamespacedName | None:
+    """The ServiceAccount whose token an ``Authorization`` header carries; ``None`` where it is another credential.
+
+    A token says itself whose it is (the claim ``sub`` of a JSON Web Token), so nobody has to be asked.
+    """
+    _, _, token = authorization.partition(" ")
+    try:
+        _, payload, _ = token.split(".")
+        claims = _claims.decode(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, msgspec.DecodeError):
+        return None
+    prefix, _, account = claims.sub.partition("system:serviceaccount:")
+    namespace, _, name = account.partition(":")
+    return NamespacedName(namespace, name) if not prefix and namespace and name else None
 
 
 class OperatorNamespaces:

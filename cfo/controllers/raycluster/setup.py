@@ -35,12 +35,11 @@ from cfo.controllers.raycluster.namesakes import add_indexes, labelled
 from cfo.controllers.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL
 from cfo.controllers.raycluster.networkpolicy import NetworkPolicyReconciler
 from cfo.controllers.raycluster.oauth import OAuthReconciler, OpenShiftInformers
-from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
+from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, service_account_of
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Event, Informer
-from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
 from cfo.runtime.manager import Manager
@@ -111,10 +110,7 @@ _CHILD: Predicate = or_(
 def rules() -> list[Rule]:
     """The rights that the RayCluster controllers need."""
     reconcilers = (OAuthReconciler, IngressReconciler, NetworkPolicyReconciler, MTLSReconciler)
-    return [
-        *(rule for reconciler in reconcilers for rule in reconciler.rules),
-        Rule("authentication.k8s.io", "selfsubjectreviews", "create"),
-    ]
+    return [rule for reconciler in reconcilers for rule in reconciler.rules]
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> None:
@@ -156,7 +152,8 @@ class _Controllers:
     async def start(self) -> None:
         """Adds all four to the manager."""
         self._mtls()
-        self._networkpolicy(await self._own_account())
+        credentials = await self._manager.transport.config.authenticate()
+        self._networkpolicy(service_account_of(credentials.authorization))
         self._ingress()
         self._oauth()
 
@@ -289,16 +286,3 @@ class _Controllers:
         controller.watch(channel)
         act: Callable[[object], None] = lambda _: channel.enqueue(self._all())  # noqa: E731
         self._routes.when_served(act)
-
-    async def _own_account(self) -> NamespacedName | None:
-        """The ServiceAccount that this operator runs as, if it is one."""
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}}
-        try:
-            answer = await self._manager.api_reader.create(review)
-        except (APIError, UnknownKind) as error:
-            _log.info("who this operator is could not be asked", error=str(error))
-            return None
-        user = ((answer.get("status") or {}).get("userInfo") or {}).get("username") or ""
-        prefix, _, account = user.partition("system:serviceaccount:")
-        namespace, _, name = account.partition(":")
-        return NamespacedName(namespace, name) if account and not prefix else None

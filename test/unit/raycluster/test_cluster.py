@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from cfo.controllers.raycluster.cluster import (
 )
 from cfo.controllers.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL
 from cfo.controllers.raycluster.oauth import is_proxys_binding
-from cfo.controllers.raycluster.operator_namespaces import may_update_status
+from cfo.controllers.raycluster.operator_namespaces import may_update_status, service_account_of
+from cfo.runtime.objects import NamespacedName
 
 CLUSTER = {
     "apiVersion": "ray.io/v1",
@@ -130,3 +132,25 @@ def test_a_proxys_binding_reaches_into_one_namespace() -> None:
     assert not is_proxys_binding({"roleRef": {"name": "view"}, "subjects": [here]}, "ns")
     assert not is_proxys_binding({"roleRef": role, "subjects": [here, {**here, "namespace": "other"}]}, "ns")
     assert not is_proxys_binding({"roleRef": role, "subjects": [{"kind": "User", "name": "a"}]}, "ns")
+
+
+def token(payload: bytes) -> str:
+    return f"Bearer e30.{urlsafe_b64encode(payload).decode().rstrip('=')}.c2ln"
+
+
+def test_whose_token_it_is() -> None:
+    account = service_account_of(token(b'{"sub":"system:serviceaccount:ns:me","aud":["x"]}'))
+    assert account == NamespacedName("ns", "me")
+    for authorization in (
+        "",
+        "Bearer opaque",
+        "Bearer a.b.c",
+        "Basic dTpw",
+        token(b'{"sub":"alice"}'),
+        token(b'{"sub":"not-system:serviceaccount:ns:me"}'),
+        token(b'{"sub":"system:serviceaccount:ns"}'),
+        token(b'{"sub":7}'),
+        token(b"[]"),
+        token(b"\xff"),
+    ):
+        assert service_account_of(authorization) is None
