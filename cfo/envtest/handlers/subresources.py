@@ -70,6 +70,7 @@ async def token(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     problems = duplicate_fields(data, obj) + [f'unknown field "{path}"' for path in unknown]
     check_strict(problems, ctx, kind="TokenRequest", version="v1")
     obj.setdefault("metadata", {})
+    obj["spec"] = {name: value for name, value in (obj.get("spec") or {}).items() if value is not None}
     _token_tracker().track(None, obj, manager=ctx.field_manager, now=ctx.now)
     obj = await core.admission.mutate(ctx, obj, None)
     await core.admission.validate(ctx, obj, None)
