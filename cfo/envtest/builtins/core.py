@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cfo.envtest.builtins.strategy import BuiltinStrategy
-from cfo.envtest.builtins.texts import config_key, is_ip, port_number
+from cfo.envtest.builtins.texts import NO_ADDRESS, config_key, is_ip, port_number
 from cfo.envtest.context import RequestContext
 from cfo.envtest.field_errors import (
     FieldError,
@@ -71,7 +71,7 @@ class ConfigMapStrategy(BuiltinStrategy):
                 yield invalid(key("binaryData", name), name, problem)
             size += len(base64.b64decode(value))
         if size > _MAX_SIZE:
-            yield too_long("", "", _MAX_SIZE)
+            yield too_long("[]", "", _MAX_SIZE)
         if old is not None:
             yield from _sealed_errors(obj, old, ("data", "binaryData"))
 
@@ -389,8 +389,7 @@ class EndpointsStrategy(BuiltinStrategy):
                 for number, address in enumerate(subset.get(kind) or ()):
                     ip = address.get("ip") or ""
                     if not is_ip(ip):
-                        text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-                        yield invalid(f"{path}.{kind}[{number}].ip", ip, text)
+                        yield invalid(f"{path}.{kind}[{number}].ip", ip, NO_ADDRESS)
             ports = subset.get("ports") or ()
             for number, port in enumerate(ports):
                 where = f"{path}.ports[{number}]"

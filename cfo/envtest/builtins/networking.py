@@ -8,6 +8,7 @@ from typing import Any
 
 from cfo.envtest.builtins.strategy import BuiltinStrategy
 from cfo.envtest.builtins.texts import (
+    balancer_errors,
     cidr_errors,
     is_ip,
     label_selector_errors,
@@ -36,6 +37,7 @@ class IngressStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """The errors of an Ingress."""
         if ctx.subresource == "status":
+            yield from balancer_errors(obj["status"])
             return
         spec = obj["spec"]
         rules, backend = spec.get("rules") or (), spec.get("defaultBackend")

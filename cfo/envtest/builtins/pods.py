@@ -155,6 +155,11 @@ class PodStrategy(BuiltinStrategy):
             for name, value in (resources.get("limits") or {}).items():
                 resources.setdefault("requests", {}).setdefault(name, value)
         spec.setdefault("enableServiceLinks", True)
+        status = obj["status"]
+        if status.get("podIP") and (status.get("podIPs") or [{}])[0].get("ip") != status["podIP"]:
+            status["podIPs"] = [{"ip": status["podIP"]}]
+        elif status.get("podIPs") and not status.get("podIP"):
+            status["podIP"] = status["podIPs"][0].get("ip")
 
     def grace_period(self, obj: Object, requested: int | None) -> int | None:
         """See :meth:`Strategy.grace_period`: pods that run nowhere, or no longer, go at once."""
@@ -192,7 +197,7 @@ class PodStrategy(BuiltinStrategy):
         if ctx.subresource == "status":
             return
         yield from pod_spec_errors(obj["spec"], "spec")
-        if old is not None:
+        if old is not None and not ctx.subresource:
             yield from _change_errors(obj["spec"], old["spec"])
 
 

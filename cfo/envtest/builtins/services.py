@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cfo.envtest.builtins.core import label_name_problems
 from cfo.envtest.builtins.strategy import BuiltinStrategy
-from cfo.envtest.builtins.texts import is_ip, port_name, port_number
+from cfo.envtest.builtins.texts import NO_ADDRESS, balancer_errors, is_ip, port_name, port_number
 from cfo.envtest.context import RequestContext
 from cfo.envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from cfo.envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
@@ -122,6 +122,7 @@ class ServiceStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """The errors of a service; addresses and ports are handed out when there are none."""
         if ctx.subresource == "status":
+            yield from balancer_errors(obj["status"])
             return
         spec = obj["spec"]
         errors = list(_service_errors(spec))
@@ -264,12 +265,10 @@ def _service_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield not_supported("spec.type", kind, _TYPES)
     for position, each in enumerate(spec.get("clusterIPs") or ()):
         if each not in ("None", "") and not is_ip(each):
-            text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            yield invalid(f"spec.clusterIPs[{position}]", each, text)
+            yield invalid(f"spec.clusterIPs[{position}]", each, NO_ADDRESS)
     for position, each in enumerate(spec.get("externalIPs") or ()):
         if not is_ip(each):
-            text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            yield invalid(f"spec.externalIPs[{position}]", each, text)
+            yield invalid(f"spec.externalIPs[{position}]", each, NO_ADDRESS)
     for name, values in (
         ("externalTrafficPolicy", ("Cluster", "Local")),
         ("internalTrafficPolicy", ("Cluster", "Local")),

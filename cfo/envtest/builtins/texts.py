@@ -7,15 +7,18 @@ Names, labels and qualified names are in :mod:`cfo.envtest.metadata`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
 from cfo.envtest.field_errors import FieldError, forbidden, invalid, required
-from cfo.envtest.metadata import dns_label, dns_subdomain, label_value, path_segment, qualified_name
+from cfo.envtest.metadata import dns_subdomain, label_value, path_segment, qualified_name
 
 __all__ = [
+    "NO_ADDRESS",
+    "balancer_errors",
+    "cidr_errors",
     "config_key",
     "dns_1035_label",
     "env_name",
@@ -25,11 +28,13 @@ __all__ = [
     "percent_or_int_errors",
     "port_name",
     "port_number",
+    "selects",
     "webhook_service_errors",
     "webhook_url_errors",
     "wildcard_subdomain",
 ]
 
+NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 
@@ -121,6 +126,19 @@ def is_ip(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    """The addresses in the status of a load balancer."""
+    for position, ingress in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
+        path = f"status.loadBalancer.ingress[{position}]"
+        if ingress.get("ip") and not is_ip(ingress["ip"]):
+            yield invalid(f"{path}.ip", ingress["ip"], NO_ADDRESS)
+        if ingress.get("hostname"):
+            if is_ip(ingress["hostname"]):
+                yield invalid(f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address")
+            for problem in dns_subdomain(ingress["hostname"]):
+                yield invalid(f"{path}.hostname", ingress["hostname"], problem)
 
 
 def cidr_errors(path: str, text: str) -> Iterator[FieldError]:
@@ -245,14 +263,3 @@ def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[Fi
 
 def _segment_problems(segment: str) -> list[str]:
     return dns_subdomain(segment.lower())
-
-
-def host_label_errors(path: str, name: str) -> Iterator[FieldError]:
-    """``name`` must be a DNS label."""
-    for problem in dns_label(name):
-        yield invalid(path, name, problem)
-
-
-def set_of(*values: str) -> Sequence[str]:
-    """Allowed values as a Go set prints them: sorted."""
-    return sorted(values)

@@ -101,7 +101,13 @@ def _structure(schema: Schema) -> Convert:
         how = node.raw.get("x-cfo-wire", "set")
         if how == "always":
             always[name] = _zero_of(node)
-        empties[name] = _dropped(node, how)
+        # an empty list of managers is an order to forget them all, and must reach those who keep them
+        empties[name] = None if name == "managedFields" else _dropped(node, how)
+    voids = {
+        name
+        for name in always
+        if schema.properties[name].type in ("array", "object") and schema.ref.startswith("io.k8s.api.")
+    }
     nested = {name: value for name, value in always.items() if isinstance(value, dict) and value}
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
@@ -119,6 +125,8 @@ def _structure(schema: Schema) -> Convert:
             if item is None:
                 continue
             item = field(item, prefix + name, unknown)
+            if name in voids and not item:
+                continue
             dropped = empties[name]
             if dropped is None or item not in dropped or (item is False and False not in dropped):
                 out[name] = item
@@ -222,7 +230,25 @@ def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
     try:
         return base64.b64encode(base64.b64decode(re.sub(r"[\r\n]", "", value), validate=True)).decode()
     except (binascii.Error, ValueError):
-        raise DecodeError("illegal base64 data at input byte 0") from None
+        raise DecodeError(f"illegal base64 data at input byte {_bad_base64(value)}") from None
+
+
+def _bad_base64(text: str) -> int:
+    """Where Go's decoder gives up."""
+    count = 0
+    for position, character in enumerate(text):
+        if character in "\r\n":
+            continue
+        if character == "=":
+            rest = text[position + 1 :].lstrip("\r\n")
+            if count % 4 < 2 or (count % 4 == 2 and rest[:1] not in ("", "=")):
+                return position
+            wanted = 1 if count % 4 == 2 else 0
+            return len(text) if len(rest) < wanted else position + 1 + wanted
+        if not (character.isascii() and (character.isalnum() or character in "+/")):
+            return position
+        count += 1
+    return len(text) - count % 4
 
 
 def _integer(limit: int, kind: str) -> Convert:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from cfo.envtest.builtins.internal_form import internal_pod_spec
 from cfo.envtest.builtins.pods import template_defaults, template_errors
@@ -77,6 +77,8 @@ class WorkloadStrategy(BuiltinStrategy):
     """What runs pods from a template at ``spec.template``."""
 
     has_spec_generation = True
+    counted: ClassVar[tuple[str, ...]] = ()
+    """The counts of the status which are parts of its ``replicas``."""
 
     def set_defaults(self, obj: Object) -> None:
         """Those of the template and of the spec."""
@@ -91,7 +93,7 @@ class WorkloadStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """The errors of the spec, or of the status at its endpoint."""
         if ctx.subresource == "status":
-            yield from _status_errors(obj.get("status") or {})
+            yield from _status_errors(obj.get("status") or {}, self.counted)
             return
         yield from self.spec_errors(obj["spec"], old["spec"] if old is not None else None)
 
@@ -100,22 +102,33 @@ class WorkloadStrategy(BuiltinStrategy):
         yield from ()
 
 
-def _status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+def _status_errors(status: Mapping[str, Any], parts: Sequence[str]) -> Iterator[FieldError]:
+    """No count is negative, and none of ``parts`` exceeds the replicas."""
     for name, value in status.items():
-        if name.endswith("eplicas") or name in ("observedGeneration", "active", "succeeded", "failed"):
+        if name.endswith("eplicas") or name in (
+            "observedGeneration",
+            "active",
+            "succeeded",
+            "failed",
+            "collisionCount",
+        ):
             yield from nonnegative(f"status.{name}", value)
-    replicas = status.get("replicas")
-    for name in ("readyReplicas", "availableReplicas", "updatedReplicas", "fullyLabeledReplicas", "currentReplicas"):
-        if replicas is not None and (status.get(name) or 0) > replicas >= 0:
-            yield invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
-    if (status.get("availableReplicas") or 0) > (status.get("readyReplicas") or 0):
-        yield invalid("status.availableReplicas", status["availableReplicas"], "cannot be greater than readyReplicas")
+    if not parts:
+        return
+    counts = {name: status.get(name) or 0 for name in (*parts, "replicas", "readyReplicas", "availableReplicas")}
+    for name in parts:
+        if counts[name] > counts["replicas"]:
+            yield invalid(f"status.{name}", counts[name], "cannot be greater than status.replicas")
+    if counts["availableReplicas"] > counts["readyReplicas"]:
+        text = "cannot be greater than readyReplicas"
+        yield invalid("status.availableReplicas", counts["availableReplicas"], text)
 
 
 class DeploymentStrategy(WorkloadStrategy):
     """apps/v1 Deployment."""
 
     kept_by_status = ("labels",)
+    counted = ("updatedReplicas", "readyReplicas", "availableReplicas")
 
     def spec_defaults(self, spec: Object) -> None:
         """Replicas, a rolling update by a quarter, history and deadline."""
@@ -177,6 +190,8 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
 class ReplicaSetStrategy(WorkloadStrategy):
     """apps/v1 ReplicaSet."""
 
+    counted = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+
     def spec_defaults(self, spec: Object) -> None:
         """One replica."""
         spec.setdefault("replicas", 1)
@@ -196,6 +211,7 @@ class ReplicationControllerStrategy(WorkloadStrategy):
     """v1 ReplicationController."""
 
     default_propagation = "orphan"
+    counted = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
 
     def set_defaults(self, obj: Object) -> None:
         """Selector and labels come from the template."""
@@ -228,6 +244,8 @@ class ReplicationControllerStrategy(WorkloadStrategy):
 
 class StatefulSetStrategy(WorkloadStrategy):
     """apps/v1 StatefulSet."""
+
+    counted = ("readyReplicas", "currentReplicas", "updatedReplicas")
 
     def spec_defaults(self, spec: Object) -> None:
         """Ordered pods, a rolling update, kept claims."""
@@ -265,7 +283,7 @@ class StatefulSetStrategy(WorkloadStrategy):
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
         yield from _selected_errors(spec, "spec", empty="statefulset")
-        claims = [
+        claims: list[Object] = [
             {"name": (each.get("metadata") or {}).get("name"), "emptyDir": {}}
             for each in spec.get("volumeClaimTemplates") or ()
         ]

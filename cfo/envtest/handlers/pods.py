@@ -49,7 +49,6 @@ async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> R
         raise StatusError(422, "Invalid", f'Binding "{ctx.name}" is invalid: target.name: Required value', None)
     await core.admission.mutate(ctx, binding, None)
     await core.admission.validate(ctx, binding, None)
-    ctx.subresource = ""
     resource = GroupResource("", "pods/binding")
 
     async def assign(pod: Object | None) -> Object:
