@@ -236,12 +236,19 @@ class Cache(ClientCache):
             _log.warning("the answer to a write cannot be read; the watch will tell", kind=str(gvk), cause=str(error))
 
     def deleted(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
-        """Takes in that the object of this uid is gone; an empty uid: there is none, and none was stored."""
+        """Takes in that the object of this uid is gone; an empty uid: there is none, and none was stored.
+
+        Where another object is stored under the name, it may be the former one or the next one: only a quorum
+        read can tell.
+        """
         self._uncertain.pop((gvk, key), None)
         if not uid:
             return
-        for informer in self._of_kind.get(gvk, ()):
+        informers = self._of_kind.get(gvk, ())
+        for informer in informers:
             informer.deleted(key, uid)
+        if any(informer.reader.contains(key) for informer in informers):
+            self.uncertain(gvk, key)
 
     def uncertain(self, gvk: GVK, key: NamespacedName) -> None:
         """Notes that a write of this object may or may not have happened: its next read is a quorum read."""

@@ -11,8 +11,8 @@ The rules that make one truth of the two (decision 5 of the architecture):
   that it is gone.
 * A deletion is a *tombstone* by uid, for its answer often has no version: whatever else is still under
   way about that uid is late, and a uid never comes back.
-* An answer that no longer matches the informer's selector takes the object out, and leaves a *floor*: what
-  the watch says about that key up to the answer's version is late.
+* What takes an object out leaves a *floor*: what the watch says about that key up to that version is late. An
+  answer that no longer matches the informer's selector takes the object out, too.
 * A list keeps our writes that are newer than it. When a quorum list is older than what had been seen
   before it began, the API server's database was restored: everything starts anew.
 
@@ -274,6 +274,8 @@ class Feed:
         self._tombstones[uid] = self._store.clock.monotonic()
         current = self._store.get(key)
         if current is not None and current.meta.uid == uid:
+            if current.version > self.high_water:
+                self._floors[key] = current.version
             self._store._remove(key)
             self._tell([Event(EventType.DELETED, key, current, None)])
 

@@ -238,6 +238,17 @@ async def test_uncertainty_lasts_until_something_is_known(monkeypatch: pytest.Mo
         assert not cache.uncertain_keys(RAY, "elsewhere")
 
 
+async def test_a_deletion_of_another_object_of_the_name_leaves_a_doubt() -> None:
+    async with caching() as (server, cache):
+        informer = await follow(server, cache, make("a", 5))
+        cache.deleted(RAY, KEY, "uid-other")
+        assert informer.reader.contains(KEY)
+        assert cache.is_uncertain(RAY, KEY)
+        cache.deleted(RAY, KEY, "uid-a")
+        assert not informer.reader.contains(KEY)
+        assert not cache.is_uncertain(RAY, KEY)
+
+
 async def test_waking_reaches_the_informers_of_the_kind() -> None:
     async with caching(run=False) as (_, cache):
         informer = cache.informer(RAY)

@@ -272,6 +272,18 @@ def test_a_tombstone_stands_against_late_answers_events_and_lists() -> None:
     assert followed.watch(ADDED, entry(14, uid="second")) == [(ADDED, "a", None, "14")]
 
 
+def test_a_deletion_hides_the_former_objects_of_the_name_too() -> None:
+    followed = Followed()
+    followed.list(9)
+    followed.wrote(entry(20, uid="second"))
+    followed.deleted(KEY, "second")
+    followed.told()
+    assert followed.watch(ADDED, entry(12, uid="first")) == []
+    assert followed.watch(DELETED, entry(14, uid="first")) == []
+    followed.feed.passed(25)
+    assert not followed.feed._floors
+
+
 def test_a_deletion_of_the_former_object_of_a_name_leaves_the_next_one_alone() -> None:
     followed = Followed()
     followed.list(9, entry(5, uid="second"))
