@@ -1,0 +1,101 @@
+"""ConversionReviews: objects of a CustomResourceDefinition from one of its versions to another.
+
+Source: `Webhook conversion`_ and controller-runtime's ``pkg/webhook/conversion``.
+
+.. _Webhook conversion: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+import orjson
+import structlog
+
+from cfo.runtime.objects import Object, gvk_of, name_of, uid_of
+from cfo.runtime.webhook.review import BadReview
+
+__all__ = ["Converter", "convert"]
+
+_API_VERSION: Final = "apiextensions.k8s.io/v1"
+_KIND: Final = "ConversionReview"
+
+_log = structlog.get_logger("cfo.runtime.webhook")
+
+
+class Converter(Protocol):
+    """Converts the objects of one kind between all its versions."""
+
+    def convert(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
+        """``obj`` (which may be changed) in the version ``api_version``, that is ``group/version``.
+
+        Name, namespace, uid and all else in the metadata but labels and annotations must stay. Raises for what
+        cannot be converted; the text goes to whoever asked for the object.
+        """
+        ...
+
+
+class _Request(msgspec.Struct, rename={"desired": "desiredAPIVersion"}):
+    uid: str
+    desired: str
+    objects: msgspec.Raw
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: _Request | None = None
+
+
+_reviews = msgspec.json.Decoder(_Review)
+
+
+async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) -> tuple[bytes, bool]:
+    """The answer to the review in ``body``, and whether a converter failed; ``converters`` are by group and kind.
+
+    Raises :class:`BadReview` when it is none.
+    """
+    try:
+        review = _reviews.decode(body)
+        if (review.api_version, review.kind) != (_API_VERSION, _KIND) or review.request is None:
+            raise BadReview(f"expected a {_KIND} of {_API_VERSION} with a request")
+        objects = orjson.loads(review.request.objects)
+    except (msgspec.MsgspecError, orjson.JSONDecodeError) as error:
+        raise BadReview(f"the body cannot be read: {error}") from None
+    if not isinstance(objects, list) or not all(isinstance(obj, dict) for obj in objects):
+        raise BadReview("request.objects must be a list of objects")
+    converted: list[Object] = []
+    result: dict[str, Any] = {"status": "Success"}
+    failed = False
+    for obj in objects:
+        try:
+            converted.append(await _converted(obj, review.request.desired, converters))
+        except Exception as error:  # noqa: BLE001 - a converter is somebody else's code; the server goes on
+            gvk = gvk_of(obj)
+            message = f"{gvk.kind} {name_of(obj)!r} to {review.request.desired}: {error or type(error).__name__}"
+            failed = not isinstance(error, ValueError)
+            _log.error("an object cannot be converted", error=message, exc_info=error if failed else None)
+            converted, result = [], {"status": "Failure", "message": message}
+            break
+    response = {"uid": review.request.uid, "convertedObjects": converted, "result": result}
+    return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": response}), failed
+
+
+async def _converted(obj: Object, desired: str, converters: Mapping[tuple[str, str], Converter]) -> Object:
+    gvk = gvk_of(obj)
+    if gvk.api_version == desired:
+        return obj
+    converter = converters.get((gvk.group, gvk.kind))
+    if converter is None:
+        raise ValueError("there is no converter for this kind")
+    name, uid = name_of(obj), uid_of(obj)
+    waiting = converter.convert(obj, desired)
+    result: Object = await waiting if inspect.isawaitable(waiting) else waiting
+    if (gvk_of(result).api_version, result.get("kind")) != (desired, gvk.kind):
+        raise TypeError(f"the converter returned {result.get('kind')} of {result.get('apiVersion')}")
+    if (name_of(result), uid_of(result)) != (name, uid):
+        raise TypeError("the converter changed the object's name or uid")
+    return result

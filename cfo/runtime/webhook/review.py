@@ -1,0 +1,174 @@
+"""AdmissionReviews on the wire: bytes in, an :class:`~cfo.runtime.webhook.admission.AdmissionRequest` and bytes out.
+
+Only ``admission.k8s.io/v1`` is spoken; it is what every supported API server sends when a configuration's
+``admissionReviewVersions`` say so.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jsonpatch
+import msgspec
+import orjson
+
+from cfo.runtime.objects import GVK, GVR, Object
+from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, UserInfo
+
+__all__ = ["BadReview", "json_patch", "read_review", "write_review"]
+
+_API_VERSION: Final = "admission.k8s.io/v1"
+_KIND: Final = "AdmissionReview"
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class BadReview(ValueError):
+    """The body is no AdmissionReview v1 with a request; the message says why."""
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+    def gvk(self) -> GVK:
+        return GVK(self.group, self.version, self.kind)
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+    def gvr(self) -> GVR:
+        return GVR(self.group, self.version, self.resource)
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    uid: str
+    operation: Operation
+    kind: _Kind = _Kind()
+    resource: _Resource = _Resource()
+    sub_resource: str = ""
+    request_kind: _Kind | None = None
+    request_resource: _Resource | None = None
+    request_sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    user_info: _User = msgspec.field(default_factory=_User)
+    object: msgspec.Raw = _NULL
+    old_object: msgspec.Raw = _NULL
+    dry_run: bool | None = None
+    options: dict[str, Any] | None = None
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: _Request | None = None
+
+
+_reviews = msgspec.json.Decoder(_Review)
+
+
+def read_review(body: bytes) -> AdmissionRequest:
+    """The request in the body of a review. Raises :class:`BadReview`."""
+    try:
+        review = _reviews.decode(body)
+        if (review.api_version, review.kind) != (_API_VERSION, _KIND):
+            raise BadReview(
+                f"expected {_KIND} of {_API_VERSION}, got {review.kind or 'no kind'} "
+                f"of {review.api_version or 'no apiVersion'}"
+            )
+        asked = review.request
+        if asked is None:
+            raise BadReview("the review holds no request")
+        return AdmissionRequest(
+            operation=asked.operation,
+            uid=asked.uid,
+            kind=asked.kind.gvk(),
+            resource=asked.resource.gvr(),
+            sub_resource=asked.sub_resource,
+            request_kind=(asked.request_kind or asked.kind).gvk(),
+            request_resource=(asked.request_resource or asked.resource).gvr(),
+            request_sub_resource=asked.request_sub_resource,
+            name=asked.name,
+            namespace=asked.namespace,
+            user_info=UserInfo(
+                asked.user_info.username,
+                asked.user_info.uid,
+                asked.user_info.groups or (),
+                asked.user_info.extra or {},
+            ),
+            object=_object(asked.object),
+            old_object=_object(asked.old_object),
+            dry_run=bool(asked.dry_run),
+            options=asked.options or {},
+            raw_object=bytes(asked.object),
+        )
+    except (msgspec.MsgspecError, orjson.JSONDecodeError) as error:
+        raise BadReview(f"the body cannot be read: {error}") from None
+
+
+def _object(raw: msgspec.Raw) -> Object | None:
+    value = orjson.loads(raw)
+    if value is None or isinstance(value, dict):
+        return value
+    raise BadReview("object and oldObject must be JSON objects")
+
+
+def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True) -> bytes:
+    """The body of the answer to the request ``uid``. A validating webhook's patch is left out: it may have none."""
+    status = {
+        "status": "" if response.allowed else "Failure",
+        "message": response.message,
+        "reason": response.reason,
+        "details": response.details,
+        "code": response.code,
+    }
+    status = {key: value for key, value in status.items() if value}
+    answer: dict[str, Any] = {"uid": uid, "allowed": response.allowed, "status": status}
+    if response.patch and response.allowed and mutating:
+        answer["patchType"] = "JSONPatch"
+        answer["patch"] = b64encode(orjson.dumps(list(response.patch))).decode()
+    if response.warnings:
+        answer["warnings"] = list(response.warnings)
+    if response.audit_annotations:
+        answer["auditAnnotations"] = dict(response.audit_annotations)
+    return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": answer})
+
+
+def json_patch(original: Object, changed: Object) -> Sequence[dict[str, Any]]:
+    """The JSON Patch that makes ``changed`` of ``original``: only what differs, item by item in lists."""
+    before, after = _differing(original, changed)
+    patch: list[dict[str, Any]] = jsonpatch.make_patch(before, after).patch
+    return patch
+
+
+def _differing(before: Object, after: Object) -> tuple[Object, Object]:
+    """Both without the entries that are the same, so that the slow comparison sees little."""
+    left, right = {}, {}
+    for key in before.keys() | after.keys():
+        if key in before and key in after:
+            one, other = before[key], after[key]
+            if isinstance(one, dict) and isinstance(other, dict):
+                one, other = _differing(one, other)
+                if not one and not other:
+                    continue
+            elif orjson.dumps(one) == orjson.dumps(other):
+                continue
+            left[key], right[key] = one, other
+        elif key in before:
+            left[key] = before[key]
+        else:
+            right[key] = after[key]
+    return left, right
