@@ -47,6 +47,7 @@ class AuditLog:
 
     def record(self, call: Call, attributes: Attributes, code: int, received: datetime) -> None:
         """Records a request that was answered with ``code``."""
+        impersonator = call.audit.get("impersonator")
         event: dict[str, Any] = {
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
@@ -55,7 +56,7 @@ class AuditLog:
             "stage": "ResponseComplete",
             "requestURI": str(call.raw.rel_url),
             "verb": attributes.verb,
-            "user": user_info(call.user),
+            "user": user_info(impersonator or call.user),
             "sourceIPs": [call.raw.remote or ""],
             "userAgent": call.headers.get("User-Agent", ""),
             "responseStatus": {"metadata": {}, "code": code},
@@ -72,7 +73,13 @@ class AuditLog:
                 "subresource": attributes.subresource,
             }
             event["objectRef"] = {key: value for key, value in reference.items() if value}
-        annotations = call.audit.get("annotations")
+        if impersonator is not None:
+            event["impersonatedUser"] = user_info(call.user)
+        annotations = dict(call.audit.get("annotations") or {})
+        decision = call.audit.get("decision")
+        if decision is not None:
+            annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
+            annotations["authorization.k8s.io/reason"] = decision.reason
         if annotations:
             event["annotations"] = annotations
         line = orjson.dumps(event) + b"\n"

@@ -121,8 +121,10 @@ class Server:
         wanted = requested_user(call.headers.items())
         if wanted is not None:
             call.user = impersonate(self._authorizer, attributes, wanted)
+            call.audit["impersonator"] = user
             attributes = attributes.by(call.user)
         decision = self._authorizer.authorize(attributes)
+        call.audit["decision"] = decision
         if not decision.allowed:
             raise _refused(attributes, decision.reason)
         if attributes.is_resource_request:

@@ -129,6 +129,18 @@ async def test_client_certificates(embedded: EmbeddedControlPlane, tmp_path: Pat
     assert info["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("X509SHA256=")
 
 
+async def test_the_audit_log_tells_who_acted_for_whom_and_why(embedded: EmbeddedControlPlane) -> None:
+    async with Api(embedded) as api:
+        embedded.audit.clear()
+        await api.get("/version", headers={"Impersonate-User": "bob"})
+        await api.get("/metrics", headers={"Impersonate-User": "bob"})
+    allowed, refused = embedded.audit.events
+    assert (allowed["user"]["username"], allowed["impersonatedUser"]["username"]) == ("admin", "bob")
+    assert allowed["annotations"]["authorization.k8s.io/decision"] == "allow"
+    assert "ClusterRoleBinding" in allowed["annotations"]["authorization.k8s.io/reason"]
+    assert refused["annotations"]["authorization.k8s.io/decision"] == "forbid"
+
+
 async def test_the_issuer_documents_its_key(embedded: EmbeddedControlPlane) -> None:
     async with Api(embedded) as api:
         configuration = (await api.get("/.well-known/openid-configuration")).body
