@@ -27,6 +27,7 @@ __all__ = [
     "PROTOBUF",
     "JSONError",
     "check_strict",
+    "decode_fields",
     "decode_object",
     "duplicate_fields",
     "load_json",
@@ -57,24 +58,36 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def load_json(data: bytes) -> Any:
-    """Decodes JSON; raises :class:`JSONError`."""
+_SYNTAX = {
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Expecting ',' delimiter": "after object key:value pair",
+    "Extra data": "after top-level value",
+    "Invalid control character at": "in string literal",
+}
+
+
+def _go_syntax_error(data: bytes) -> str:
+    """What Go's JSON decoder says of a text that is no JSON."""
     try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise JSONError(str(error) if data.strip() else "unexpected end of JSON input") from None
-    return _whole_numbers(value) if _FRACTION.search(data) else value
+        text = data.decode()
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].lstrip()
+        if not rest or error.msg.startswith("Unterminated string"):
+            return "unexpected end of JSON input"
+        return f"invalid character '{rest[0]}' {_SYNTAX.get(error.msg, 'looking for beginning of value')}"
+    except UnicodeDecodeError as error:
+        return f"invalid UTF-8 at byte {error.start}"
+    return "invalid JSON"
 
 
-def _whole_numbers(value: Any) -> Any:
-    """``value`` with ``2.0`` as Go writes it: ``2``."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    if isinstance(value, dict):
-        return {name: _whole_numbers(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(item) for item in value]
-    return value
+def load_json(data: bytes) -> Any:
+    """Decodes JSON; raises :class:`JSONError` in the words of Go's decoder."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise JSONError(_go_syntax_error(data)) from None
 
 
 def load_yaml(data: bytes) -> Any:
@@ -221,9 +234,19 @@ async def decode_object(call: Call, ctx: RequestContext) -> Object:
     """The object of a POST or PUT, pruned; raises StatusError (400, 413, 415)."""
     obj, data = await parse_object(call, ctx.info)
     problems = duplicate_fields(data, obj) if ctx.field_validation != "Ignore" else []
-    problems += ctx.info.strategy.decode(obj, ctx)
+    problems += decode_fields(obj, ctx)
     check_strict(problems, ctx)
     return obj
+
+
+def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
+    """The strategy's decoding, which does not lose that a client wants ``managedFields`` forgotten."""
+    metadata = obj.get("metadata")
+    forget = isinstance(metadata, dict) and metadata.get("managedFields") == []
+    problems = ctx.info.strategy.decode(obj, ctx)
+    if forget:
+        obj.setdefault("metadata", {})["managedFields"] = []
+    return problems
 
 
 def duplicate_fields(data: bytes, obj: Any) -> list[str]:

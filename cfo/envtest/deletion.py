@@ -13,6 +13,7 @@ from cfo.envtest.context import RequestContext
 from cfo.envtest.core import Core, from_storage, to_storage
 from cfo.envtest.errors import GroupResource, conflict, not_found
 from cfo.envtest.options import DeleteOptions
+from cfo.envtest.schema.shaping import copy_json
 from cfo.envtest.storage import Record
 from cfo.runtime.objects import Object
 
@@ -173,6 +174,11 @@ async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions)
         obj = await from_storage(info, record)
         _check_preconditions(obj, ctx, options)
         if not allowed:
+            grace = _begin_grace(copy_json(obj), ctx, options)
+            if grace.pending:
+                return Deleted(obj, removed=False)
+            if grace.graceful:
+                ctx.options["gracePeriodSeconds"] = grace.seconds
             await core.admission.mutate(ctx, {}, obj)
             _settle_grace(ctx, obj, options)
             await core.admission.validate(ctx, {}, obj)

@@ -305,6 +305,9 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
     for name in _IMMUTABLE:
         if after.get(name) != before.get(name):
             errors.append(invalid_value(f"{path}.{name}", after.get(name), "field is immutable"))
+    errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
+    errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
+    errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
     generation = after.get("generation") or 0
     if generation < (before.get("generation") or 0):
         errors.append(invalid_value(f"{path}.generation", generation, "must not be decremented"))

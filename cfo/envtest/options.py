@@ -104,7 +104,7 @@ def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOpti
     errors += _field_manager_errors(manager)
     errors += _dry_run_errors(dry_run)
     if validation and validation not in _FIELD_VALIDATION:
-        errors.append(not_supported("fieldValidation", validation, ("", *sorted(_FIELD_VALIDATION))))
+        errors.append(not_supported("fieldValidation", validation, _FIELD_VALIDATION))
     if errors:
         raise invalid(META_GROUP, kind, "", errors)
     return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force, validation)

@@ -150,6 +150,8 @@ def _converted_list(
     call: Call, info: ResourceInfo, output: Output, items: Sequence[bytes], metadata: dict[str, Any]
 ) -> Reply:
     objects = [orjson.loads(item) for item in items]
+    if not metadata.get("continue"):
+        metadata.pop("continue", None)
     if output.as_kind == "PartialObjectMetadata":
         name = f"*core.{info.list_kind}" if not info.is_crd else "*unstructured.UnstructuredList"
         raise not_acceptable(f"you requested PartialObjectMetadata, but the requested object is a list ({name})")

@@ -127,7 +127,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
         shown = await from_storage(info, record)  # what the stored version does not have is lost
         obj.clear()
         obj.update(shown)
-    metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
     return True
 
 
@@ -237,7 +237,7 @@ async def _replace(
     after = core.store.update(info.storage, stored, record)
     if info.api_version != info.storage_version:
         return await from_storage(info, after)
-    metadata["resourceVersion"] = str(after.revision)
+    new["metadata"]["resourceVersion"] = str(after.revision)
     return new
 
 

@@ -10,7 +10,7 @@ import orjson
 from cfo.envtest.apply.jsonpatch import json_patch
 from cfo.envtest.apply.mergepatch import merge_patch
 from cfo.envtest.apply.strategic import strategic_merge
-from cfo.envtest.body import JSONError, duplicate_fields, load_json, load_yaml, media_type
+from cfo.envtest.body import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
 from cfo.envtest.context import RequestContext
 from cfo.envtest.core import Core
 from cfo.envtest.errors import (
@@ -50,7 +50,7 @@ def read_patch(media: str, data: bytes, ctx: RequestContext, *, schema: Schema |
     try:
         document = load_json(data)
     except JSONError as error:
-        raise bad_request(str(error) if media != JSON_PATCH else f"error decoding patch: {error}") from None
+        raise bad_request(str(error) if media == STRATEGIC else f"error decoding patch: {error}") from None
     if media == JSON_PATCH:
         if not isinstance(document, list):
             raise bad_request(
@@ -58,8 +58,8 @@ def read_patch(media: str, data: bytes, ctx: RequestContext, *, schema: Schema |
             )
         return lambda obj: _as_object(json_patch(obj, document), ctx)
     if not isinstance(document, dict):
-        kind = "map[string]interface {}"
-        raise bad_request(f"json: cannot unmarshal {type(document).__name__} into Go value of type {kind}")
+        why = "json: cannot unmarshal into Go value of type map[string]interface {}"
+        raise bad_request(why if media == STRATEGIC else f"error decoding patch: {why}")
     if media == STRATEGIC:
         return lambda obj: dict(strategic_merge(schema, obj, document))
     return lambda obj: _as_object(merge_patch(obj, document), ctx)
@@ -83,7 +83,7 @@ def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
         raise _undecodable(obj, why)
     before = copy_object(obj) if ctx.field_validation == "Strict" else {}
     try:
-        problems = duplicates + info.strategy.decode(obj, ctx)
+        problems = duplicates + decode_fields(obj, ctx)
     except StatusError as error:
         if error.code != 400:
             raise
