@@ -1,9 +1,9 @@
 """Strategic merge patch: merge patch that knows lists.
 
 Lists whose schema has the patch strategy ``merge`` are merged by their merge key, lists of scalars as sets; all
-others are replaced. Directives say more: ``$patch`` (``replace``, ``delete``, and ``merge``, the default), ``$retainKeys``,
-``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``. See `the API conventions`_; the order of merged lists
-and the wording of errors are those of apimachinery's ``util/strategicpatch``.
+others are replaced. Directives say more: ``$patch`` (``replace``, ``delete``, and ``merge``, the default),
+``$retainKeys``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``. See `the API conventions`_; the
+order of merged lists and the wording of errors are those of apimachinery's ``util/strategicpatch``.
 
 .. _the API conventions: https://git.k8s.io/community/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """

@@ -12,8 +12,13 @@ from typing import Any, Final
 from cfo.envtest.controllers.accounts import DefaultAccounts, RootCertificates, TokenSecrets
 from cfo.envtest.controllers.aggregation import RoleAggregation
 from cfo.envtest.controllers.controller import Controller, Runner
+from cfo.envtest.controllers.deployments import Deployments
 from cfo.envtest.controllers.garbage import GarbageCollector
+from cfo.envtest.controllers.jobs import Jobs
 from cfo.envtest.controllers.namespaces import NamespaceController
+from cfo.envtest.controllers.pods import PodRunner
+from cfo.envtest.controllers.replicasets import ReplicaSets
+from cfo.envtest.controllers.statefulsets import StatefulSets
 from cfo.envtest.core import Core
 
 __all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "make_runner"]
@@ -24,6 +29,11 @@ AVAILABLE: Final[dict[str, tuple[type[Controller[Any]], ...]]] = {
     "serviceaccount": (DefaultAccounts, TokenSecrets),
     "root-ca": (RootCertificates,),
     "clusterrole-aggregation": (RoleAggregation,),
+    "pods": (PodRunner,),
+    "deployment": (Deployments, ReplicaSets),
+    "replicaset": (ReplicaSets,),
+    "statefulset": (StatefulSets,),
+    "job": (Jobs,),
 }
 """The controllers that each name stands for."""
 
@@ -42,7 +52,8 @@ def make_runner(core: Core, names: Sequence[str], *, authority: bytes = b"") -> 
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
         raise UnknownController(f"unknown controller {unknown[0]!r}: known are {', '.join(AVAILABLE)}")
-    controllers = [kind(core) for name in dict.fromkeys(names) for kind in AVAILABLE[name]]
+    kinds = dict.fromkeys(kind for name in names for kind in AVAILABLE[name])
+    controllers = [kind(core) for kind in kinds]
     for controller in controllers:
         if isinstance(controller, TokenSecrets | RootCertificates):
             controller.authority = authority

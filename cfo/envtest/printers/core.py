@@ -270,7 +270,9 @@ def _storage_class(obj: Object, now: datetime) -> list[Any]:
 
 def _quota(obj: Object, now: datetime) -> list[Any]:
     status = obj.get("status") or {}
-    used, requests, limits = status.get("used") or {}, [], []
+    requests: list[str] = []
+    limits: list[str] = []
+    used = status.get("used") or {}
     for name, hard in sorted((status.get("hard") or {}).items()):
         (limits if name.startswith("limits") else requests).append(f"{name}: {used.get(name, '0')}/{hard}")
     return [_name(obj), ", ".join(requests), ", ".join(limits), _age(obj, now)]

@@ -1,115 +1,21 @@
 """The controllers on the parts of a control plane, without a server around it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
-from cfo.envtest.assembly import SYSTEM, assemble, boot
-from cfo.envtest.context import RequestContext
+from cfo.envtest.assembly import assemble, boot
 from cfo.envtest.controllers import UnknownController, make_runner
 from cfo.envtest.controllers.queue import KeyQueue
-from cfo.envtest.core import Core
-from cfo.envtest.deletion import delete_object
 from cfo.envtest.errors import GroupResource
-from cfo.envtest.options import DeleteOptions
-from cfo.envtest.storage import Change
-from cfo.envtest.write import copy_object, create_object, update_object
-from cfo.runtime.objects import Object
+from cfo.envtest.write import copy_object
+from cfo.runtime.objects import Object, find_condition
 
-CONFIG_MAPS = GroupResource("", "configmaps")
+from .planes import Plane, plane, reference
+
 NAMESPACES = GroupResource("", "namespaces")
+SECRETS = GroupResource("", "secrets")
 ROLES = GroupResource("rbac.authorization.k8s.io", "clusterroles")
-
-
-class Plane:
-    """What tests do to a control plane, and how they wait for what it does."""
-
-    def __init__(self, core: Core) -> None:
-        self.core = core
-        self._changed = asyncio.Event()
-        core.store.journal.append(self._observe)
-
-    def _observe(self, resource: GroupResource, change: Change) -> None:
-        self._changed.set()
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(5):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-                await asyncio.sleep(0)
-
-    def _context(
-        self, verb: str, resource: GroupResource, name: str = "", namespace: str = "default"
-    ) -> RequestContext:
-        info = self.core.registry.any_version(*resource)
-        assert info is not None
-        operation = {"create": "CREATE", "update": "UPDATE", "delete": "DELETE"}[verb]
-        return RequestContext(
-            SYSTEM, verb, info, namespace if info.namespaced else "", name, operation=operation, field_manager="test"
-        )
-
-    async def create(self, name: str, *owners: Object, resource: GroupResource = CONFIG_MAPS, **content: Any) -> Object:
-        ctx = self._context("create", resource)
-        metadata: Object = {"name": name, **content.pop("metadata", {})}
-        if ctx.info.namespaced:
-            metadata.setdefault("namespace", "default")
-            ctx.namespace = metadata["namespace"]
-        if owners:
-            metadata["ownerReferences"] = [reference(owner) for owner in owners]
-        obj = {"apiVersion": ctx.info.api_version, "kind": ctx.info.kind, "metadata": metadata, **content}
-        ctx.info.strategy.decode(obj, ctx)
-        return await create_object(self.core, ctx, obj)
-
-    async def delete(self, obj: Object, policy: str | None = None, resource: GroupResource = CONFIG_MAPS) -> None:
-        ctx = self._context("delete", resource, obj["metadata"]["name"])
-        await delete_object(self.core, ctx, DeleteOptions(propagation=policy))
-
-    async def edit(self, obj: Object, change: Callable[[Object], Any], resource: GroupResource = CONFIG_MAPS) -> None:
-        ctx = self._context("update", resource, obj["metadata"]["name"])
-
-        async def transform(old: Object | None) -> Object:
-            assert old is not None
-            new = copy_object(old)
-            change(new)
-            return new
-
-        await update_object(self.core, ctx, transform)
-
-    def get(self, name: str, resource: GroupResource = CONFIG_MAPS, namespace: str = "default") -> Object | None:
-        record = self.core.store.get(resource, namespace, name)
-        return None if record is None else record.obj()
-
-    def owners(self, name: str) -> list[str]:
-        obj = self.get(name)
-        assert obj is not None
-        return [owner["name"] for owner in obj["metadata"].get("ownerReferences") or ()]
-
-
-def reference(owner: Object, **more: Any) -> Object:
-    metadata = owner["metadata"]
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        **more,
-    }
-
-
-@asynccontextmanager
-async def plane(*controllers: str) -> AsyncIterator[Plane]:
-    machine = assemble(admin_token="t", users={}, audit_log=None)
-    await boot(machine)
-    runner = make_runner(machine.core, controllers, authority=b"PEM")
-    runner.start()
-    try:
-        yield Plane(machine.core)
-    finally:
-        await runner.stop()
 
 
 async def test_children_and_grandchildren_go_with_their_owner() -> None:
@@ -216,6 +122,23 @@ async def test_what_is_owned_by_an_unknown_kind_stays() -> None:
         assert world.get("child") is not None
 
 
+async def test_a_namespace_goes_when_it_is_empty() -> None:
+    async with plane("namespace") as world:
+        namespace = await world.create("n", resource=NAMESPACES)
+        await world.create("a", metadata={"namespace": "n"})
+        held = await world.create("b", metadata={"namespace": "n", "finalizers": ["x.io/hold"]}, resource=SECRETS)
+        await world.delete(namespace, resource=NAMESPACES)
+
+        def remaining() -> str:
+            conditions = ((world.get("n", NAMESPACES, "") or {}).get("status") or {}).get("conditions")
+            return (find_condition(conditions, "NamespaceContentRemaining") or {}).get("message", "")
+
+        await world.until(lambda: remaining() == "Some resources are remaining: secrets. has 1 resource instances")
+        assert world.get("a", namespace="n") is None
+        await world.edit(held, lambda obj: obj["metadata"].pop("finalizers"), resource=SECRETS)
+        await world.until(lambda: world.get("n", NAMESPACES, "") is None)
+
+
 async def test_every_namespace_has_a_default_account() -> None:
     accounts = GroupResource("", "serviceaccounts")
     async with plane("serviceaccount") as world:
@@ -229,25 +152,25 @@ async def test_every_namespace_has_a_default_account() -> None:
 
 
 async def test_secrets_for_tokens_are_filled() -> None:
-    secrets, accounts = GroupResource("", "secrets"), GroupResource("", "serviceaccounts")
+    accounts = GroupResource("", "serviceaccounts")
     async with plane("serviceaccount") as world:
         await world.create("robot", resource=accounts)
         annotations = {"kubernetes.io/service-account.name": "robot"}
         await world.create(
             "token",
-            resource=secrets,
+            resource=SECRETS,
             metadata={"annotations": annotations},
             type="kubernetes.io/service-account-token",
         )
-        await world.until(lambda: "token" in ((world.get("token", secrets) or {}).get("data") or {}))
-        secret = world.get("token", secrets)
+        await world.until(lambda: "token" in ((world.get("token", SECRETS) or {}).get("data") or {}))
+        secret = world.get("token", SECRETS)
         assert secret is not None
         assert secret["data"]["ca.crt"] == "UEVN"
         robot = world.get("robot", accounts)
         assert robot is not None
         assert secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"] == robot["metadata"]["uid"]
         await world.delete(robot, resource=accounts)
-        await world.until(lambda: world.get("token", secrets) is None)
+        await world.until(lambda: world.get("token", SECRETS) is None)
 
 
 async def test_the_authority_is_published() -> None:
