@@ -1,9 +1,10 @@
 """Any order in which lists, watch events and answers can come: what is read never goes back, and ends in the truth.
 
 A small API server makes a history of random writes, ours and others'. What it says reaches the store late and mixed:
-watch events in their order, the answers to our writes (one at a time for each object, as a controller works, which
-deletes what it has read, by uid) in any order, lists of any state that is new enough, begun before and completed after other things came. After each step each key must read as it was at some moment of the
-history, not before the moment that was read earlier, nor before our last write whose answer has come.
+watch events in their order; the answers to our writes in any order, but one at a time for each object, as a controller
+works, which deletes by uid what it has read; lists of any state that is new enough, begun before and completed after
+other things came. After each step each key must read as it was at some moment of the history, not before the moment
+that was read earlier, nor before our last write whose answer has come.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.index import by_label, by_owner_uid
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
 from cfo.runtime.cache.store import TOMBSTONE_SECONDS, Event, EventType, Feed, Store
 from cfo.runtime.clock import FakeClock
@@ -486,6 +487,18 @@ def test_an_index_is_filled_when_it_is_added_and_is_one_function() -> None:
         followed.store.add_index("app", lambda _: [])
     with pytest.raises(KeyError):
         followed.store.indexed("other", "x")
+
+
+def test_children_are_found_by_owner_and_objects_by_label() -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "owner-uid"}
+    followed = Followed()
+    followed.store.add_index("owner", by_owner_uid)
+    followed.store.add_index("cluster", by_label("ray.io/cluster"))
+    followed.store.add_index("cluster", by_label("ray.io/cluster"))
+    followed.list(9, entry(5, ownerReferences=[owner]), entry(6, "b", labels={"ray.io/cluster": "c"}), entry(7, "c"))
+    assert [found.meta.name for found in followed.store.indexed("owner", "owner-uid")] == ["a"]
+    assert [found.meta.name for found in followed.store.indexed("cluster", "c")] == ["b"]
+    assert list(followed.store.indexed("cluster", "")) == []
 
 
 def test_an_index_function_that_fails_on_one_object_stops_no_other() -> None:
