@@ -88,8 +88,6 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
     discovery = Discovery(core.registry)
 
     async def documents(call: Call) -> Reply | None:
-        if call.method not in {"GET", "HEAD"}:
-            return None
         headers = call.headers
         answer = discovery.answer(
             call.path,
@@ -97,10 +95,14 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
             headers.get("If-None-Match", ""),
             address=headers.get("Host", ""),
         )
-        return None if answer is None else _reply(answer)
+        if answer is None:
+            return None
+        if call.method not in {"GET", "HEAD"}:
+            raise method_not_allowed_here()
+        return _reply(answer)
 
     async def status(call: Call) -> Reply | None:
-        if call.path == "/version":
+        if call.path.rstrip("/") == "/version":
             if call.method not in {"GET", "HEAD"}:
                 raise method_not_allowed_here()
             return _reply(version_answer())

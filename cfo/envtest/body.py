@@ -85,9 +85,21 @@ def _go_syntax_error(data: bytes) -> str:
 def load_json(data: bytes) -> Any:
     """Decodes JSON; raises :class:`JSONError` in the words of Go's decoder."""
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError:
         raise JSONError(_go_syntax_error(data)) from None
+    return _whole_numbers(value) if _FRACTION.search(data) else value
+
+
+def _whole_numbers(value: Any) -> Any:
+    """``value`` with ``2.0`` as Go writes it: ``2``."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _whole_numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return value
 
 
 def load_yaml(data: bytes) -> Any:

@@ -22,8 +22,9 @@ from cfo.envtest.errors import bad_request
 from cfo.envtest.handlers.namespaces import finalize
 from cfo.envtest.handlers.pods import bind, evict, read_log
 from cfo.envtest.handlers.scale import scale
-from cfo.envtest.handlers.write import manager_name
+from cfo.envtest.handlers.write import check_namespace, manager_name
 from cfo.envtest.http import Call, Reply
+from cfo.envtest.metadata import wipe_for_create
 from cfo.envtest.negotiation import Output
 from cfo.envtest.options import write_options
 from cfo.envtest.output import encode_as, object_reply
@@ -42,9 +43,12 @@ async def review(core: Core, call: Call, ctx: RequestContext, output: Output) ->
     ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
     ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
     obj = await decode_object(call, ctx)
-    obj.setdefault("metadata", {})
+    check_namespace(obj, ctx)
+    wipe_for_create(obj["metadata"])
     ctx.info.strategy.default(obj)
     core.trackers.of(ctx.info).track(None, obj, manager=ctx.field_manager, now=ctx.now)
+    obj = await core.admission.mutate(ctx, obj, None)
+    await core.admission.validate(ctx, obj, None)
     return object_reply(call, ctx.info, output, core.reviews.answer(ctx, obj), 201)
 
 
