@@ -455,13 +455,9 @@ def test_after_a_restore_the_same_number_may_be_another_state() -> None:
 # Indexes.
 
 
-def by_label(state: Entry) -> list[str]:
-    return [state.meta.labels["app"]] if "app" in state.meta.labels else []
-
-
 def test_indexes_follow() -> None:
     followed = Followed()
-    followed.store.add_index("app", by_label)
+    followed.store.add_index("app", by_label("app"))
     followed.list(9, entry(5, labels={"app": "x"}), entry(6, "b", labels={"app": "x"}), entry(7, "c"))
 
     def names(value: str) -> list[str]:
@@ -480,8 +476,8 @@ def test_indexes_follow() -> None:
 def test_an_index_is_filled_when_it_is_added_and_is_one_function() -> None:
     followed = Followed()
     followed.list(9, entry(5, labels={"app": "x"}))
-    followed.store.add_index("app", by_label)
-    followed.store.add_index("app", by_label)
+    followed.store.add_index("app", by_label("app"))
+    followed.store.add_index("app", by_label("app"))
     assert len(followed.store.indexed("app", "x")) == 1
     with pytest.raises(ValueError, match="of another function"):
         followed.store.add_index("app", lambda _: [])
