@@ -121,7 +121,7 @@ class Dispatcher:
             scope = "resource" if attributes.name else "namespace" if attributes.namespace else "cluster"
         self._metrics.observe(
             RequestLabels(
-                verb=attributes.verb.upper(),
+                verb=_METRIC_VERBS.get(attributes.verb, attributes.verb.upper()),
                 group=attributes.group,
                 version=attributes.version,
                 resource=attributes.resource,
@@ -131,6 +131,9 @@ class Dispatcher:
             ),
             seconds,
         )
+
+
+_METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 
 def _path_name(attributes: Attributes) -> str:

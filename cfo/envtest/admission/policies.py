@@ -31,6 +31,7 @@ _GROUP: Final = "admissionregistration.k8s.io"
 POLICIES: Final = GroupResource(_GROUP, "validatingadmissionpolicies")
 BINDINGS: Final = GroupResource(_GROUP, "validatingadmissionpolicybindings")
 _CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
+_REVIEW_GROUPS: Final = ("authentication.k8s.io", "authorization.k8s.io")
 _FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
 
 
@@ -134,7 +135,7 @@ class ValidatingPolicies:
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Raises StatusError when a policy denies; warns and annotates where a binding asks for that."""
         self._refresh()
-        if not self._bound or self._matcher.exempt(ctx):
+        if not self._bound or self._matcher.exempt(ctx) or (ctx.info.group in _REVIEW_GROUPS and not ctx.subresource):
             return
         answer = asking(self._authorizer, ctx.user)
         denied: StatusError | None = None
