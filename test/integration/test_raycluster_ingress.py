@@ -183,6 +183,7 @@ async def test_clusters_with_one_host_that_come_together_share_none() -> None:
             assert len(of_first) == len(of_second) == 2
             assert not of_first & of_second
             assert "ray-dashboard-a-b-c.apps.test" in of_first | of_second
+            assert len([resource for _, resource in here.requests() if "ingresses" in resource]) == 4
 
 
 async def test_hosts_which_the_go_operator_gave_twice_are_told_apart() -> None:

@@ -318,6 +318,7 @@ async def test_a_binding_of_that_name_which_is_nobodys_cluster_is_left_alone() -
             await here.quiet()
             (ours,) = [item for key, item in (await here.children()).items() if key[0] == "ClusterRoleBinding"]
             assert name_of(ours) != NAMES.cluster_role_binding
+            assert not [event for event in await here.events() if event[0] == "Warning"]
             await here.delete(cluster)
             await gone(here, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, name_of(ours))])
             assert await here.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") == foreign

@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 
 from cfo.controllers.raycluster import ingress, networkpolicy, oauth, rules
-from cfo.controllers.raycluster.kinds import INGRESS, NETWORK_POLICY, SECRET
+from cfo.controllers.raycluster.kinds import INGRESS, NETWORK_POLICY, POD, RAY_CLUSTER, SECRET, SERVICE_ACCOUNT
 from cfo.controllers.raycluster.naming import names_of
+from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
-from cfo.runtime.reconcile import policy_rules
+from cfo.runtime.events import EVENT_RULES
+from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.reconcile import Rule, policy_rules
 from test.integration.world import (
     OAUTH,
+    OPENSHIFT,
     PLAIN,
     RAY_CLUSTERS,
     VANILLA,
+    World,
     eventually,
+    gone,
     kuberay,
     operating,
     ray_cluster,
@@ -130,3 +136,65 @@ def test_the_rules_ask_for_no_more_than_is_used() -> None:
     assert found["", "pods"] == {"list", "watch", "delete"}
     assert "*" not in {verb for verbs in found.values() for verb in verbs}
     assert "*" not in {resource for _, resource in found}
+
+
+async def token_with(here: World, granted: list[Rule]) -> str:
+    """A token of a ServiceAccount that has these rights and no others."""
+    account = NamespacedName("default", "operator")
+    metadata = {"name": account.name, "namespace": account.namespace}
+    await here.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "operator"}}
+    await here.create({**role, "rules": policy_rules(granted)})
+    await here.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "operator"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operator"},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        }
+    )
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
+    answer = await here.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+    token: str = answer["status"]["token"]
+    return token
+
+
+@pytest.mark.parametrize(("crds", "settings"), [(VANILLA, PLAIN), (OPENSHIFT, OAUTH)])
+async def test_the_rules_are_enough(crds: tuple[Object, ...], settings: dict[str, object]) -> None:
+    async with world(*crds) as here:
+        await here.namespace()
+        token = await token_with(here, [*rules(), *AVAILABILITY_RULES, *EVENT_RULES])
+        openshift = crds is OPENSHIFT
+        async with operating(here, kuberay(**settings), token=token):
+            cluster = ray_cluster()
+            template = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+            template["serviceAccountName"] = NAMES.proxy_service_account
+            cluster = await here.create(cluster)
+            await here.quiet()
+            before = await here.children(openshift=openshift)
+            assert before
+            for child in before.values():
+                await here.patch(child, {"metadata": {"labels": {"drifted": "yes"}, "ownerReferences": None}})
+            await here.quiet()
+            if openshift:
+                labels = {"ray.io/cluster": "rc", "ray.io/node-type": "head"}
+                metadata = {"name": "head", "namespace": "ns", "labels": labels}
+                spec = {"containers": [{"name": "c", "image": "i"}]}
+                await here.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+                account = await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
+                await here.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
+                await gone(here, [(POD, "head")])
+            asked = {
+                "tlsOptions": {"enabled": True},
+                "networkPolicy": {"mode": "DenyAll"},
+                "authOptions": {"mode": "token"},
+            }
+            await here.patch(cluster, {"spec": asked})
+            await here.event("MTLSByKubeRay")
+            await here.quiet()
+            await here.delete(cluster)
+            await gone(here, [(RAY_CLUSTER, "rc")])
+            refused = [exchange for exchange in here.exchanges if exchange.code in ("401", "403")]
+            assert not refused
+            assert not [note for kind, _, note in await here.events() if kind == "Warning"]

@@ -285,11 +285,12 @@ async def world(*crds: Object) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def operating(
-    world: World, config: KubeRayConfiguration, *, clock: Clock | None = None, wait: bool = True
+    world: World, config: KubeRayConfiguration, *, clock: Clock | None = None, wait: bool = True, token: str = ""
 ) -> AsyncIterator[Manager]:
-    """Runs the RayCluster controllers against the world until the end of the block."""
+    """Runs the RayCluster controllers against the world until the end of the block; as admin, or with ``token``."""
     world.forget_requests()
-    async with Transport(world.plane.client_config(), observe=world.exchanges.append) as transport:
+    config_of_client = world.plane.client_config(token=token or None)
+    async with Transport(config_of_client, observe=world.exchanges.append) as transport:
         manager = Manager(
             transport,
             ManagerOptions(field_manager="codeflare-operator", field_managers=[raycluster.FIELD_MANAGER]),

@@ -16,7 +16,7 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children, Taken, belongs_to
+from cfo.controllers.raycluster.children import Children, Taken
 from cfo.controllers.raycluster.cluster import (
     POD_CLUSTER_LABEL,
     has_cluster_labels,
@@ -237,9 +237,8 @@ class OAuthReconciler:
 
     def _yields_binding(self, cluster: Object, usual: str, own: str) -> bool:
         """Whether the usual name is left to another cluster, that was there before."""
-        holder = self._bindings.get(NamespacedName("", usual))
-        if holder is not None:
-            return not belongs_to(holder, cluster)
+        if self._bindings.contains(NamespacedName("", usual)):
+            return False  # whose it is shows when it is claimed
         if self._bindings.contains(NamespacedName("", own)):
             return True
         return any(
