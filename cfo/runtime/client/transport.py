@@ -272,7 +272,9 @@ class Transport:
 
     def _report(self, ask: _Ask, code: str, started: float) -> None:
         seconds = self._clock.monotonic() - started
-        _log.debug("request", method=ask.method, path=ask.path, code=code, seconds=round(seconds, 4))
+        # an unconfigured structlog prints everything: a script should not show each of its requests
+        if structlog.is_configured():
+            _log.debug("request", method=ask.method, path=ask.path, code=code, seconds=round(seconds, 4))
         if self._observe is not None:
             self._observe(Exchange(ask.method, self.host, code, seconds, ask.verb, ask.resource))
 
