@@ -26,6 +26,7 @@ from cfo.envtest.errors import GroupResource, method_not_allowed_here
 from cfo.envtest.faults import Faults
 from cfo.envtest.health import HealthChecks, RequestMetrics, version_answer
 from cfo.envtest.http import Call, Page, Reply, json_reply
+from cfo.envtest.openapi import OpenAPI
 from cfo.envtest.server import Server
 from cfo.envtest.write import create_object
 from cfo.runtime.objects import Object
@@ -86,6 +87,7 @@ def _reply(answer: Answer) -> Reply:
 
 def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Page]:
     discovery = Discovery(core.registry)
+    openapi = OpenAPI(core.registry)
 
     async def documents(call: Call) -> Reply | None:
         headers = call.headers
@@ -95,6 +97,10 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
             headers.get("If-None-Match", ""),
             address=headers.get("Host", ""),
         )
+        if answer is None:
+            answer = openapi.answer(
+                call.path, headers.get("Accept", ""), headers.get("If-None-Match", ""), call.query.get("hash", "")
+            )
         if answer is None:
             return None
         if call.method not in {"GET", "HEAD"}:
