@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -299,3 +300,10 @@ async def test_the_recorded_scenarios_end_as_they_did(configuration: str) -> Non
                     left_out[case] = reason
     assert not failed, "\n\n".join(f"{configuration}/{case}: {error}" for case, error in failed.items())
     assert {"enable-ingress"} <= set(left_out) <= {"enable-ingress", "head-without-containers"}
+
+
+def test_each_difference_is_written_down() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "differences.md").read_text()
+    assert set(ADJUST) <= set(DIFFERENCES)
+    for scenario in DIFFERENCES:
+        assert f"/{scenario}`" in text, scenario
