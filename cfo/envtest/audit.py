@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ KEEP = 10_000
 
 
 def _micros(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 class AuditLog:
@@ -52,7 +51,7 @@ class AuditLog:
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
             "level": "Metadata",
-            "auditID": str(uuid.uuid4()),
+            "auditID": call.audit_id,
             "stage": "ResponseComplete",
             "requestURI": str(call.raw.rel_url),
             "verb": attributes.verb,

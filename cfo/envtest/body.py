@@ -262,20 +262,15 @@ def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
 
 
 def duplicate_fields(data: bytes, obj: Any) -> list[str]:
-    """``duplicate field "path"`` for each key that an object of the JSON text gives twice."""
-    if data.count(b'":') + data.count(b'" :') <= _count_keys(obj):
+    """``duplicate field "path"`` for each key that an object of the JSON text gives twice.
+
+    Where the text has no more colons after quotes than its decoded form written anew, no key was lost.
+    """
+    if data.count(b'":') + data.count(b'" :') <= orjson.dumps(obj).count(b'":'):
         return []
     found: list[str] = []
     _walk_pairs(json.loads(data, object_pairs_hook=list), "", found)
     return [f'duplicate field "{path}"' for path in found]
-
-
-def _count_keys(value: Any) -> int:
-    if isinstance(value, dict):
-        return len(value) + sum(_count_keys(item) for item in value.values() if isinstance(item, (dict, list)))
-    if isinstance(value, list):
-        return sum(_count_keys(item) for item in value if isinstance(item, (dict, list)))
-    return 0
 
 
 def _walk_pairs(value: Any, path: str, found: list[str]) -> None:

@@ -7,6 +7,7 @@ own prepared response.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +42,7 @@ class Call:
     ``user`` is set once it is authenticated. ``warnings`` become Warning headers of whatever answer is given.
     """
 
-    __slots__ = ("_body", "audit", "headers", "method", "path", "query", "raw", "user", "warnings")
+    __slots__ = ("_body", "audit", "audit_id", "headers", "method", "path", "query", "raw", "user", "warnings")
 
     def __init__(self, raw: web.BaseRequest) -> None:
         self.raw = raw
@@ -52,6 +53,7 @@ class Call:
         self.user = User("")
         self.warnings: list[str] = []
         self.audit: dict[str, Any] = {}
+        self.audit_id = str(uuid.uuid4())
         self._body: bytes | None = None
 
     async def body(self) -> bytes:

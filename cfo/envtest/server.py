@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -87,7 +86,7 @@ class Server:
             answer = status_reply(error)
         except (asyncio.CancelledError, ConnectionError):
             raise
-        except Exception as error:  # noqa: BLE001 - a handler's bug is an answer, never the server's end
+        except Exception as error:
             log.exception("a request failed", method=raw.method, path=call.path)
             answer = status_reply(StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {}))
         self._audit.record(
@@ -151,7 +150,7 @@ def _warning(text: str) -> str:
 def _set_headers(call: Call, reply: Reply, headers: CIMultiDict[str]) -> None:
     headers["Content-Type"] = reply.content_type
     headers["Cache-Control"] = "no-cache, private"
-    headers["Audit-Id"] = str(uuid.uuid4())
+    headers["Audit-Id"] = call.audit_id
     for name, value in reply.headers.items():
         headers[name] = value
     for text in call.warnings:
