@@ -91,16 +91,10 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
 
     async def documents(call: Call) -> Reply | None:
         headers = call.headers
-        answer = discovery.answer(
-            call.path,
-            headers.get("Accept", ""),
-            headers.get("If-None-Match", ""),
-            address=headers.get("Host", ""),
-        )
+        accept, known = headers.get("Accept", ""), headers.get("If-None-Match", "")
+        answer = openapi.answer(call.path, accept, known, call.query.get("hash", ""))
         if answer is None:
-            answer = openapi.answer(
-                call.path, headers.get("Accept", ""), headers.get("If-None-Match", ""), call.query.get("hash", "")
-            )
+            answer = discovery.answer(call.path, accept, known, address=headers.get("Host", ""))
         if answer is None:
             return None
         if call.method not in {"GET", "HEAD"}:

@@ -45,12 +45,8 @@ _METHODS: Final = {
     "patch": "patch",
     "delete": "delete",
 }
-_PATCH_TYPES: Final = (
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-)
+_PATCH_TYPES: Final = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 class OpenAPI:
@@ -255,12 +251,12 @@ def _paths(info: ResourceInfo) -> Iterator[tuple[str, Any]]:
     kind = {"group": info.group, "version": info.version, "kind": info.kind}
     collection = [verb for verb in ("list", "create") if verb in info.verbs]
     if collection:
-        yield f"{root}{scope}/{info.plural}", _operations(collection, kind)
+        yield f"{root}{scope}/{info.plural}", _operations(collection, kind, strategic=not info.is_crd)
     if info.namespaced and "list" in info.verbs:
-        yield f"{root}/{info.plural}", _operations(["list"], kind)
+        yield f"{root}/{info.plural}", _operations(["list"], kind, strategic=False)
     single = [verb for verb in ("get", "update", "patch", "delete") if verb in info.verbs]
     if single:
-        yield f"{root}{scope}/{info.plural}/{{name}}", _operations(single, kind)
+        yield f"{root}{scope}/{info.plural}/{{name}}", _operations(single, kind, strategic=not info.is_crd)
     for name, sub in info.subresources.items():
         verbs = [verb for verb in ("get", "create", "update", "patch") if verb in sub.verbs]
         of_sub = {
@@ -268,10 +264,11 @@ def _paths(info: ResourceInfo) -> Iterator[tuple[str, Any]]:
             "version": sub.version or info.version,
             "kind": sub.kind or info.kind,
         }
-        yield f"{root}{scope}/{info.plural}/{{name}}/{name}", _operations(verbs, of_sub)
+        yield f"{root}{scope}/{info.plural}/{{name}}/{name}", _operations(verbs, of_sub, strategic=not info.is_crd)
 
 
-def _operations(verbs: Iterable[str], kind: Mapping[str, str]) -> dict[str, Any]:
+def _operations(verbs: Iterable[str], kind: Mapping[str, str], *, strategic: bool) -> dict[str, Any]:
+    """The operations of a path; kubectl patches as these say that it can."""
     operations: dict[str, Any] = {}
     for verb in verbs:
         method = _METHODS[verb]
@@ -288,6 +285,7 @@ def _operations(verbs: Iterable[str], kind: Mapping[str, str]) -> dict[str, Any]
         }
         if method == "patch":
             patch = {"schema": {"$ref": f"{_PREFIX}{META}.Patch"}}
-            operation["requestBody"] = {"content": dict.fromkeys(_PATCH_TYPES, patch)}
+            types = (*_PATCH_TYPES, _STRATEGIC) if strategic else _PATCH_TYPES
+            operation["requestBody"] = {"content": dict.fromkeys(types, patch)}
         operations[method] = operation
     return operations
