@@ -15,7 +15,7 @@ import orjson
 from cfo.envtest.apply.fieldset import FieldSet, InvalidFields, Path, path_text
 from cfo.envtest.apply.typed import ABSENT, TypeMismatch, compare, field_set, same, validate
 from cfo.envtest.apply.types import ObjectType
-from cfo.envtest.apply.updater import Conflicts, Convert, ManagerId, Managers, Owned, Updater
+from cfo.envtest.apply.updater import Conflicts, Convert, Inconvertible, ManagerId, Managers, Owned, Updater
 from cfo.envtest.errors import StatusError, apply_conflict, bad_request, plain_error
 from cfo.runtime.objects import Object
 
@@ -188,8 +188,8 @@ class Tracker:
         """Sets ``new``'s managedFields after a create (no ``old``), an update or a patch.
 
         ``new`` is what will be stored, in its served version and before its metadata get a resourceVersion;
-        its own managedFields are what the client sent. ``now`` is RFC 3339. Never raises: what cannot be tracked
-        keeps the owners that it had.
+        its own managedFields are what the client sent. ``now`` is RFC 3339. Never raises: what cannot be tracked (it
+        does not fit the schema, or that of another version in which somebody owns a part) is owned by nobody then.
         """
         metadata = new["metadata"]
         sent = metadata.pop("managedFields", None)
@@ -199,9 +199,7 @@ class Tracker:
             if managers or old is None:
                 live = _without_managers(old) if old is not None else self._empty()
                 managers, times = self._update(live, new, managers, times, manager, now)
-        except (TypeMismatch, InvalidFields, RecursionError):
-            if stored:
-                metadata["managedFields"] = stored
+        except (TypeMismatch, Inconvertible, InvalidFields, RecursionError):
             return
         if managers:
             metadata["managedFields"] = encode_managers(managers, times)
@@ -257,7 +255,7 @@ class Tracker:
         try:
             if not managers:
                 managers, times = self._update(self._empty(), current, managers, times, BEFORE_FIRST_APPLY, now)
-        except TypeMismatch as error:
+        except (TypeMismatch, Inconvertible) as error:
             raise plain_error(f"failed to create manager for existing fields: {error}") from error
         try:
             validate(self._kind.root, applied)
@@ -265,7 +263,7 @@ class Tracker:
             raise plain_error(f"failed to create typed patch object ({self._describe(applied)}): {error}") from error
         try:
             result, managers = self._apply(current, applied, managers, manager, force=force)
-        except TypeMismatch as error:
+        except (TypeMismatch, Inconvertible) as error:
             raise plain_error(str(error)) from error
         myself = ManagerId(manager or "unknown", APPLY, "", self._subresource)
         if result is not ABSENT:

@@ -12,10 +12,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from cfo.envtest.apply.fieldset import FieldSet, Path
-from cfo.envtest.apply.typed import ABSENT, Comparison, compare, field_set, merge, name_fields, remove, same
+from cfo.envtest.apply.typed import (
+    ABSENT,
+    Comparison,
+    TypeMismatch,
+    compare,
+    field_set,
+    merge,
+    name_fields,
+    remove,
+    same,
+    validate,
+)
 from cfo.envtest.apply.types import ObjectType, Type
 
-__all__ = ["Conflicts", "Convert", "ManagerId", "Managers", "Owned", "Updater"]
+__all__ = ["Conflicts", "Convert", "Inconvertible", "ManagerId", "Managers", "Owned", "Updater"]
 
 
 class ManagerId(NamedTuple):
@@ -48,6 +59,10 @@ class Conflicts(Exception):
         self.by_manager = dict(by_manager)
 
 
+class Inconvertible(Exception):
+    """An object does not fit the schema of another version, in which a manager owns some of it."""
+
+
 class _Typed(NamedTuple):
     value: Any
     api_version: str
@@ -68,7 +83,7 @@ class Updater:
         self._reset = reset
 
     def update(self, live: Any, new: Any, api_version: str, managers: Managers, manager: ManagerId) -> Managers:
-        """The owners after ``manager`` made ``new`` of ``live``."""
+        """The owners after ``manager`` made ``new`` of ``live``; raises TypeMismatch and Inconvertible."""
         old, now = _Typed(live, api_version), _Typed(new, api_version)
         managers = self._follow_schema(old, managers)
         managers, change = self._take(old, now, managers, manager, force=True)
@@ -85,7 +100,7 @@ class Updater:
     ) -> tuple[Any, Managers]:
         """The object after ``config`` was applied to ``live``, ``ABSENT`` if nothing changed, and its owners.
 
-        Raises Conflicts (unless ``force``) and TypeMismatch.
+        Raises Conflicts (unless ``force``), TypeMismatch and Inconvertible.
         """
         old = _Typed(live, api_version)
         managers = self._follow_schema(old, managers)
@@ -104,13 +119,19 @@ class Updater:
             raise LookupError(api_version)
         return kind.root
 
-    def _convert(self, typed: _Typed, api_version: str) -> _Typed | None:
-        """``None`` where the version is not known."""
+    def _convert(self, typed: _Typed, api_version: str, what: str) -> _Typed | None:
+        """``None`` where the version is not known. Raises Inconvertible, which says ``what`` failed."""
         if typed.api_version == api_version:
             return typed
-        if self._types(api_version) is None:
+        kind = self._types(api_version)
+        if kind is None:
             return None
-        return _Typed(self._convert_object(typed.value, api_version), api_version)
+        value = self._convert_object(typed.value, api_version)
+        try:
+            validate(kind.root, value)
+        except TypeMismatch as error:
+            raise Inconvertible(f"{what}: {error}" if what else str(error)) from error
+        return _Typed(value, api_version)
 
     def _let_through(self, fields: FieldSet, api_version: str) -> FieldSet:
         reset = self._reset.get(api_version)
@@ -134,7 +155,8 @@ class Updater:
                 continue
             version = owned.api_version
             if version not in changes:
-                one, two = self._convert(old, version), self._convert(new, version)
+                one = self._convert(old, version, "failed to convert old object")
+                two = self._convert(new, version, "failed to convert new object")
                 changes[version] = None if one is None or two is None else self._compare(one, two)
             theirs = changes[version]
             if theirs is None:
@@ -151,14 +173,15 @@ class Updater:
         """Removes what only the last apply of ``manager`` said."""
         if last is None or not last.fields:
             return merged
-        whole = self._convert(merged, last.api_version)
+        failed = "failed to prune fields: failed to convert {} object to last applied version"
+        whole = self._convert(merged, last.api_version, failed.format("merged"))
         if whole is None:
             return merged
         root = self._root(last.api_version)
         pruned = _Typed(remove(root, whole.value, name_fields(root, last.fields)), last.api_version)
         pruned = self._add_back_owned(whole, pruned, managers)
         pruned = self._add_back_dangling(whole, pruned, last)
-        return self._convert(pruned, merged.api_version) or merged
+        return self._convert(pruned, merged.api_version, "failed to prune fields") or merged
 
     def _add_back_owned(self, merged: _Typed, pruned: _Typed, managers: Managers) -> _Typed:
         """Adds back what others own, or what the manager itself says now."""
@@ -166,7 +189,10 @@ class Updater:
         for owned in managers.values():
             by_version[owned.api_version] = by_version.get(owned.api_version, FieldSet()) | owned.fields
         for version, fields in by_version.items():
-            whole, rest = self._convert(merged, version), self._convert(pruned, version)
+            failed = "failed to prune fields: failed add back owned items: failed to convert {} object at version "
+            failed += version
+            whole = self._convert(merged, version, failed.format("merged"))
+            rest = self._convert(pruned, version, failed.format("pruned"))
             if whole is None or rest is None:
                 continue
             root = self._root(version)
@@ -177,7 +203,8 @@ class Updater:
 
     def _add_back_dangling(self, merged: _Typed, pruned: _Typed, last: Owned) -> _Typed:
         """Adds back what nobody owns: only what the manager itself once applied goes."""
-        rest = self._convert(pruned, last.api_version)
+        failed = "failed to prune fields: failed add back dangling items: failed to convert pruned object"
+        rest = self._convert(pruned, last.api_version, f"{failed} to last applied version")
         if rest is None:
             return merged
         root = self._root(last.api_version)
@@ -191,7 +218,7 @@ class Updater:
         followed: Managers = {}
         for manager, owned in managers.items():
             kind = self._types(owned.api_version)
-            if kind is None:
+            if kind is None or self._convert(live, owned.api_version, "") is None:
                 continue
             drop, add = FieldSet(), FieldSet()
             _became_atomic(kind.root, owned.fields, (), is_leaf=False, drop=drop, add=add)

@@ -335,6 +335,22 @@ def test_managers_of_versions_that_are_gone_are_forgotten() -> None:
     assert world.owners == {"new Apply": {"f:spec": {"f:a": {}}}}
 
 
+def test_what_does_not_fit_the_version_of_another_manager_loses_its_owners() -> None:
+    kinds = {"g/v1": custom(a={"type": "string"}), "g/v2": custom(a={"type": "string"}, b={"type": "string"})}
+    world = World(Tracker(kinds["g/v1"], "g/v1", "Thing", types=kinds.get), "g/v1", "Thing")
+    world.update("old", spec={"a": "1"})
+    world.tracker, world.api_version = Tracker(kinds["g/v2"], "g/v2", "Thing", types=kinds.get), "g/v2"
+    world.object["apiVersion"] = "g/v2"
+    with pytest.raises(StatusError) as caught:
+        world.apply("new", spec={"b": "2"})
+    assert (caught.value.code, caught.value.message) == (
+        500,
+        "failed to convert new object: .spec.b: field not declared in schema",
+    )
+    world.update("new", spec={"a": "1", "b": "2"})
+    assert world.entries == []
+
+
 def test_what_became_atomic_is_owned_as_a_whole() -> None:
     granular = custom(tags={**STRINGS, "x-kubernetes-list-type": "set"})
     atomic = custom(tags={**STRINGS, "x-kubernetes-list-type": "atomic"})
