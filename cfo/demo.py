@@ -46,6 +46,9 @@ health:
 _MARK = "cfo-envtest"
 """Stands in every kubeconfig that an embedded control plane writes."""
 
+_WIDTH = 150
+"""Columns of the table where there is no terminal to ask."""
+
 _FIRST = {"Namespace": 0, "CustomResourceDefinition": 0}
 
 
@@ -94,6 +97,8 @@ async def _run(
         client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
         await _prepare(client, config_map, objects)
     console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
     console.print(f"control plane: {target.server}", soft_wrap=True)
     console.print(f"in another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True)
     views: list[Overview] = []

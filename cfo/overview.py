@@ -90,7 +90,7 @@ class Overview:
     def table(self) -> Table:
         """The table as things are now."""
         table = Table(title="RayClusters", title_justify="left", header_style="bold", show_lines=True)
-        for column in ("namespace", "name", "state", "made for it", "events"):
+        for column in ("RayCluster", "state", "made for it", "events"):
             table.add_column(column, overflow="fold")
         for row in self._rows():
             table.add_row(*row)
@@ -100,8 +100,7 @@ class Overview:
         clusters = sorted(self._clusters.reader.list(), key=key_of)
         return [
             (
-                namespace_of(cluster),
-                name_of(cluster),
+                str(key_of(cluster)),
                 self._state(cluster),
                 "\n".join(self._made_for(cluster)),
                 "\n".join(self._events_about(cluster)),
