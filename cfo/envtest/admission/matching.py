@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from cfo.envtest.context import RequestContext
 from cfo.envtest.errors import GroupResource, not_found
+from cfo.envtest.label_selectors import LabelSelector
 from cfo.envtest.registry import Registry, ResourceInfo
-from cfo.envtest.selectors import LabelSelector
 from cfo.envtest.storage import Store
 from cfo.runtime.objects import Object
 
