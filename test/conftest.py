@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a control plane, requests to it, and the folder of recordings that may be beside the project."""
+"""Fixtures for all tests: a control plane, requests to it, and the recordings that may be beside the project."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from cfo.envtest.auth.reviews import Reviews
 from cfo.envtest.builtins.table import register_builtins
 from cfo.envtest.context import RequestContext, User
 from cfo.envtest.core import Core
-from cfo.envtest.crd import DefinitionStrategy, Definitions
+from cfo.envtest.crd import Definitions, DefinitionStrategy
 from cfo.envtest.discovery import Answer, Discovery
 from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, method_not_allowed_here

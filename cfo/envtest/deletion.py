@@ -23,7 +23,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 class Deleted(NamedTuple):
-    """``obj`` is the last state; ``removed`` says that it is gone, ``marked`` that it waits for its finalizers or its grace."""
+    """``obj`` is the last state; ``removed``: it is gone; ``marked``: it waits for its finalizers or its grace."""
 
     obj: Object
     removed: bool
@@ -162,11 +162,13 @@ def _set_gc_finalizers(obj: Object, ctx: RequestContext, options: DeleteOptions)
     return True
 
 
-async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions) -> Deleted:
-    """Deletes the object that ``ctx`` names, or marks it; raises StatusError (404, 409, or admission's refusal)."""
+async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions, *, allowed: bool = False) -> Deleted:
+    """Deletes the object that ``ctx`` names, or marks it; raises StatusError (404, 409, or admission's refusal).
+
+    ``allowed`` says that admission need not be asked, because it allowed what this deletion is part of.
+    """
     info = ctx.info
     namespace = ctx.namespace if info.namespaced else ""
-    allowed = False
     while True:
         record = core.store.get(info.storage, namespace, ctx.name)
         if record is None:

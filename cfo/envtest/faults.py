@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-
 from cfo.envtest.auth.attributes import Attributes
 from cfo.envtest.errors import error_of_code
 from cfo.envtest.http import Call, Reply, status_reply

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-
 from cfo.envtest.body import JSONError, load_yaml
 from cfo.runtime.objects import Object
 

@@ -95,9 +95,8 @@ def qualified_name(name: str) -> list[str]:
     """What keeps ``name`` from being a label key: ``[prefix/]name``."""
     prefix, slash, short = name.rpartition("/")
     if name.count("/") > 1:
-        return [
-            f"a valid label key {_QUALIFIED_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        ]
+        prefix_rule = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a valid label key {_QUALIFIED_RULE} {prefix_rule}"]
     problems = []
     if slash:
         if not prefix:
@@ -302,9 +301,8 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
             shown = "[]string{" + ", ".join(go_quote(each) for each in added) + "}"
             detail = "no new finalizers can be added if the object is being deleted, found new finalizers " + shown
             errors.append(forbidden(f"{path}.finalizers", detail))
-    for name in _IMMUTABLE:
-        if after.get(name) != before.get(name):
-            errors.append(invalid_value(f"{path}.{name}", after.get(name), "field is immutable"))
+    changed = [name for name in _IMMUTABLE if after.get(name) != before.get(name)]
+    errors += [invalid_value(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
     errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")

@@ -72,6 +72,8 @@ class ResourceInfo:
     storage_version: str = ""
     storage_version_hash: str = ""
     convert: Converter | None = None
+    converts_by_webhook: bool = False
+    """``convert`` asks a conversion webhook."""
     storage_kind: str = ""
     read_through: int = 0
     """Records up to this store revision were written under another schema: they are pruned and defaulted when read."""

@@ -1,4 +1,4 @@
-"""Namespaces go in their own way: DELETE marks them, the namespace controller empties them, ``finalize`` lets them go."""
+"""Namespaces go in their own way: marked by DELETE, emptied by their controller, let go by ``finalize``."""
 
 from __future__ import annotations
 

@@ -139,28 +139,30 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         applied = apply_body(data)
         duplicates: list[str] = []
 
-        def make(old: Object | None) -> Object:
+        async def make(old: Object | None) -> Object:
             if old is None:
                 _check_apply_creates(applied, ctx)
-            return tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+            return await tracker.settle(
+                lambda: tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+            )
 
     else:
         function = read_patch(media, data, ctx, schema=ctx.info.schema)
         duplicates = duplicate_fields(data, load_json(data)) if media != JSON_PATCH else []
 
-        def make(old: Object | None) -> Object:
+        async def make(old: Object | None) -> Object:
             if old is None:
                 raise not_found(ctx.info.resource, ctx.name)
             return function(old)
 
     async def transform(old: Object | None) -> Object:
-        new = _decode(make(None if old is None else copy_object(old)), ctx, duplicates)
+        new = _decode(await make(None if old is None else copy_object(old)), ctx, duplicates)
         check_namespace(new, ctx)
         check_name(new, ctx.name)
         ctx.info.strategy.default(new)
         dedupe_owners(new, ctx)
         if media != APPLY:
-            tracker.track(old, new, manager=ctx.field_manager, now=ctx.now)
+            await tracker.settle(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
         return await admit_mutating(core, ctx, new, old)
 
     if media != APPLY and core.store.get(ctx.info.storage, ctx.namespace, ctx.name) is None:

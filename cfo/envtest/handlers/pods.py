@@ -19,10 +19,10 @@ from cfo.envtest.errors import (
 )
 from cfo.envtest.handlers.write import manager_name
 from cfo.envtest.http import Call, Reply
+from cfo.envtest.label_selectors import matches_label_selector
 from cfo.envtest.negotiation import Output
 from cfo.envtest.options import DeleteOptions, write_options
 from cfo.envtest.output import encode_as
-from cfo.envtest.selectors import matches_label_selector
 from cfo.envtest.write import update_object
 from cfo.runtime.objects import Object, find_condition, set_condition
 
@@ -97,7 +97,7 @@ async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         dry_run=ctx.dry_run or bool(wanted.get("dryRun")),
     )
     ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
-    await delete_object(core, ctx, options)
+    await delete_object(core, ctx, options, allowed=True)
     return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
 
 

@@ -31,7 +31,7 @@ from cfo.envtest.output import encode_as, object_reply
 
 __all__ = ["SUBRESOURCES"]
 
-_TOKEN_REQUEST = "io.k8s.api.authentication.v1.TokenRequest"
+_REQUESTED = "io.k8s.api.authentication.v1.TokenRequest"
 
 Handler = Callable[[Core, Call, RequestContext, Output], Awaitable["Reply | web.StreamResponse"]]
 
@@ -54,7 +54,7 @@ async def review(core: Core, call: Call, ctx: RequestContext, output: Output) ->
 
 @cache
 def _token_tracker() -> Tracker:
-    kind = ObjectType.builtin(schema_of(_TOKEN_REQUEST))
+    kind = ObjectType.builtin(schema_of(_REQUESTED))
     return Tracker(kind, "authentication.k8s.io/v1", "TokenRequest", subresource="token")
 
 
@@ -68,7 +68,7 @@ async def token(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     if isinstance(spec := obj.setdefault("spec", {}), dict):
         spec.setdefault("expirationSeconds", 3600)
     try:
-        obj, unknown = decode(_TOKEN_REQUEST, obj)
+        obj, unknown = decode(_REQUESTED, obj)
     except DecodeError as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
     problems = duplicate_fields(data, obj) + [f'unknown field "{path}"' for path in unknown]

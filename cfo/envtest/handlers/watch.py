@@ -124,7 +124,7 @@ async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Out
         response.enable_chunked_encoding()
         await response.prepare(call.raw)
         if error is not None:
-            await response.write(encoder._encode("ERROR", error.status()))  # noqa: SLF001
+            await response.write(encoder._encode("ERROR", error.status()))
             await response.write_eof()
             return response
         await _send_initial(response, encoder, core, options, initial, selector)
