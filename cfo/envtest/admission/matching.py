@@ -115,6 +115,8 @@ class Matcher:
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
         self._registry = registry
+        self._generation = -1
+        self._versions: dict[GroupResource, list[ResourceInfo]] = {}
 
     @staticmethod
     def exempt(ctx: RequestContext) -> bool:
@@ -126,12 +128,20 @@ class Matcher:
         if any(rule.matches(ctx, obj, ctx.info) for rule in rules):
             return Match(ctx.info)
         if equivalent:
-            others = [info for info in self._registry if info.storage == ctx.info.storage and info is not ctx.info]
             for rule in rules:
-                for info in others:
+                for info in self._equivalents(ctx.info):
                     if rule.matches(ctx, obj, info):
                         return Match(info)
         return None
+
+    def _equivalents(self, info: ResourceInfo) -> Sequence[ResourceInfo]:
+        """The resources that show the same objects."""
+        if self._generation != self._registry.generation:
+            self._generation = self._registry.generation
+            self._versions = {}
+            for each in self._registry:
+                self._versions.setdefault(each.storage, []).append(each)
+        return self._versions.get(info.storage, ())
 
     def namespace_matches(self, ctx: RequestContext, obj: Object, selector: LabelSelector) -> bool:
         """Whether the labels of the request's namespace match. Raises StatusError where it does not exist.
