@@ -16,6 +16,9 @@ from typing import Protocol
 __all__ = ["Clock", "FakeClock", "SystemClock", "Timer", "micro_time", "rfc3339"]
 
 
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
+
+
 class Timer(Protocol):
     """A callback that waits for its time."""
 
@@ -29,6 +32,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since some fixed moment; never goes back."""
+        ...
+
+    def boottime(self) -> float:
+        """Like :meth:`monotonic`, but it goes on while the machine is suspended, where the system can tell."""
         ...
 
     def now(self) -> datetime:
@@ -50,6 +57,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds since some fixed moment; never goes back."""
         return time.monotonic()
+
+    def boottime(self) -> float:
+        """Seconds since the machine was started, suspended or not (``CLOCK_BOOTTIME``, which Linux has)."""
+        return time.clock_gettime(_BOOTTIME)
 
     def now(self) -> datetime:
         """The time of day, in UTC."""
@@ -80,6 +91,7 @@ class FakeClock:
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._start = now
         self._elapsed = 0.0
+        self._suspended = 0.0
         self._timers: list[tuple[float, int, _FakeTimer]] = []
         self._order = itertools.count()
 
@@ -87,9 +99,13 @@ class FakeClock:
         """Seconds that :meth:`advance` was asked for since the clock was made."""
         return self._elapsed
 
+    def boottime(self) -> float:
+        """:meth:`monotonic`, and the seconds that :meth:`suspend` was asked for."""
+        return self._elapsed + self._suspended
+
     def now(self) -> datetime:
         """The time of day, in UTC."""
-        return self._start + timedelta(seconds=self._elapsed)
+        return self._start + timedelta(seconds=self._elapsed + self._suspended)
 
     async def sleep(self, seconds: float) -> None:
         """Returns after :meth:`advance` has gone ``seconds`` further."""
@@ -113,6 +129,10 @@ class FakeClock:
     def timers(self) -> int:
         """How many callbacks and sleepers wait."""
         return sum(timer.callback is not None for _, _, timer in self._timers)
+
+    def suspend(self, seconds: float) -> None:
+        """Suspends the machine for ``seconds``: time passes, but no timer comes nearer."""
+        self._suspended += seconds
 
     def advance(self, seconds: float) -> None:
         """Lets ``seconds`` pass and calls what is due, in its order.

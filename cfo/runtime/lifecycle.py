@@ -18,10 +18,11 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
+from cfo.runtime.client.gate import WriteGate, write_gate
 from cfo.runtime.clock import Clock
 from cfo.runtime.signals import stop_signals
 
-__all__ = ["GracePeriodExceeded", "Lifecycle", "Phase", "Runnable", "RunnableFailed", "RunnableFunction"]
+__all__ = ["GracePeriodExceeded", "Lifecycle", "Phase", "Runnable", "RunnableFailed", "RunnableFunction", "StopAtOnce"]
 
 _log = structlog.get_logger("cfo.runtime.lifecycle")
 
@@ -48,11 +49,16 @@ class Phase(IntEnum):
     SERVERS = 0
     CACHES = 1
     EVERYWHERE = 2
-    LEADER = 3
+    ELECTION = 3
+    LEADER = 4
 
 
 class RunnableFailed(Exception):
     """A runnable crashed, and the manager stopped; the cause is its error."""
+
+
+class StopAtOnce(Exception):
+    """Raised by a runnable, it stops the process without a grace period: nothing may go on."""
 
 
 class GracePeriodExceeded(Exception):
@@ -106,11 +112,16 @@ class _Task:
 
 
 class Lifecycle:
-    """The runnables of one process. ``grace_period``: seconds that they have to end (``None``: as long as it takes)."""
+    """The runnables of one process. ``grace_period``: seconds that they have to end (``None``: as long as it takes).
 
-    def __init__(self, *, grace_period: float | None, clock: Clock) -> None:
+    ``gate`` is asked before each write of what runs in :attr:`Phase.LEADER`.
+    """
+
+    def __init__(self, *, grace_period: float | None, clock: Clock, gate: WriteGate | None = None) -> None:
         self._grace_period = grace_period
         self._clock = clock
+        self._gate = gate
+        self._grace: anyio.CancelScope | None = None
         self._waiting: list[_Task] = []
         self._running: list[_Task] = []
         self._phase: Phase | None = None
@@ -124,6 +135,10 @@ class Lifecycle:
     def has_started(self) -> bool:
         """Whether all phases have started."""
         return self._started.is_set()
+
+    def is_waiting_for(self, phase: Phase) -> bool:
+        """Whether all phases before ``phase`` have started, and it has not yet."""
+        return self._phase == phase and not self.has_started
 
     @property
     def is_stopping(self) -> bool:
@@ -173,10 +188,10 @@ class Lifecycle:
         """
         if self._tasks is not None or self._ended.is_set():
             raise RuntimeError("what ran already cannot run again: make a new one")
+        grace = self._grace = anyio.CancelScope()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                grace = anyio.CancelScope()
                 if handle_signals:
                     tasks.start_soon(self._watch_signals, grace)
                 await self._start(task_status)
@@ -199,13 +214,23 @@ class Lifecycle:
         self._tasks.start_soon(self._run_one, task)
 
     async def _run_one(self, task: _Task) -> None:
+        if task.phase is Phase.LEADER:
+            write_gate.set(self._gate)
         try:
             await task.run()
         except Exception as error:  # noqa: BLE001
             if self._failure is None:
                 self._failure = RunnableFailed(f"{task.name} failed: {_describe(error)}")
                 self._failure.__cause__ = error
-            _log.error("a runnable failed; stopping", runnable=task.name, error=_describe(error), exc_info=error)
+            at_once = isinstance(error, StopAtOnce)
+            _log.error(
+                "a runnable failed; stopping",
+                runnable=task.name,
+                error=_describe(error),
+                exc_info=None if at_once else error,
+            )
+            if at_once and self._grace is not None:
+                self._grace.cancel()
             self.stop()
         finally:
             task.finished.set()

@@ -1,8 +1,9 @@
 """What an operator's controllers share, and what runs them.
 
-A manager starts the servers first (health, metrics, webhooks), then the caches, then what every replica runs, last
-the controllers, each as soon as its sources have synced. When it stops, the controllers first finish the
-reconciles that run, for as long as the grace period lasts, and the servers go last.
+A manager starts the servers first (health, metrics, webhooks), then the caches, then what every replica runs; with
+leader election it then waits until it leads. Last come the controllers, each as soon as its sources have synced. When
+it stops, the controllers first finish the reconciles that run, for as long as the grace period lasts, then the
+lease is given up, and the servers go last. When leadership is lost, all ends at once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.events import EventBroadcaster, EventRecorder
 from cfo.runtime.health import Health
+from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
 from cfo.runtime.lifecycle import (
     GracePeriodExceeded,
     Lifecycle,
@@ -35,7 +37,7 @@ from cfo.runtime.lifecycle import (
     RunnableFunction,
 )
 from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import GVK
+from cfo.runtime.objects import GVK, NamespacedName
 
 __all__ = ["GracePeriodExceeded", "Manager", "ManagerOptions", "Phase", "Runnable", "RunnableFailed"]
 
@@ -49,6 +51,8 @@ class ManagerOptions:
     cache (``None``: the whole cluster). ``metrics_bind_address`` and ``health_bind_address`` are ``host:port``,
     ``:port``, or ``0`` for none. ``graceful_shutdown_timeout``: seconds that running reconciles have to finish
     (``None``: as long as it takes). ``qps`` and ``burst`` limit the requests (``None``: the server does).
+    With ``leader_election`` only one of several replicas runs what needs the leader, and only while it leads
+    may that write (``None``: this is the only replica).
     """
 
     field_manager: str = "cfo"
@@ -59,6 +63,7 @@ class ManagerOptions:
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
     burst: int | None = None
+    leader_election: LeaderElectionOptions | None = None
 
 
 class Manager:
@@ -110,7 +115,10 @@ class Manager:
         self._broadcaster = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self._controllers: dict[str, Controller] = {}
-        self._lifecycle = Lifecycle(grace_period=self.options.graceful_shutdown_timeout, clock=self.clock)
+        self._elector = self._new_elector()
+        self._lifecycle = Lifecycle(
+            grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._elector
+        )
         self._context: AbstractAsyncContextManager[Self] | None = None
         self._metrics_endpoint = self.metrics.endpoint(self.options.metrics_bind_address)
         self._health_endpoint = self.health.endpoint(self.options.health_bind_address)
@@ -119,6 +127,8 @@ class Manager:
         self._lifecycle.add(self.cache, Phase.CACHES)
         self._lifecycle.add(self._broadcaster, Phase.EVERYWHERE)
         self._lifecycle.add(self._availability, Phase.EVERYWHERE)
+        if self._elector is not None:
+            self._lifecycle.add(self._elector, Phase.ELECTION)
         self.health.add_ready_check("controllers", self._check_started)
 
     def add(self, runnable: Runnable | RunnableFunction, *, phase: Phase | None = None) -> None:
@@ -137,6 +147,11 @@ class Manager:
             raise ValueError(f"there is a controller called {controller.name!r} already: logs and metrics need names")
         self._controllers[controller.name] = controller
         self.add(controller)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads at this moment; always, when there is no election."""
+        return self._elector is None or self._elector.is_leader
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
@@ -168,7 +183,7 @@ class Manager:
         return self._broadcaster.recorder(component)
 
     async def started(self) -> None:
-        """Returns when everything has started and the controllers work.
+        """Returns when everything has started and the controllers work: with leader election, when this replica leads.
 
         Raises what :meth:`run` raises, or :class:`RuntimeError`, when it ended before that.
         """
@@ -189,6 +204,8 @@ class Manager:
         async with AsyncExitStack() as stack:
             if self._owns_transport:
                 await stack.enter_async_context(self.transport)
+            if self._election_transport is not None:
+                await stack.enter_async_context(self._election_transport)
             await self._lifecycle.run(handle_signals=handle_signals, task_status=task_status)
 
     async def __aenter__(self) -> Self:
@@ -215,9 +232,25 @@ class Manager:
                 raise group.exceptions[0] from group.exceptions[0].__cause__
             raise
 
+    def _new_elector(self) -> LeaderElector | None:
+        self._election_transport: Transport | None = None
+        options = self.options.leader_election
+        if options is None:
+            return None
+        # its own connections: renewals wait neither for a limit of requests nor behind others
+        self._election_transport = Transport(
+            self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock
+        )
+        lock = LeaseLock(self._election_transport, NamespacedName(options.namespace, options.name))
+        return LeaderElector(
+            lock, options, clock=self.clock, events=self.events("leader-election"), metrics=self.metrics
+        )
+
     def _check_started(self) -> None:
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
+        if self._lifecycle.is_waiting_for(Phase.ELECTION):
+            return  # a replica that could lead is as ready as one that does
         if not self._lifecycle.has_started:
             waiting = ", ".join(self._lifecycle.starting) or "nothing"
             unsynced = [str(informer.gvk) for informer in self.cache.informers if not informer.has_synced]

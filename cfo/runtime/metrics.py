@@ -23,7 +23,7 @@ from cfo.runtime.endpoint import Endpoint
 if TYPE_CHECKING:
     from cfo.runtime.client.transport import Exchange
 
-__all__ = ["ControllerMetrics", "Metrics", "QueueMetrics"]
+__all__ = ["ControllerMetrics", "LeaderElectionMetrics", "Metrics", "QueueMetrics"]
 
 _RECONCILE_BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
@@ -77,6 +77,14 @@ class ControllerMetrics:
         metrics.max_concurrent_reconciles.labels(name).set(max_concurrent_reconciles)
 
 
+class LeaderElectionMetrics:
+    """The ``leader_election_*`` metrics of one lease."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self.leading = metrics.leader_election_status.labels(name)
+        self.slow_path = metrics.leader_election_slowpath.labels(name)
+
+
 class _Registry(CollectorRegistry):
     """A registry that leaves out the ``_created`` times of each counter and histogram, which Go has not."""
 
@@ -97,6 +105,7 @@ class Metrics:
         self._controller()
         self._workqueue()
         self._rest_client()
+        self._leader_election()
 
     def _process(self) -> None:
         prometheus_client.ProcessCollector(registry=self.registry)
@@ -193,6 +202,22 @@ class Metrics:
             registry=self.registry,
         )
 
+    def _leader_election(self) -> None:
+        self.leader_election_status = Gauge(
+            "leader_election_master_status",
+            "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates "
+            "master. 'name' is the string used to identify the lease. Please make sure to group by name.",
+            ("name",),
+            registry=self.registry,
+        )
+        self.leader_election_slowpath = Counter(
+            "leader_election_slowpath_total",
+            "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify "
+            "the lease. Please make sure to group by name.",
+            ("name",),
+            registry=self.registry,
+        )
+
     def observe_exchange(self, exchange: Exchange) -> None:
         """Counts one request to the API server; for the ``observe`` of a transport."""
         self.requests.labels(exchange.code, exchange.method, exchange.host).inc()
@@ -205,6 +230,10 @@ class Metrics:
     def controller(self, name: str, max_concurrent_reconciles: int) -> ControllerMetrics:
         """The metrics of the controller called ``name``; all of them are there from the start, as 0."""
         return ControllerMetrics(self, name, max_concurrent_reconciles)
+
+    def leader_election(self, name: str) -> LeaderElectionMetrics:
+        """The metrics of the lease called ``name``."""
+        return LeaderElectionMetrics(self, name)
 
     def endpoint(self, bind_address: str) -> Endpoint:
         """A server of ``/metrics`` (Prometheus text or OpenMetrics, as the scraper asks for)."""

@@ -62,6 +62,11 @@ class ClientConfig:
         if self.proxy_url and urlsplit(self.proxy_url).scheme not in {"http", "https"}:
             raise ConfigError(f"proxy-url of {self.server}: only http and https proxies are supported")
 
+    @property
+    def in_cluster(self) -> bool:
+        """Whether these are the credentials of the pod that this process runs in."""
+        return isinstance(self.credentials, ServiceAccount)
+
     async def authenticate(self, *, renew: bool = False) -> Credentials:
         """The credentials that are valid now; with ``renew`` new ones, where there can be any."""
         if self.credentials is not None:

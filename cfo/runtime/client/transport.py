@@ -23,12 +23,14 @@ import aiohttp
 import anyio
 import orjson
 import structlog
+from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
 from cfo.runtime.client.config import ClientConfig, ConfigError
 from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, TransportError, error_for
+from cfo.runtime.client.gate import write_gate
 from cfo.runtime.client.retry import Attempts
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.ratelimit import BucketRateLimiter
@@ -77,6 +79,17 @@ class _Ask(NamedTuple):
     resource: str
 
 
+class _Request(aiohttp.ClientRequest):
+    """A request that asks the gate at the last moment: when it has its connection."""
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Sends it; raises :class:`~cfo.runtime.client.gate.WriteRefused`."""
+        gate = write_gate.get()
+        if gate is not None and self.method not in ("GET", "HEAD"):
+            gate.check()
+        return await super().send(conn)
+
+
 class Transport:
     """One pool of connections to one API server; an async context manager.
 
@@ -113,6 +126,7 @@ class Transport:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=2**18,
+            request_class=_Request,
         )
         # What is sent again is decided in cfo.runtime.client.retry; aiohttp would repeat any PUT and DELETE by itself.
         self._session._retry_connection = False
