@@ -1,0 +1,76 @@
+"""The metrics of webhooks and their certificates, named as in controller-runtime."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+__all__ = ["CertificateMetrics", "WebhookMetrics"]
+
+# Prometheus' defaults, and two below them: most admissions take about a millisecond.
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class WebhookMetrics:
+    """``controller_runtime_webhook_*``, by path."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "controller_runtime_webhook_requests_total",
+            "Total number of admission requests by HTTP status code.",
+            ("webhook", "code"),
+            registry=registry,
+        )
+        self._latency = Histogram(
+            "controller_runtime_webhook_latency_seconds",
+            "Histogram of the latency of processing admission requests",
+            ("webhook",),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "controller_runtime_webhook_requests_in_flight",
+            "Current number of admission requests being served.",
+            ("webhook",),
+            registry=registry,
+        )
+        self.panics = Counter(
+            "controller_runtime_webhook_panics_total", "Total number of webhook panics", registry=registry
+        )
+        self.conversion_panics = Counter(
+            "controller_runtime_conversion_webhook_panics_total",
+            "Total number of conversion webhook panics",
+            registry=registry,
+        )
+
+    def expect(self, path: str) -> None:
+        """Shows the metrics of ``path`` before its first request."""
+        self.in_flight(path)
+        self._latency.labels(path)
+        for code in ("200", "500"):
+            self._requests.labels(path, code)
+
+    def in_flight(self, path: str) -> Gauge:
+        """How many requests for ``path`` are worked on."""
+        return self._in_flight.labels(path)
+
+    def observe(self, path: str, code: int, seconds: float) -> None:
+        """Counts a request that was answered with the HTTP status ``code``."""
+        self._requests.labels(path, str(code)).inc()
+        self._latency.labels(path).observe(seconds)
+
+
+class CertificateMetrics:
+    """``certwatcher_*``, and how long the served certificate still is good."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.reads = Counter(
+            "certwatcher_read_certificate_total", "Total number of certificate reads", registry=registry
+        )
+        self.read_errors = Counter(
+            "certwatcher_read_certificate_errors_total", "Total number of certificate read errors", registry=registry
+        )
+        self.expires = Gauge(
+            "cfo_webhook_certificate_expiration_timestamp_seconds",
+            "When the certificate that webhooks are served with expires, in seconds since 1970; 0 while there is none.",
+            registry=registry,
+        )

@@ -1,0 +1,269 @@
+"""The HTTPS server of webhooks.
+
+It answers on every replica, leader or not, with the certificate that is good at that moment
+(:class:`~cfo.runtime.webhook.certificates.serving.ServingCertificate`), and begins to listen when there is one.
+Whatever a handler does, the server goes on: an exception is an answer with code 500, bodies are bounded, a handler that
+takes longer than the API server waits is cancelled.
+
+Asked to stop it accepts no more connections, but serves those that are open for a while, each to its next answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Any, Final
+
+import anyio
+import durationpy
+import structlog
+from aiohttp import web
+from anyio.abc import TaskStatus
+
+from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.endpoint import parse_bind_address
+from cfo.runtime.webhook.admission import errored
+from cfo.runtime.webhook.certificates.serving import ServingCertificate
+from cfo.runtime.webhook.conversion import convert
+from cfo.runtime.webhook.handlers import answer
+from cfo.runtime.webhook.metrics import WebhookMetrics
+from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
+from cfo.runtime.webhook.review import BadReview, read_review, write_review
+
+__all__ = ["MAX_BODY", "WebhookServer"]
+
+MAX_BODY: Final = 7 * 1024 * 1024
+"""The largest body that is read: an object and its former self, each as big as etcd takes it, and controller-runtime's
+limit too."""
+
+_KEEP_ALIVE: Final = 180.0  # longer than the 90 s that API servers keep idle connections, so that they close first
+_READ_TIMEOUT: Final = 30.0
+
+_log = structlog.get_logger("cfo.runtime.webhook")
+
+
+class WebhookServer:
+    """Serves ``webhooks`` on ``bind_address``.
+
+    ``reuse_port``: other processes may listen there too. ``drain``: seconds that open connections are served after
+    no more are accepted; ``before_drain`` is called (and awaited) in between.
+    """
+
+    name = "webhooks"
+    needs_leader = False
+
+    def __init__(
+        self,
+        webhooks: Webhooks,
+        certificate: ServingCertificate,
+        metrics: WebhookMetrics,
+        *,
+        bind_address: str = ":9443",
+        reuse_port: bool = False,
+        drain: float = 3.0,
+        before_drain: Callable[[], Awaitable[None]] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        address = parse_bind_address(bind_address)
+        if address is None:
+            raise ValueError("webhooks need an address to listen on, such as :9443")
+        self._address = address
+        self._bind_address = bind_address
+        self._webhooks = webhooks
+        self._certificate = certificate
+        self._metrics = metrics
+        self._reuse_port = reuse_port
+        self._drain = drain
+        self._before_drain = before_drain
+        self._clock = clock or SystemClock()
+        self._stopping = asyncio.Event()
+        self._draining = False
+        self._socket: socket.socket | None = None
+        self.listening = False
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, or will; 0 while it does not run."""
+        return int(self._socket.getsockname()[1]) if self._socket is not None else 0
+
+    def stop(self) -> None:
+        """Accepts no more connections; :meth:`run` returns when those that are open have been served."""
+        self._stopping.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serves until :meth:`stop`, or until cancelled. Raises :class:`OSError` when the address cannot be bound."""
+        self._socket = _bound(self._address, reuse_port=self._reuse_port)
+        runner = web.ServerRunner(
+            web.Server(self._answer, keepalive_timeout=_KEEP_ALIVE, access_log=None), shutdown_timeout=1.0
+        )
+        try:
+            for webhook in self._webhooks:
+                self._metrics.expect(webhook.path)
+            task_status.started()
+            await runner.setup()
+            if await self._certificate_is_there():
+                site = web.SockSite(runner, self._socket, ssl_context=self._certificate.front())
+                await site.start()
+                self.listening = True
+                _log.info("serving", endpoint=self.name, address=self._bind_address, port=self.port)
+                await self._stopping.wait()
+                await site.stop()
+                self.listening = False
+            await self._finish(runner)
+        finally:
+            self.listening = False
+            with anyio.CancelScope(shield=True):
+                await runner.cleanup()
+            self._socket.close()
+            self._socket = None
+
+    async def _certificate_is_there(self) -> bool:
+        """Waits for a certificate; false when it is time to stop before there is one."""
+        async with anyio.create_task_group() as waiting:
+
+            async def stop() -> None:
+                await self._stopping.wait()
+                waiting.cancel_scope.cancel()
+
+            waiting.start_soon(stop)
+            await self._certificate.available.wait()
+            waiting.cancel_scope.cancel()
+        return not self._stopping.is_set()
+
+    async def _finish(self, runner: web.ServerRunner) -> None:
+        if self._before_drain is not None:
+            await self._before_drain()
+        self._draining = True
+        until = self._clock.monotonic() + self._drain
+        while runner.server is not None and runner.server.connections and self._clock.monotonic() < until:
+            await self._clock.sleep(0.05)  # nothing tells when a connection is closed
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path
+        webhook = self._webhooks.get(path)
+        if webhook is None and not (path == CONVERSION_PATH and self._webhooks.converters):
+            return web.Response(status=404, text=f"there is no webhook {path}\n")
+        if request.method != "POST":
+            return web.Response(status=405, headers={"Allow": "POST"}, text="webhooks are asked by POST\n")
+        started = self._clock.monotonic()
+        in_flight = self._metrics.in_flight(path)
+        in_flight.inc()
+        code = 500
+        try:
+            response = await self._respond(request, webhook)
+            code = response.status
+        finally:
+            in_flight.dec()
+            self._metrics.observe(path, code, self._clock.monotonic() - started)
+        if self._draining:
+            response.force_close()
+        return response
+
+    async def _respond(self, request: web.BaseRequest, webhook: Webhook | None) -> web.Response:
+        content_type = request.content_type
+        if content_type != "application/json":
+            return _refused(400, f"contentType={content_type}, expected application/json")
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT):
+                body = await _body(request)
+        except TimeoutError:
+            return _refused(408, f"the body did not come within {_READ_TIMEOUT:g} s")
+        if body is None:
+            return _refused(413, f"request entity is too large: limit is {MAX_BODY} bytes")
+        try:
+            document = await (self._converted(body) if webhook is None else self._reviewed(request, webhook, body))
+        except BadReview as error:
+            _log.warning("a webhook was asked something else than a review", webhook=request.path, error=str(error))
+            return _refused(400, str(error))
+        return _json(document)
+
+    async def _reviewed(self, request: web.BaseRequest, webhook: Webhook, body: bytes) -> bytes:
+        review = read_review(body)
+        with structlog.contextvars.bound_contextvars(
+            webhook=webhook.path,
+            kind=review.kind.kind,
+            namespace=review.namespace,
+            name=review.name,
+            operation=str(review.operation),
+            requestID=review.uid,
+        ):
+            seconds = _timeout(request.query.get("timeout", ""))
+            try:
+                async with asyncio.timeout(seconds) if seconds else nullcontext():
+                    response, failed = await answer(webhook.handler, review)
+            except TimeoutError:
+                _log.error("a webhook took too long", seconds=seconds)
+                response, failed = errored(504, f"the webhook did not answer within {seconds:g} s"), False
+            if failed:
+                self._metrics.panics.inc()
+            _log.debug("answered", allowed=response.allowed, code=response.code, user=review.user_info.username)
+            return write_review(review.uid, response, mutating=webhook.mutating)
+
+    async def _converted(self, body: bytes) -> bytes:
+        document, failed = await convert(body, self._webhooks.converters)
+        if failed:
+            self._metrics.conversion_panics.inc()
+        return document
+
+
+async def _body(request: web.BaseRequest) -> bytes | None:
+    """The body, or ``None`` when it is longer than :data:`MAX_BODY` (also once it is decompressed)."""
+    if (request.content_length or 0) > MAX_BODY:
+        return None
+    chunks, size = [], 0
+    async for chunk in request.content.iter_any():
+        size += len(chunk)
+        if size > MAX_BODY:
+            return None
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _timeout(text: str) -> float | None:
+    """The seconds that the API server waits, as it says in the query."""
+    try:
+        seconds: float = durationpy.from_str(text).total_seconds()
+    except ValueError:
+        return None
+    return seconds if seconds > 0 else None
+
+
+def _json(document: bytes, code: int = 200) -> web.Response:
+    return web.Response(status=code, body=document, content_type="application/json")
+
+
+def _refused(code: int, message: str) -> web.Response:
+    """The answer to what is no review that could be answered; it closes the connection, whose rest may be unread."""
+    response = _json(write_review("", errored(code, message)), code)
+    response.force_close()
+    return response
+
+
+def _bound(address: tuple[str | None, int], *, reuse_port: bool) -> socket.socket:
+    """A socket that is bound, so that a taken port is told at the start, and listens only when it is served."""
+    host, port = address
+    found: list[Any]
+    if host is None:
+        found = [(socket.AF_INET6, ("::", port))] if socket.has_dualstack_ipv6() else [(socket.AF_INET, ("", port))]
+    else:
+        found = [
+            (family, where)
+            for family, _, _, _, where in socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        ]
+    family, where = found[0]
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port and hasattr(socket, "SO_REUSEPORT"):
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
+        bound.bind(where)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
