@@ -8,18 +8,29 @@ kubectl's step from client-side to server-side apply.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from cfo.envtest.apply.fieldset import FieldSet, InvalidFields, Path, path_text
 from cfo.envtest.apply.typed import ABSENT, TypeMismatch, compare, field_set, same, validate
 from cfo.envtest.apply.types import ObjectType
-from cfo.envtest.apply.updater import Conflicts, Convert, Inconvertible, ManagerId, Managers, Owned, Updater
+from cfo.envtest.apply.updater import (
+    Conflicts,
+    Convert,
+    Inconvertible,
+    ManagerId,
+    Managers,
+    Owned,
+    Unconverted,
+    Updater,
+)
 from cfo.envtest.errors import StatusError, apply_conflict, bad_request, plain_error
 from cfo.runtime.objects import Object
 
 __all__ = ["Tracker", "decode_managers", "encode_managers", "is_reset", "keep_times"]
+
+T = TypeVar("T")
 
 APPLY, UPDATE = "Apply", "Update"
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -184,15 +195,39 @@ class Tracker:
             return self._kind
         return self._types(api_version) if self._types is not None else None
 
+    async def settle(self, attempt: Callable[[], T]) -> T:
+        """What ``attempt``, a call of :meth:`track` or :meth:`apply`, returns.
+
+        It is repeated until all conversions that it needs, and that only a webhook can do, have been done.
+        """
+        while True:
+            try:
+                return attempt()
+            except Unconverted as missing:
+                await missing.convert()
+
     def track(self, old: Mapping[str, Any] | None, new: Object, *, manager: str, now: str) -> None:
         """Sets ``new``'s managedFields after a create (no ``old``), an update or a patch.
 
         ``new`` is what will be stored, in its served version and before its metadata get a resourceVersion;
-        its own managedFields are what the client sent. ``now`` is RFC 3339. Never raises: what cannot be tracked (it
-        does not fit the schema, or that of another version in which somebody owns a part) is owned by nobody then.
+        its own managedFields are what the client sent. ``now`` is RFC 3339. Nothing is refused: what cannot be
+        tracked (it does not fit the schema, or that of another version in which somebody owns a part) is owned by
+        nobody then.
+        Leaves ``new`` as it was where it raises Unconverted (see :meth:`settle`).
         """
         metadata = new["metadata"]
         sent = metadata.pop("managedFields", None)
+        try:
+            entries = self._track(old, new, sent, manager, now)
+        except Unconverted:
+            metadata["managedFields"] = sent
+            raise
+        if entries:
+            metadata["managedFields"] = entries
+
+    def _track(
+        self, old: Mapping[str, Any] | None, new: Object, sent: Any, manager: str, now: str
+    ) -> list[dict[str, Any]]:
         stored = (old or {}).get("metadata", {}).get("managedFields")
         try:
             managers, times = self._start(stored, sent)
@@ -200,9 +235,8 @@ class Tracker:
                 live = _without_managers(old) if old is not None else self._empty()
                 managers, times = self._update(live, new, managers, times, manager, now)
         except (TypeMismatch, Inconvertible, InvalidFields, RecursionError):
-            return
-        if managers:
-            metadata["managedFields"] = encode_managers(managers, times)
+            return []
+        return encode_managers(managers, times)
 
     def _start(self, stored: Any, sent: Any) -> tuple[Managers, Times]:
         """The owners that a write starts from: those the client sent, if they can be read, else the stored ones."""

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
 
 from cfo.envtest.apply.fieldset import FieldSet
 from cfo.envtest.apply.manager import Tracker
 from cfo.envtest.apply.types import ObjectType
+from cfo.envtest.apply.updater import Convert, Inconvertible, Unconverted
 from cfo.envtest.builtins.catalog import object_meta, schema_of
-from cfo.envtest.registry import Registry, ResourceInfo
+from cfo.envtest.errors import StatusError
+from cfo.envtest.registry import Converter, Registry, ResourceInfo
+from cfo.runtime.objects import Object
 
 __all__ = ["Trackers", "reset_fields"]
 
 _SCALE: Final = "io.k8s.api.autoscaling.v1.Scale"
+
+REMEMBERED: Final = 64
+"""How many conversions are remembered for each endpoint."""
 
 _STATUS: Final = FieldSet.of(("f:status",))
 _SPEC: Final = FieldSet.of(("f:spec",))
@@ -36,6 +46,43 @@ def reset_fields(info: ResourceInfo, subresource: str) -> FieldSet | None:
     return _STATUS if subresource == "" else None
 
 
+def _converter(info: ResourceInfo) -> Convert | None:
+    """How objects are converted for comparison with what managers of other versions own.
+
+    Custom resources without a webhook only change their ``apiVersion`` here: nothing is pruned, so that what the other
+    version does not know is noticed (as the real server does).
+    """
+    if info.convert is None or (info.is_crd and not info.converts_by_webhook):
+        return None
+    return _Conversions(info.convert).convert
+
+
+class _Conversions:
+    """Remembers what an asynchronous converter made of the objects of late."""
+
+    def __init__(self, converter: Converter) -> None:
+        self._converter = converter
+        self._done: OrderedDict[bytes, Object | str] = OrderedDict()
+
+    def convert(self, obj: Mapping[str, Any], api_version: str) -> Mapping[str, Any]:
+        """The object in ``api_version``. Raises Unconverted if that has to be found out first, and Inconvertible."""
+        key = orjson.dumps([api_version, obj])
+        found = self._done.get(key)
+        if found is None:
+            raise Unconverted(lambda: self._convert(key, orjson.loads(orjson.dumps(obj)), api_version))
+        if isinstance(found, str):
+            raise Inconvertible(found)
+        return found
+
+    async def _convert(self, key: bytes, obj: Object, api_version: str) -> None:
+        try:
+            self._done[key] = (await self._converter([obj], api_version))[0]
+        except StatusError as error:
+            self._done[key] = error.message
+        if len(self._done) > REMEMBERED:
+            self._done.popitem(last=False)
+
+
 class Trackers:
     """The trackers of all endpoints of a registry."""
 
@@ -57,6 +104,7 @@ class Trackers:
                 subresource=subresource,
                 reset=reset_fields(info, subresource),
                 types=lambda api_version: self._in_version(info, api_version),
+                convert=_converter(info),
             )
             made = self._made[key] = (info, tracker)
         return made[1]

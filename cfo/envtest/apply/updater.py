@@ -8,7 +8,7 @@ they own is compared in theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from cfo.envtest.apply.fieldset import FieldSet, Path
@@ -26,7 +26,7 @@ from cfo.envtest.apply.typed import (
 )
 from cfo.envtest.apply.types import ObjectType, Type
 
-__all__ = ["Conflicts", "Convert", "Inconvertible", "ManagerId", "Managers", "Owned", "Updater"]
+__all__ = ["Conflicts", "Convert", "Inconvertible", "ManagerId", "Managers", "Owned", "Unconverted", "Updater"]
 
 
 class ManagerId(NamedTuple):
@@ -48,7 +48,7 @@ class Owned(NamedTuple):
 
 Managers: TypeAlias = dict[ManagerId, Owned]
 Convert: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
-"""From an object and an ``apiVersion`` to the object in that version."""
+"""From an object and an ``apiVersion`` to the object in that version; raises Inconvertible or Unconverted."""
 
 
 class Conflicts(Exception):
@@ -61,6 +61,14 @@ class Conflicts(Exception):
 
 class Inconvertible(Exception):
     """An object does not fit the schema of another version, in which a manager owns some of it."""
+
+
+class Unconverted(Exception):
+    """A conversion is needed that takes a while: await ``convert``, then try again."""
+
+    def __init__(self, convert: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("a conversion has to be done first")
+        self.convert = convert
 
 
 class _Typed(NamedTuple):
@@ -126,10 +134,10 @@ class Updater:
         kind = self._types(api_version)
         if kind is None:
             return None
-        value = self._convert_object(typed.value, api_version)
         try:
+            value = self._convert_object(typed.value, api_version)
             validate(kind.root, value)
-        except TypeMismatch as error:
+        except (TypeMismatch, Inconvertible) as error:
             raise Inconvertible(f"{what}: {error}" if what else str(error)) from error
         return _Typed(value, api_version)
 

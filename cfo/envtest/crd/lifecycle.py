@@ -300,6 +300,7 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
                 storage_version=f"{group}/{stored}",
                 storage_version_hash=storage_hash(group, stored, kind),
                 convert=conversions.converter(crd),
+                converts_by_webhook=(spec.get("conversion") or {}).get("strategy") == "Webhook",
                 read_through=read_through,
                 terminating=bool(crd["metadata"].get("deletionTimestamp")),
             )
