@@ -15,6 +15,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse
+from cfo.config.model import LeaderElection
 from cfo.controllers import raycluster
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.client.client import Client
@@ -24,11 +25,21 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.health import ping
+from cfo.runtime.leaderelection import LeaderElectionOptions, leader_election_rules
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.reconcile import Rule
 
-__all__ = ["CONFIG_MAP_NAME", "FIELD_MANAGER", "Unreachable", "load_configuration", "new_manager", "rules", "run"]
+__all__ = [
+    "CONFIG_MAP_NAME",
+    "FIELD_MANAGER",
+    "Unreachable",
+    "election",
+    "load_configuration",
+    "new_manager",
+    "rules",
+    "run",
+]
 
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
 CONFIG_MAP_NAME = "codeflare-operator-config"
@@ -49,6 +60,7 @@ def rules(namespace: str) -> list[Rule]:
         Rule("", "configmaps", ("create",), namespace=namespace),
         *AVAILABILITY_RULES,
         *EVENT_RULES,
+        *leader_election_rules(LeaderElection().resource_name, namespace),
         *raycluster.rules(),
     ]
 
@@ -98,19 +110,32 @@ def _checked(key: NamespacedName, document: str) -> Parsed:
 
 def _refuse_what_is_not_there(configuration: OperatorConfiguration) -> None:
     """A setting that would have no effect is refused in words, never ignored."""
-    if configuration.leader_election.leader_elect:
-        raise ConfigurationError(
-            "leaderElection.leaderElect: True: leader election is not part of this version; "
-            "run one replica and set it to false"
-        )
     if configuration.appwrapper.enabled:
         raise ConfigurationError(
             "appwrapper.enabled: True: the AppWrapper controller is not part of this version; set it to false"
         )
 
 
-def new_manager(target: ClientConfig, configuration: OperatorConfiguration) -> Manager:
-    """A manager with all controllers that ``configuration`` asks for; run it."""
+def election(target: ClientConfig, configuration: LeaderElection, namespace: str) -> LeaderElectionOptions | None:
+    """How the leader is elected among the replicas of the operator in ``namespace``; ``None``: there is one alone.
+
+    Unless it is said, there is an election where there can be replicas: in a cluster.
+    """
+    wanted = target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
+    if not wanted:
+        return None
+    return LeaderElectionOptions(
+        name=configuration.resource_name,
+        namespace=configuration.resource_namespace or namespace,
+        lease_duration=configuration.lease_duration.total_seconds(),
+        renew_deadline=configuration.renew_deadline.total_seconds(),
+        retry_period=configuration.retry_period.total_seconds(),
+        release_on_cancel=configuration.release_on_cancel,
+    )
+
+
+def new_manager(target: ClientConfig, configuration: OperatorConfiguration, namespace: str) -> Manager:
+    """A manager with all controllers that ``configuration`` asks for; run it. ``namespace`` is the operator's own."""
     connection = configuration.client_connection
     limited = connection.qps is not None and connection.qps > 0
     manager = Manager(
@@ -122,6 +147,7 @@ def new_manager(target: ClientConfig, configuration: OperatorConfiguration) -> M
             health_bind_address=configuration.health.bind_address,
             qps=connection.qps if limited else None,
             burst=connection.burst if limited else None,
+            leader_election=election(target, configuration.leader_election, namespace),
         ),
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
@@ -152,7 +178,7 @@ async def run(
         raise Unreachable(f"cannot read the configuration from {target.server}{where}: {error}") from error
     for warning in parsed.warnings:
         _log.warning(warning)
-    manager = new_manager(target, parsed.configuration)
+    manager = new_manager(target, parsed.configuration, config_map.namespace)
     if observe is not None:
         observe(manager)
     task_status.started(manager)

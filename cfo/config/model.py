@@ -97,6 +97,20 @@ def _namespace(value: object) -> object:
 
 
 Namespace = Annotated[str, BeforeValidator(_namespace)]
+OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else _namespace(value))]
+
+
+def _object_name(value: object) -> object:
+    if (
+        not isinstance(value, str)
+        or len(value) > 253
+        or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))
+    ):
+        raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
+    return value
+
+
+ObjectName = Annotated[str, BeforeValidator(_object_name)]
 
 
 def _domain(value: object) -> object:
@@ -149,15 +163,23 @@ class HealthConfiguration(_Section):
 class LeaderElection(_Section):
     """Which one of several replicas reconciles."""
 
-    leader_elect: StrictBool | None = Field(default=None, description="Whether to elect a leader.")
-    lease_duration: Duration = Field(default=timedelta(seconds=15), description="How long a lease holds.")
+    leader_elect: StrictBool | None = Field(
+        default=None, description="Whether to elect a leader; unset: in a cluster yes, elsewhere no."
+    )
+    lease_duration: Duration = Field(
+        default=timedelta(seconds=15), description="How long others wait for a renewal before they take over."
+    )
     renew_deadline: Duration = Field(
         default=timedelta(seconds=10), description="How long the leader tries to renew before it gives up."
     )
     retry_period: Duration = Field(default=timedelta(seconds=2), description="Pause between tries.")
     resource_lock: Literal["leases"] = Field(default="leases", description="The kind of lock; only leases exist.")
-    resource_name: StrictStr = Field(default="codeflare-operator-lock", description="Name of the Lease.")
-    resource_namespace: StrictStr = Field(default="", description="Its namespace; empty: the operator's own.")
+    resource_name: ObjectName = Field(
+        default="codeflare-operator-lock", description="Name of the Lease; the operator has rights to the default one."
+    )
+    resource_namespace: OptionalNamespace = Field(
+        default="", description="Its namespace; empty: the operator's own."
+    )
     release_on_cancel: StrictBool = Field(default=True, description="Whether the lease is given up on exit.")
 
     @model_validator(mode="before")
@@ -174,6 +196,8 @@ class LeaderElection(_Section):
 
     @model_validator(mode="after")
     def _deadlines_fit(self) -> Self:
+        if self.lease_duration < timedelta(seconds=1):
+            raise ValueError(f"leaseDuration ({_go_duration(self.lease_duration)}) must be at least 1s")
         if self.lease_duration <= self.renew_deadline:
             raise ValueError(
                 f"leaseDuration ({_go_duration(self.lease_duration)}) must be greater than "

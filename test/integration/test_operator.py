@@ -149,7 +149,14 @@ async def test_sigterm_ends_it_with_code_0(tmp_path: Path) -> None:
         ({"a": "{}", "b": "{}"}, "data: must hold exactly one key, such as config.yaml; found a, b"),
         ({"config.yaml": "kuberay: [unclosed"}, "not YAML: "),
         ({"config.yaml": "kuberay: {mTLSEnabled: 1}"}, "kuberay.mTLSEnabled: 1: must be true or false"),
-        ({"config.yaml": "leaderElection: {leaderElect: true}"}, "leaderElection.leaderElect: True: "),
+        (
+            {"config.yaml": "leaderElection: {leaseDuration: 5s}"},
+            "leaderElection: leaseDuration (5s) must be greater than renewDeadline (10s)",
+        ),
+        (
+            {"config.yaml": "leaderElection: {resourceName: a/b}"},
+            "leaderElection.resourceName: 'a/b': must be the name",
+        ),
         ({"config.yaml": "appwrapper: {enabled: true}"}, "appwrapper.enabled: True: "),
     ],
 )
@@ -245,7 +252,6 @@ async def test_renamed_health_checks_have_paths_of_their_own(tmp_path: Path) -> 
 
 REFUSED_HERE = {
     "vanilla/duration-as-string": "appwrapper.enabled: the AppWrapper controller comes with a later version",
-    "vanilla/leader-election-without-durations": "leaderElect: leader election comes with a later version",
 }
 """Recorded starts that this version refuses in words, with exit code 2."""
 
@@ -255,6 +261,7 @@ STARTS_HERE = {
     "vanilla/duration-as-string-under-config": "a duration may be a Go duration",
     "vanilla/kuberay-null": "null is the default",
     "vanilla/leader-election-null": "null is the default",
+    "vanilla/leader-election-without-durations": "durations that are unset have defaults",
 }
 """Recorded failures to start that are none here: the deliberate differences."""
 
