@@ -1,7 +1,8 @@
 """The admission chain: everything that sees a write between its decoding and the store, in kube-apiserver's order.
 
-Mutating: the built-in plugins, MutatingAdmissionPolicies, mutating webhooks; when a policy or a webhook changed the
-object, all once more (``reinvocation``); last the check that nobody hands out rights that they do not have.
+Mutating: the built-in plugins, mutating webhooks; when a webhook changed the object, all once more (reinvocation);
+last the check that nobody hands out rights that they do not have. MutatingAdmissionPolicies are stored and not
+followed: their expressions construct objects (``Object{...}``), which the CEL library here has no types for.
 Validating: the built-in plugins, ValidatingAdmissionPolicies, validating webhooks.
 """
 

@@ -2,7 +2,7 @@
 
 The facts are those of ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy`` of Kubernetes 1.36. ``admin``, ``edit`` and
 ``view`` gather their rules from the ``system:aggregate-to-*`` roles and those of other people with the same labels:
-that is the role aggregation controller's work.
+that is the role aggregation controller's work. (This module is long because it is a table.)
 """
 
 from __future__ import annotations
