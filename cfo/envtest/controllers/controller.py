@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
-import structlog
 
 from cfo.envtest.controllers.actor import Actor
 from cfo.envtest.controllers.queue import KeyQueue
@@ -26,7 +25,12 @@ __all__ = ["Controller", "Runner"]
 K = TypeVar("K", bound=Hashable)
 WORKERS: Final = 4
 
-_log = structlog.get_logger("cfo.envtest.controllers")
+
+def _log() -> Any:
+    """The logger; importing it takes longer than starting all controllers, so it is left to the first failure."""
+    import structlog
+
+    return structlog.get_logger("cfo.envtest.controllers")
 
 
 class Controller(abc.ABC, Generic[K]):
@@ -64,10 +68,10 @@ class Controller(abc.ABC, Generic[K]):
                 again = await self.work(key)
             except StatusError as error:
                 failed = True
-                _log.debug("refused", controller=type(self).__name__, key=str(key), error=error.message[:300])
+                _log().debug("refused", controller=type(self).__name__, key=str(key), error=error.message[:300])
             except Exception:  # noqa: BLE001 - one bad object must not stop the others
                 failed = True
-                _log.exception("failed", controller=type(self).__name__, key=str(key))
+                _log().exception("failed", controller=type(self).__name__, key=str(key))
             else:
                 if again is not None:
                     self.queue.add_after(key, again)

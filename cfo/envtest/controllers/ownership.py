@@ -14,7 +14,7 @@ import msgspec
 from cfo.envtest.controllers.controller import Controller
 from cfo.envtest.core import Core
 from cfo.envtest.errors import GroupResource
-from cfo.envtest.selectors import matches_label_selector
+from cfo.envtest.label_selectors import matches_label_selector
 from cfo.envtest.storage import Change, Record
 from cfo.runtime.objects import NamespacedName, Object, controller_of, labels_of, owner_reference
 
