@@ -120,6 +120,10 @@ class EmbeddedControlPlane(ControlPlane):
             raise RuntimeError("the control plane is not running")
         return tuple(self._authority.client(user, groups))  # type: ignore[return-value]
 
+    def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
+        """Lets webhooks of the Service ``name`` be called at the local ``url``, whose certificate names the Service."""
+        self.machine.endpoints.register(namespace, name, url, port=port)
+
     def add_user(self, token: str, user: User) -> None:
         """Lets ``token`` authenticate as ``user``."""
         self.machine.authenticator.add_user(token, user)

@@ -141,7 +141,7 @@ async def test_a_webhook_of_a_service_needs_a_registered_endpoint(hooks: Hooks) 
         assert answer.body["message"].endswith(
             'Post "https://hooks.acme.svc:443/check?timeout=10s": service "hooks" not found'
         )
-        plane.machine.endpoints.register("acme", "hooks", hooks.url)
+        plane.register_service("acme", "hooks", hooks.url)
         assert (await config_map(api, "a")).code == 400
         assert len(hooks.requests) == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cfo.envtest.auth.escalation import check_escalation
 from cfo.envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
 from cfo.envtest.context import RequestContext
+from cfo.envtest.errors import GroupResource
 from cfo.envtest.registry import Registry
 from cfo.envtest.storage import Store
 from cfo.runtime.objects import Object
@@ -26,6 +27,8 @@ from .webhooks import MUTATING, VALIDATING, HookSource, MutatingWebhooks, Valida
 
 __all__ = ["standard_chain"]
 
+_MUTATING_POLICIES = GroupResource("admissionregistration.k8s.io", "mutatingadmissionpolicies")
+
 
 class _NoEscalation(Plugin):
     """Nobody hands out rights that they do not have; judges what is going to be stored."""
@@ -37,6 +40,15 @@ class _NoEscalation(Plugin):
         """Raises StatusError: 403, or 404 for a role that does not exist."""
         if ctx.info.group == RBAC_GROUP and obj and not ctx.subresource:
             check_escalation(self._authorizer, ctx, obj, old)
+
+
+class _NotFollowed(Plugin):
+    """Whoever makes a MutatingAdmissionPolicy is told that nothing follows it here."""
+
+    def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+        """Warns."""
+        if ctx.info.resource == _MUTATING_POLICIES and ctx.operation == "CREATE":
+            ctx.warn("this control plane stores MutatingAdmissionPolicies and does not follow them")
 
 
 def standard_chain(
@@ -61,6 +73,7 @@ def standard_chain(
         DefaultClass.storage(store),
         StorageObjectInUseProtection(),
         DefaultClass.ingress(store),
+        _NotFollowed(),
     ]
     matcher = Matcher(store, registry)
     mutating = MutatingWebhooks(HookSource(store, MUTATING), matcher, webhooks, authorizer)

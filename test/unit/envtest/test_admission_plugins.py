@@ -13,6 +13,7 @@ from cfo.envtest.storage import Store
 from cfo.envtest.strategy import Strategy
 from cfo.runtime.objects import Object
 from test.unit.envtest.admission_world import (
+    GROUP,
     NAMESPACES,
     NODES,
     PODS,
@@ -130,3 +131,10 @@ async def test_claims_nodes_and_ingresses_are_completed(store: Store) -> None:
     assert ingress["spec"]["ingressClassName"] == "usual"
     node = await admission.mutate(context(NODES), {"metadata": {"name": "n"}}, None)
     assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+
+
+async def test_whoever_makes_a_mutating_policy_is_told_that_it_is_not_followed(store: Store) -> None:
+    plural = "mutatingadmissionpolicies"
+    ctx = context(ResourceInfo(GROUP, "v1", plural, plural[:-1], "MutatingAdmissionPolicy", False, Strategy()))
+    await chain(store, Scripted(store)).mutate(ctx, {"metadata": {"name": "p"}}, None)
+    assert ctx.warnings == ["this control plane stores MutatingAdmissionPolicies and does not follow them"]
