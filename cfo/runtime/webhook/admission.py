@@ -93,8 +93,8 @@ class AdmissionRequest:
     name: str = ""
     namespace: str = ""
     user_info: UserInfo = field(default_factory=UserInfo)
-    object: Object | None = None
-    old_object: Object | None = None
+    object: Object | None = field(default=None, repr=False)
+    old_object: Object | None = field(default=None, repr=False)
     dry_run: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)

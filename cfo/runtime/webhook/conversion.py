@@ -62,7 +62,7 @@ async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) 
         review = _reviews.decode(body)
         if (review.api_version, review.kind) != (_API_VERSION, _KIND) or review.request is None:
             raise BadReview(f"expected a {_KIND} of {_API_VERSION} with a request")
-        objects = orjson.loads(review.request.objects)
+        objects = orjson.loads(memoryview(review.request.objects))
     except (msgspec.MsgspecError, orjson.JSONDecodeError) as error:
         raise BadReview(f"the body cannot be read: {error}") from None
     if not isinstance(objects, list) or not all(isinstance(obj, dict) for obj in objects):

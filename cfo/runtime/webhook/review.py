@@ -120,7 +120,7 @@ def read_review(body: bytes) -> AdmissionRequest:
 
 
 def _object(raw: msgspec.Raw) -> Object | None:
-    value = orjson.loads(raw)
+    value = orjson.loads(memoryview(raw))
     if value is None or isinstance(value, dict):
         return value
     raise BadReview("object and oldObject must be JSON objects")
