@@ -1,12 +1,13 @@
 """Events: what people read in ``kubectl describe``.
 
 :meth:`EventRecorder.event` returns at once and never fails: events go through a bounded queue to one sender,
-which writes them as ``events.k8s.io/v1``. An event that is repeated becomes a series: one object whose count
-rises, written when it doubles, so that a reconcile which fails a thousand times costs ten requests. As in
-client-go's correlator, each object has a budget (25 events at once, then one in five minutes). Events are best
-effort: what cannot be written is dropped, with a line in the log.
+which writes them as ``events.k8s.io/v1``, or as core ``v1`` Events in namespaces where the former are forbidden. An
+event that is repeated becomes a series: one object whose count rises, written when it doubles, so that a reconcile
+which fails a thousand times costs ten requests. As in client-go's correlator, events that differ in nothing but
+their text become one series after ten of them in ten minutes, and each object has a budget (25 events at
+once, then one in five minutes). Events are best effort: what cannot be written is dropped, with a line in the log.
 
-Facts: `Event v1`_ (field lengths, ``series``, ``reportingController``), client-go's ``tools/record`` (the budget).
+Facts: `Event v1`_ (field lengths, ``series``, ``reportingController``), client-go's ``tools/record`` (the limits).
 
 .. _Event v1: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -26,20 +27,21 @@ import structlog
 from anyio.abc import TaskStatus
 
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import APIError, NotFound, TransportError
-from cfo.runtime.clock import Clock, SystemClock, micro_time
+from cfo.runtime.client.errors import APIError, Forbidden, NotFound, TransportError, UnknownKind
+from cfo.runtime.clock import Clock, SystemClock, micro_time, rfc3339
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, uid_of
 from cfo.runtime.ratelimit import BucketRateLimiter
 from cfo.runtime.reconcile import Rule
 
-__all__ = ["EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecorder", "EventType"]
+__all__ = ["CORE_EVENT", "EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecorder", "EventType"]
 
 _log = structlog.get_logger("cfo.runtime.events")
 
 EVENT = GVK("events.k8s.io", "v1", "Event")
+CORE_EVENT = GVK("", "v1", "Event")
 
 EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
-"""The rights that recording needs."""
+"""The rights that recording needs; those to core ``events`` do as well."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -50,6 +52,9 @@ _NAME_LENGTH = 253
 _QUEUE_LENGTH = 1000
 _KEPT = 4096
 _SERIES_IDLE = timedelta(minutes=6)
+_SIMILAR = 10
+_SIMILAR_WITHIN = timedelta(minutes=10)
+_COMBINED = "(combined from similar events): "
 _BURST = 25
 _REFILL_PER_SECOND = 1 / 300
 _RETRIES = (1.0, 2.0, 4.0, 8.0)
@@ -64,6 +69,15 @@ class _Key(NamedTuple):
     reason: str
     action: str
     note: str
+
+
+@dataclass(slots=True)
+class _Similar:
+    """The texts of late of events that differ in nothing else."""
+
+    last: datetime
+    notes: set[str]
+    combined: _Key | None = None
 
 
 class _Reference(NamedTuple):
@@ -147,6 +161,8 @@ class EventBroadcaster:
         self._instance = instance or socket.gethostname()
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._budgets: OrderedDict[tuple[str, str], BucketRateLimiter] = OrderedDict()
+        self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
+        self._in_core: set[str] = set()
         self._queue: deque[tuple[_Key, _Series]] = deque()
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -173,8 +189,8 @@ class EventBroadcaster:
         regarding = _Reference.to(obj)
         note = _cut(note, _NOTE_BYTES)
         identity = regarding.uid or f"{regarding.kind} {regarding.key}"
-        key = _Key(component, identity, type, reason, action, note)
         now = self._clock.now()
+        key = self._aggregated(_Key(component, identity, type, reason, action, note), now)
         series = self._series.get(key)
         if series is None or now - series.last > _SERIES_IDLE:
             if not self._within_budget(component, identity):
@@ -208,6 +224,24 @@ class EventBroadcaster:
                 return
             self._woken.clear()
             await self._woken.wait()
+
+    def _aggregated(self, key: _Key, now: datetime) -> _Key:
+        """The key under which the event counts: its own, or that of all which are like it when they are many."""
+        alike = key._replace(note="")
+        similar = self._similar.get(alike)
+        if similar is None or now - similar.last > _SIMILAR_WITHIN:
+            similar = self._similar[alike] = _Similar(now, set())
+            if len(self._similar) > _KEPT:
+                self._similar.popitem(last=False)
+        self._similar.move_to_end(alike)
+        similar.last = now
+        if len(similar.notes) < _SIMILAR:
+            similar.notes.add(key.note)
+        if key.note in similar.notes:
+            return key
+        if similar.combined is None:
+            similar.combined = key._replace(note=_cut(_COMBINED + key.note, _NOTE_BYTES))
+        return similar.combined
 
     def _enqueue(self, key: _Key, series: _Series) -> None:
         if len(self._queue) >= _QUEUE_LENGTH:
@@ -258,11 +292,29 @@ class EventBroadcaster:
         timer.cancel()
 
     async def _write(self, key: _Key, series: _Series) -> None:
+        """Writes it as ``events.k8s.io/v1``; once that is forbidden in its namespace, as a core Event."""
+        namespace = series.regarding.key.namespace or "default"
+        if namespace not in self._in_core:
+            try:
+                await self._write_as(EVENT, key, series)
+            except (Forbidden, UnknownKind) as error:
+                try:
+                    await self._write_as(CORE_EVENT, key, series)
+                except (Forbidden, UnknownKind):
+                    raise error from None
+                self._in_core.add(namespace)
+                _log.info("events are written to the core API", namespace=namespace, cause=str(error))
+            return
+        await self._write_as(CORE_EVENT, key, series)
+
+    async def _write_as(self, gvk: GVK, key: _Key, series: _Series) -> None:
         count = series.count
         state = {"count": count, "lastObservedTime": micro_time(series.last)}
+        core = gvk == CORE_EVENT
         if series.event is not None:
+            repeated = {"count": count, "lastTimestamp": rfc3339(series.last)} if core else {"series": state}
             try:
-                await self._client.patch(EVENT, series.event, {"series": state})
+                await self._client.patch(gvk, series.event, repeated)
             except NotFound:
                 _log.debug("an event has expired, it is made anew", expired=str(series.event))
             else:
@@ -271,7 +323,7 @@ class EventBroadcaster:
         event = self._event(key, series)
         if count > 1:
             event["series"] = state
-        await self._client.create(event)
+        await self._client.create(_as_core(event, series, self._instance) if core else event)
         series.event = key_of(event)
         series.written = count
 
@@ -299,6 +351,27 @@ class EventBroadcaster:
         if series.related is not None:
             event["related"] = series.related.as_object()
         return event
+
+
+def _as_core(event: Object, series: _Series, host: str) -> Object:
+    """An ``events.k8s.io/v1`` Event as core ``v1`` writes it, with a count of its own instead of a series."""
+    core = {
+        "apiVersion": CORE_EVENT.api_version,
+        "kind": CORE_EVENT.kind,
+        "metadata": event["metadata"],
+        "involvedObject": event["regarding"],
+        "reason": event["reason"],
+        "message": event["note"],
+        "type": event["type"],
+        "action": event["action"],
+        "source": {"component": event["reportingController"], "host": host},
+        "reportingComponent": event["reportingController"],
+        "reportingInstance": event["reportingInstance"],
+        "firstTimestamp": rfc3339(series.first),
+        "lastTimestamp": rfc3339(series.last),
+        "count": series.count,
+    }
+    return {**core, "related": event["related"]} if "related" in event else core
 
 
 def _cut(text: str, limit: int) -> str:

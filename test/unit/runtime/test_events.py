@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from cfo.runtime.client.errors import Forbidden, NotFound, ServiceUnavailable, TransportError
 from cfo.runtime.clock import FakeClock
-from cfo.runtime.events import EVENT, EventBroadcaster
+from cfo.runtime.events import CORE_EVENT, EVENT, EventBroadcaster
 from cfo.runtime.objects import GVK, NamespacedName, Object
 from test.unit.runtime.scheduling import settled
 
@@ -45,7 +45,7 @@ class Client:
         return obj
 
     async def patch(self, gvk: GVK, key: NamespacedName, body: Any) -> Object:
-        assert gvk == EVENT
+        assert gvk in (EVENT, CORE_EVENT)
         await self._fail()
         self.patched.append((key, body))
         return {}
@@ -58,8 +58,10 @@ class Bench:
         self.broadcaster = EventBroadcaster(self.client, clock=self.clock, instance="pod-1")  # type: ignore[arg-type]
         self.recorder = self.broadcaster.recorder("raycluster-ingress")
 
-    def warn(self, message: str = "Ingress team/x: taken", obj: Object = CLUSTER) -> None:
-        self.recorder.event(obj, "Warning", "ApplyFailed", message)
+    def warn(
+        self, message: str = "Ingress team/x: taken", obj: Object = CLUSTER, *, reason: str = "ApplyFailed"
+    ) -> None:
+        self.recorder.event(obj, "Warning", reason, message)
 
 
 @asynccontextmanager
@@ -169,14 +171,14 @@ async def test_a_series_whose_event_has_expired_is_written_anew() -> None:
 async def test_one_object_has_a_budget_that_others_do_not_share() -> None:
     async with running() as bench:
         for number in range(40):
-            bench.warn(f"problem {number}")
+            bench.warn(reason=f"Problem{number}")
         bench.warn(obj={**CLUSTER, "metadata": {**CLUSTER["metadata"], "name": "other", "uid": "u-2"}})
         await settled()
         assert len(bench.client.created) == 26
         assert bench.broadcaster.dropped == 15
         bench.clock.advance(300)
-        bench.warn("one more")
-        bench.warn("and one too many")
+        bench.warn(reason="OneMore")
+        bench.warn(reason="AndOneTooMany")
         await settled()
         assert len(bench.client.created) == 27
 
@@ -206,7 +208,7 @@ async def test_what_may_pass_is_retried_in_order() -> None:
 async def test_what_is_refused_is_dropped_with_a_line_in_the_log() -> None:
     with capture_logs() as lines:
         async with running() as bench:
-            bench.client.errors = [Forbidden(403, {"message": "events is forbidden"})]
+            bench.client.errors = [Forbidden(403, {"message": "events is forbidden"}), Forbidden(403)]
             bench.warn("first")
             bench.warn("second")
             await settled()
@@ -214,6 +216,63 @@ async def test_what_is_refused_is_dropped_with_a_line_in_the_log() -> None:
             assert bench.broadcaster.dropped == 1
     (line,) = [line for line in lines if line["log_level"] == "warning"]
     assert "events is forbidden" in line["error"]
+
+
+async def test_many_texts_of_one_kind_become_one_series() -> None:
+    async with running() as bench:
+        for number in range(40):
+            bench.warn(f"attempt {number} failed")
+            await settled()
+        bench.warn("attempt 3 failed")
+        await settled()
+        notes = [event["note"] for event in bench.client.created]
+        assert notes == [
+            *(f"attempt {number} failed" for number in range(10)),
+            "(combined from similar events): attempt 10 failed",
+        ]
+        assert [body["series"]["count"] for _, body in bench.client.patched] == [2, 4, 8, 16, 2]
+        bench.clock.advance(601)
+        bench.warn("attempt 41 failed")
+        await settled()
+        assert bench.client.created[-1]["note"] == "attempt 41 failed"
+
+
+async def test_where_the_events_api_is_forbidden_the_core_one_is_used() -> None:
+    async with running() as bench:
+        bench.client.errors = [Forbidden(403, {"message": "events.events.k8s.io is forbidden"})]
+        bench.recorder.event(CLUSTER, "Normal", "Created", "made it", related={"kind": "Ingress", "metadata": {}})
+        await settled()
+        bench.clock.advance(60)
+        bench.recorder.event(CLUSTER, "Normal", "Created", "made it")
+        bench.warn()
+        await settled()
+        made, other = bench.client.created
+    assert made == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "team", "name": f"training.{int(1767225600e9) + 1:x}"},
+        "involvedObject": {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "namespace": "team",
+            "name": "training",
+            "uid": "u-1",
+        },
+        "related": {"kind": "Ingress"},
+        "reason": "Created",
+        "message": "made it",
+        "type": "Normal",
+        "action": "Reconcile",
+        "source": {"component": "raycluster-ingress", "host": "pod-1"},
+        "reportingComponent": "raycluster-ingress",
+        "reportingInstance": "raycluster-ingress-pod-1",
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "count": 1,
+    }
+    assert other["apiVersion"] == "v1"
+    ((_, repeated),) = bench.client.patched
+    assert repeated == {"count": 2, "lastTimestamp": "2026-01-01T00:01:00Z"}
 
 
 async def test_stopping_writes_what_is_queued_and_does_not_retry() -> None:
