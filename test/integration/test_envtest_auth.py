@@ -51,9 +51,11 @@ async def grant(api: Api, name: str, rules: list[dict[str, Any]]) -> None:
 async def until(ask: Callable[[], Awaitable[Answer]], code: int) -> Answer:
     """Asks until the answer has ``code``: a real server learns of rights, and of their end, with a delay."""
     async with asyncio.timeout(PATIENCE):
-        while (answer := await ask()).code != code:
+        while True:
+            answer = await ask()
+            if answer.code == code:
+                return answer
             await asyncio.sleep(0.02)
-    return answer
 
 
 async def who(api: Api, headers: dict[str, str]) -> Answer:
