@@ -1,0 +1,187 @@
+"""What is registered, and the configurations that come from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.runtime.objects import GVK, Object
+from cfo.runtime.webhook.admission import AdmissionRequest, Operation
+from cfo.runtime.webhook.options import ServiceReference, WebhookURL
+from cfo.runtime.webhook.registration import MUTATING, VALIDATING, Webhooks, plural
+
+CLUSTER = GVK("ray.io", "v1", "RayCluster")
+SERVICE = ServiceReference("operators", "hooks")
+
+
+class Both:
+    def default(self, obj: Object, request: AdmissionRequest) -> None: ...
+    def validate_create(self, obj: Object, request: AdmissionRequest) -> None: ...
+    def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None: ...
+    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None: ...
+    def convert(self, obj: Object, api_version: str) -> Object:
+        return obj
+
+
+def registered(**settings: Any) -> Webhooks:
+    webhooks = Webhooks()
+    webhooks.register(
+        CLUSTER,
+        defaulter=Both(),
+        validator=Both(),
+        defaulter_name="mraycluster.ray.openshift.ai",
+        validator_name="vraycluster.ray.openshift.ai",
+        **settings,
+    )
+    return webhooks
+
+
+def test_paths_and_names_are_those_of_controller_runtime() -> None:
+    webhooks = Webhooks()
+    webhooks.register(CLUSTER, defaulter=Both(), validator=Both())
+    assert {hook.path: hook.name for hook in webhooks} == {
+        "/mutate-ray-io-v1-raycluster": "mraycluster.kb.io",
+        "/validate-ray-io-v1-raycluster": "vraycluster.kb.io",
+    }
+    assert webhooks.get("/mutate-ray-io-v1-raycluster") is not None
+    assert webhooks.get("/mutate") is None
+
+
+def test_a_configuration_says_what_controller_gen_says() -> None:
+    configuration = registered().configuration(MUTATING, "mutating", SERVICE)
+    assert configuration == {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "mutating"},
+        "webhooks": [
+            {
+                "name": "mraycluster.ray.openshift.ai",
+                "admissionReviewVersions": ["v1"],
+                "clientConfig": {
+                    "service": {"namespace": "operators", "name": "hooks", "path": "/mutate-ray-io-v1-raycluster"}
+                },
+                "failurePolicy": "Fail",
+                "matchPolicy": "Equivalent",
+                "rules": [
+                    {
+                        "apiGroups": ["ray.io"],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": ["rayclusters"],
+                    }
+                ],
+                "sideEffects": "None",
+                "timeoutSeconds": 10,
+            }
+        ],
+    }
+
+
+def test_every_setting_stands_in_the_configuration() -> None:
+    webhooks = registered(
+        resource="clusters",
+        scope="Namespaced",
+        failure_policy="Ignore",
+        side_effects="NoneOnDryRun",
+        match_policy="Exact",
+        timeout_seconds=3,
+        namespace_selector={"matchLabels": {"a": "b"}},
+        object_selector={"matchLabels": {"c": "d"}},
+        match_conditions=[{"name": "n", "expression": "true"}],
+        validator_operations=[Operation.DELETE],
+    )
+    configuration = webhooks.configuration(
+        VALIDATING, "v", ServiceReference("n", "s", 8443), annotations={"x": "y"}, ca_bundle="Zg=="
+    )
+    assert configuration is not None
+    (hook,) = configuration["webhooks"]
+    assert configuration["metadata"]["annotations"] == {"x": "y"}
+    assert hook["clientConfig"] == {
+        "service": {"namespace": "n", "name": "s", "path": "/validate-ray-io-v1-raycluster", "port": 8443},
+        "caBundle": "Zg==",
+    }
+    assert hook["rules"][0]["operations"] == ["DELETE"]
+    assert hook["rules"][0]["resources"] == ["clusters"]
+    assert hook["rules"][0]["scope"] == "Namespaced"
+    assert (hook["failurePolicy"], hook["sideEffects"], hook["matchPolicy"], hook["timeoutSeconds"]) == (
+        "Ignore",
+        "NoneOnDryRun",
+        "Exact",
+        3,
+    )
+    assert hook["namespaceSelector"] == {"matchLabels": {"a": "b"}}
+    assert hook["objectSelector"] == {"matchLabels": {"c": "d"}}
+    assert hook["matchConditions"] == [{"name": "n", "expression": "true"}]
+
+
+def test_a_configuration_may_lead_to_a_url() -> None:
+    configuration = registered().configuration(VALIDATING, "v", WebhookURL("192.0.2.1", 9443))
+    assert configuration is not None
+    assert configuration["webhooks"][0]["clientConfig"] == {
+        "url": "https://192.0.2.1:9443/validate-ray-io-v1-raycluster"
+    }
+
+
+def test_where_nothing_is_registered_there_is_no_configuration() -> None:
+    assert Webhooks().configuration(MUTATING, "m", SERVICE) is None
+
+
+def test_what_is_taken_or_wrong_is_refused() -> None:
+    webhooks = registered()
+    with pytest.raises(ValueError, match="is taken"):
+        webhooks.register(CLUSTER, defaulter=Both())
+    with pytest.raises(ValueError, match=r"name: 'mraycluster.ray.openshift.ai': is taken"):
+        webhooks.register(GVK("b", "v1", "B"), defaulter=Both(), defaulter_name="mraycluster.ray.openshift.ai")
+    with pytest.raises(ValueError, match="a defaulter, a validator or a converter"):
+        webhooks.register(CLUSTER)
+    with pytest.raises(ValueError, match="timeout_seconds: 31: must be 1 to 30"):
+        Webhooks().register(CLUSTER, defaulter=Both(), timeout_seconds=31)
+    with pytest.raises(ValueError, match="at least three parts"):
+        Webhooks().register(CLUSTER, defaulter=Both(), defaulter_name="short")
+    webhooks.register(CLUSTER, converter=Both())
+    with pytest.raises(ValueError, match="a converter for this kind already"):
+        webhooks.register(CLUSTER, converter=Both())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("RayCluster", "rayclusters"), ("Ingress", "ingresses"), ("NetworkPolicy", "networkpolicies")]
+)
+def test_plurals_are_guessed_as_apimachinery_guesses(kind: str, name: str) -> None:
+    assert plural(kind) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "bind"),
+    [
+        ("https://192.0.2.7:9443", "192.0.2.7", 9443, ":9443"),
+        ("https://laptop.example.test:8443/", "laptop.example.test", 8443, ":8443"),
+        ("https://127.0.0.1:9443", "127.0.0.1", 9443, "127.0.0.1:9443"),
+        ("https://[::1]:9443", "::1", 9443, "[::1]:9443"),
+        ("https://host", "host", 443, ":443"),
+    ],
+)
+def test_urls_are_read(text: str, host: str, port: int, bind: str) -> None:
+    url = WebhookURL.parse(text)
+    assert (url.host, url.port, url.bind_address) == (host, port, bind)
+    assert WebhookURL.parse(str(url)) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://host:9443",
+        "host:9443",
+        "https://",
+        "https://host:9443/path",
+        "https://host:0",
+        "https://host:99999",
+        "https://user:secret@host:9443",
+        "https://host:9443?x=1",
+        "https://bad_host:9443",
+        "",
+    ],
+)
+def test_other_urls_are_refused_and_told_what_is_allowed(text: str) -> None:
+    with pytest.raises(ValueError, match="must be https://HOST:PORT"):
+        WebhookURL.parse(text)
