@@ -23,7 +23,7 @@ from cfo.envtest.crd import Definitions, DefinitionStrategy
 from cfo.envtest.discovery import Answer, Discovery
 from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, method_not_allowed_here
-from cfo.envtest.faults import Faults
+from cfo.envtest.faults import Faults, faults_page
 from cfo.envtest.health import HealthChecks, RequestMetrics, version_answer
 from cfo.envtest.http import Call, Page, Reply, json_reply
 from cfo.envtest.openapi import OpenAPI
@@ -70,7 +70,14 @@ def assemble(
     metrics = RequestMetrics(lambda: _object_counts(core))
     audit = AuditLog(audit_log)
     faults = Faults()
-    server = Server(Dispatcher(core, metrics), authenticator, authorizer, _pages(core, health, metrics), audit, faults)
+    server = Server(
+        Dispatcher(core, metrics),
+        authenticator,
+        authorizer,
+        [*_pages(core, health, metrics), faults_page(faults)],
+        audit,
+        faults,
+    )
     return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
 
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
 
 from cfo.envtest.context import User
 from cfo.envtest.errors import StatusError, request_entity_too_large
+
+if TYPE_CHECKING:
+    from cfo.envtest.faults import Fault, Faults
 
 __all__ = ["BODY_LIMIT", "Call", "Page", "Reply", "json_reply", "not_found_page", "status_reply"]
 
@@ -40,9 +43,23 @@ class Call:
     """One HTTP request.
 
     ``user`` is set once it is authenticated. ``warnings`` become Warning headers of whatever answer is given.
+    ``faults`` are those in force, ``fault`` is the one that struck this request.
     """
 
-    __slots__ = ("_body", "audit", "audit_id", "headers", "method", "path", "query", "raw", "user", "warnings")
+    __slots__ = (
+        "_body",
+        "audit",
+        "audit_id",
+        "fault",
+        "faults",
+        "headers",
+        "method",
+        "path",
+        "query",
+        "raw",
+        "user",
+        "warnings",
+    )
 
     def __init__(self, raw: web.BaseRequest) -> None:
         self.raw = raw
@@ -54,6 +71,8 @@ class Call:
         self.warnings: list[str] = []
         self.audit: dict[str, Any] = {}
         self.audit_id = str(uuid.uuid4())
+        self.fault: Fault | None = None
+        self.faults: Faults | None = None
         self._body: bytes | None = None
 
     async def body(self) -> bytes:

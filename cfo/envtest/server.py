@@ -23,7 +23,7 @@ from cfo.envtest.auth.impersonation import impersonate, requested_user
 from cfo.envtest.auth.rbac import Authorizer
 from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, StatusError, forbidden, forbidden_path, unauthorized
-from cfo.envtest.faults import Faults
+from cfo.envtest.faults import FAULTS_PATH, Faults
 from cfo.envtest.http import Call, Page, Reply, not_found_page, status_reply
 
 __all__ = ["Server"]
@@ -104,9 +104,12 @@ class Server:
         return await _streamed(call, answer, answer.body)
 
     async def _answer(self, call: Call, attributes: Attributes) -> Reply | web.StreamResponse:
-        fault = self._faults.match(attributes)
-        if fault is not None:
-            answer = await fault.strike(call)
+        if call.path != FAULTS_PATH:
+            await self._faults.pass_gate()
+        call.faults = self._faults
+        call.fault = self._faults.match(attributes)
+        if call.fault is not None:
+            answer = await call.fault.strike(call, attributes)
             if answer is not None:
                 return answer
         transport = call.raw.transport

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
+import structlog
 from aiohttp import web
 
 from cfo.envtest.context import RequestContext
@@ -30,6 +31,8 @@ __all__ = ["watch_objects"]
 BOOKMARK_SECONDS = 60.0
 DEFAULT_TIMEOUT = 30 * 60
 CHUNK = 256 * 1024
+
+log = structlog.get_logger("cfo.envtest")
 
 
 class _Encoder:
@@ -80,14 +83,15 @@ class _Encoder:
             return b"---\n" + encode_as({"type": kind, "object": obj}, self.output)
         return orjson.dumps({"type": kind, "object": obj}) + b"\n"
 
+    def error(self, error: StatusError) -> bytes:
+        """An ERROR event: the watch cannot go on."""
+        return self._encode("ERROR", error.status())
+
     def bookmark(self, revision: int, *, initial: bool) -> bytes:
         """A BOOKMARK: everything up to ``revision`` was sent; ``initial`` ends the initial events."""
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
-        if not self.info.is_crd or self.output.as_kind:
-            metadata["creationTimestamp"] = None
         if initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        metadata.pop("creationTimestamp", None)
         obj: dict[str, Any] = {"kind": self.info.kind, "apiVersion": self.info.api_version, "metadata": metadata}
         return self._encode("BOOKMARK", self._convert(obj))
 
@@ -107,34 +111,80 @@ def _selected(change: Change, selector: Selector) -> tuple[str, Record] | None:
     return DELETED, record_of(change.previous.obj(), change.revision)
 
 
+class _Cut(ConnectionError):
+    """The connection was cut because a fault wants it."""
+
+
+class _Stream:
+    """The answer of a watch: lines go out with the client's pace, and as far as the faults in force let them."""
+
+    def __init__(self, call: Call, output: Output) -> None:
+        self._call = call
+        headers = {"Content-Type": output.content_type, "Cache-Control": "no-cache, private"}
+        self.response = web.StreamResponse(headers=headers)
+        for text in call.warnings:
+            self.response.headers.add("Warning", f'299 - "{text}"')
+        self.response.enable_chunked_encoding()
+        self._left = call.fault.cut_after if call.fault is not None else None
+
+    async def open(self) -> None:
+        """Sends the headers."""
+        await self.response.prepare(self._call.raw)
+
+    async def send(self, lines: Sequence[bytes]) -> None:
+        """Sends lines; raises ConnectionError when there is nobody to send to."""
+        if self._call.faults is not None:
+            await self._call.faults.pass_gate()
+        if self._left is not None:
+            self._left -= len(lines)
+            if self._left <= 0:
+                await self._cut(lines[: self._left] if self._left else lines, lines[self._left :][:1])
+        if lines:
+            await self.response.write(b"".join(lines))
+
+    async def _cut(self, lines: Sequence[bytes], following: Sequence[bytes]) -> None:
+        torn = self._call.fault is not None and self._call.fault.torn
+        rest = following[0][: len(following[0]) // 2] if torn and following else b""
+        await self.response.write(b"".join(lines) + rest)
+        self.abort()
+        raise _Cut
+
+    def abort(self) -> None:
+        """Cuts the connection: what is not sent is lost, and the client resumes."""
+        transport = self._call.raw.transport
+        if transport is not None:
+            transport.abort()
+
+
 async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> web.StreamResponse:
     """Streams the changes of a collection until the client goes, the time is over or the watcher falls behind."""
-    info = ctx.info
     options = list_options(call, watch=True)
-    selector = selector_for(info, options.labels, options.fields)
-    encoder = _Encoder(call, info, output)
+    selector = selector_for(ctx.info, options.labels, options.fields)
+    encoder = _Encoder(call, ctx.info, output)
     revision = parse_revision(options.resource_version)
+    stream = _Stream(call, output)
     watcher, initial, error = _open(core, ctx, options, revision)
+    if call.fault is not None and call.fault.expired:
+        error = too_old(Compacted(revision, core.store.revision))
     try:
-        response = web.StreamResponse(
-            headers={"Content-Type": output.content_type, "Cache-Control": "no-cache, private"}
-        )
-        for text in call.warnings:
-            response.headers.add("Warning", f'299 - "{text}"')
-        response.enable_chunked_encoding()
-        await response.prepare(call.raw)
-        if error is not None:
-            await response.write(encoder._encode("ERROR", error.status()))
-            await response.write_eof()
-            return response
-        await _send_initial(response, encoder, core, options, initial, selector)
-        await _follow(response, encoder, core, watcher, options, selector, max(revision, 0))
+        await stream.open()
+        if error is not None or watcher is None:
+            await stream.send([encoder.error(error)] if error else [])
+            await stream.response.write_eof()
+            return stream.response
+        watcher.on_overflow = stream.abort
+        await _send_initial(stream, encoder, core, options, initial, selector)
+        await _follow(stream, encoder, core, watcher, options, selector, max(revision, 0))
+        await stream.response.write_eof()
     except ConnectionError:
         pass
+    except Exception:
+        log.exception("a watch failed", path=call.path)
+        stream.abort()
     finally:
         if watcher is not None:
             watcher.close()
-    return response
+    return stream.response
 
 
 def _open(
@@ -156,7 +206,7 @@ def _open(
 
 
 async def _send_initial(
-    response: web.StreamResponse,
+    stream: _Stream,
     encoder: _Encoder,
     core: Core,
     options: ListOptions,
@@ -174,12 +224,12 @@ async def _send_initial(
             lines.append(line)
             size += len(line)
             if size > CHUNK:
-                await response.write(b"".join(lines))
+                await stream.send(lines)
                 lines, size = [], 0
     if options.bookmarks:
         lines.append(encoder.bookmark(revision, initial=True))
     if lines:
-        await response.write(b"".join(lines))
+        await stream.send(lines)
 
 
 def _next_bookmark(now: float, deadline: float) -> float:
@@ -189,15 +239,14 @@ def _next_bookmark(now: float, deadline: float) -> float:
 
 
 async def _follow(
-    response: web.StreamResponse,
+    stream: _Stream,
     encoder: _Encoder,
     core: Core,
-    watcher: Watcher | None,
+    watcher: Watcher,
     options: ListOptions,
     selector: Selector,
     floor: int,
 ) -> None:
-    assert watcher is not None
     loop = asyncio.get_running_loop()
     seconds = options.timeout or int(DEFAULT_TIMEOUT * (1 + secrets.randbelow(1000) / 1000))
     deadline = loop.time() + seconds
@@ -221,5 +270,4 @@ async def _follow(
             lines.append(encoder.bookmark(core.store.revision, initial=False))
             next_bookmark = _next_bookmark(loop.time(), deadline)
         if lines:
-            await response.write(b"".join(lines))
-    await response.write_eof()
+            await stream.send(lines)

@@ -150,7 +150,7 @@ class Store:
             raise FutureRevision
 
     def watch(
-        self, resource: GroupResource, namespace: str = "", *, since: int | None = None, limit: int = WATCHER_LIMIT
+        self, resource: GroupResource, namespace: str = "", *, since: int | None = None, limit: int | None = None
     ) -> Watcher:
         """Watches from after revision ``since`` (now, where it is ``None``). Raises :class:`Compacted`."""
         table = self._table(resource)
@@ -160,7 +160,7 @@ class Store:
             if since < oldest:
                 raise Compacted(since, oldest)
             backlog = table.since(since, namespace)
-        watcher = Watcher(namespace, backlog, limit, table.watchers.remove)
+        watcher = Watcher(namespace, backlog, limit or WATCHER_LIMIT, table.watchers.remove)
         table.watchers.append(watcher)
         return watcher
 

@@ -21,7 +21,7 @@ class Watcher:
     :meth:`next_batch`, and :meth:`close` in the end.
     """
 
-    __slots__ = ("_closed", "_detach", "_limit", "_overflow", "_pending", "_waiter", "namespace")
+    __slots__ = ("_closed", "_detach", "_limit", "_overflow", "_pending", "_waiter", "namespace", "on_overflow")
 
     def __init__(
         self, namespace: str, backlog: Iterable[Change], limit: int, detach: Callable[[Watcher], None]
@@ -33,6 +33,8 @@ class Watcher:
         self._waiter: asyncio.Future[None] | None = None
         self._overflow = False
         self._closed = False
+        self.on_overflow: Callable[[], None] | None = None
+        """Called once when the watcher is closed because it fell behind: its owner may be stuck in sending."""
 
     def offer(self, change: Change) -> None:
         """Called by the store for each change, in order."""
@@ -42,6 +44,8 @@ class Watcher:
             self._overflow = True
             self._pending = []
             self.close()
+            if self.on_overflow is not None:
+                self.on_overflow()
             return
         self._pending.append(change)
         self._wake()
