@@ -1,1 +1,1 @@
-"""Typed models of the APIs that cfo owns, and the CustomResourceDefinitions that come from them."""
+"""The APIs that cfo owns, as typed models with their CustomResourceDefinitions, and facts about those it reads."""

@@ -1,4 +1,4 @@
-"""AppWrapper (``workload.codeflare.dev/v1beta2``): any resources, wrapped as one unit that a queue admits.
+"""The types of AppWrappers, and their CustomResourceDefinition.
 
 The spec is the user's, the status the controller's. Reconcilers work on the wire form, as everywhere; these models
 are where the CustomResourceDefinition comes from, and what reads a spec with types where that pays.

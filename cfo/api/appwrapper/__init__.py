@@ -1,0 +1,57 @@
+"""AppWrapper (``workload.codeflare.dev/v1beta2``): any resources, wrapped as one unit that a queue admits.
+
+:mod:`.models` are the types, from which the CustomResourceDefinition comes; :mod:`.paths` and :mod:`.podsets` say where
+and how many the pods in a component are, for admission and for the controller alike.
+"""
+
+from cfo.api.appwrapper.models import (
+    APPWRAPPER,
+    AppWrapper,
+    AppWrapperComponent,
+    AppWrapperPodSet,
+    AppWrapperPodSetInfo,
+    AppWrapperSpec,
+    AppWrapperStatus,
+    ComponentStatus,
+    Phase,
+    definition,
+)
+from cfo.api.appwrapper.names import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.paths import PathError, object_at, value_at
+from cfo.api.appwrapper.podsets import (
+    MAX_POD_SETS,
+    PodSetError,
+    expected_pods,
+    infer_pod_sets,
+    pod_set_mismatches,
+    pod_sets_of,
+    pod_template_at,
+    replicas_of,
+)
+
+__all__ = [
+    "APPWRAPPER",
+    "MAX_POD_SETS",
+    "QUEUE_NAME_LABEL",
+    "USER_ID_LABEL",
+    "USER_LABEL",
+    "AppWrapper",
+    "AppWrapperComponent",
+    "AppWrapperPodSet",
+    "AppWrapperPodSetInfo",
+    "AppWrapperSpec",
+    "AppWrapperStatus",
+    "ComponentStatus",
+    "PathError",
+    "Phase",
+    "PodSetError",
+    "definition",
+    "expected_pods",
+    "infer_pod_sets",
+    "object_at",
+    "pod_set_mismatches",
+    "pod_sets_of",
+    "pod_template_at",
+    "replicas_of",
+    "value_at",
+]

@@ -1,0 +1,242 @@
+"""The pods of a component: found out for the kinds that are known, declared for all others.
+
+A pod set is a plain object as in the API: ``path`` (see :mod:`.paths`), ``replicas`` (one, if absent) and annotations
+for topology-aware scheduling. Counts and annotations are the Go operator's, and so Kueue's, but for two that are as
+KubeRay has them: a worker group has ``numOfHosts`` pods for each replica, and none while it is suspended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cfo.api.appwrapper.paths import ROOT, PathError, object_at, value_at
+from cfo.api.appwrapper.pod_spec import pod_spec_problems
+from cfo.runtime.objects import GVK, Object, gvk_of
+from cfo.runtime.webhook.field import go_value
+
+__all__ = [
+    "MAX_POD_SETS",
+    "POD_INDEX_LABEL",
+    "SUB_GROUP_COUNT",
+    "SUB_GROUP_INDEX_LABEL",
+    "PodSetError",
+    "expected_pods",
+    "infer_pod_sets",
+    "pod_set_mismatches",
+    "pod_sets_of",
+    "pod_template_at",
+    "replicas_of",
+]
+
+MAX_POD_SETS: Final = 8
+"""As many as a Workload of Kueue may have."""
+
+POD_INDEX_LABEL: Final = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
+SUB_GROUP_INDEX_LABEL: Final = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"
+SUB_GROUP_COUNT: Final = "workload.codeflare.dev.appwrapper/tas-sub-group-count"
+
+_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+_REPLICA_INDEX = "training.kubeflow.org/replica-index"
+
+_MAX_COUNT = 2**31 - 1
+_SHOWN_PROBLEMS = 20
+_SHOWN_CHARACTERS = 64
+
+
+class PodSetError(ValueError):
+    """The pods of a component cannot be told; the text says why, with the path."""
+
+
+def infer_pod_sets(template: Object) -> list[Object]:
+    """The pod sets of a component's object, if its kind is a known one; none for any other.
+
+    Raises :class:`PodSetError` where a known kind lacks its pod templates, or counts what cannot be counted.
+    """
+    infer = _KNOWN.get(gvk_of(template))
+    pod_sets = list(infer(template)) if infer is not None else []
+    for pod_set in pod_sets:
+        try:
+            pod_template_at(template, pod_set["path"])
+        except PodSetError as error:
+            raise PodSetError(f"{pod_set['path']} does not refer to a v1.PodSpecTemplate: {error}") from error
+    return pod_sets
+
+
+def pod_sets_of(component: Mapping[str, Any]) -> list[Object]:
+    """The pod sets of a component of an AppWrapper: those declared, or else those of its kind.
+
+    Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
+    """
+    return component.get("podSets") or infer_pod_sets(component["template"])
+
+
+def replicas_of(pod_set: Mapping[str, Any]) -> int:
+    """How many pods a pod set has."""
+    replicas = pod_set.get("replicas")
+    return 1 if replicas is None else int(replicas)
+
+
+def expected_pods(pod_sets: Iterable[Mapping[str, Any]]) -> int:
+    """How many pods there are in all of ``pod_sets``."""
+    return sum(replicas_of(pod_set) for pod_set in pod_sets)
+
+
+def pod_template_at(template: Object, path: str) -> Object:
+    """The pod template (or Pod) that ``path`` leads to in a component's object; not a copy.
+
+    Raises :class:`PodSetError` when there is none, or one whose spec is no v1.PodSpec.
+    """
+    try:
+        found = object_at(template, path)
+    except PathError as error:
+        raise PodSetError(str(error)) from error
+    spec = found.get("spec")
+    if not isinstance(spec, dict):
+        raise PodSetError(f"content at {path} does not contain a spec")
+    problems = list(pod_spec_problems(spec))
+    if problems:
+        more = len(problems) - _SHOWN_PROBLEMS
+        rest = [f"and {more} more"] if more > 0 else []
+        text = ", ".join([*problems[:_SHOWN_PROBLEMS], *rest])
+        raise PodSetError(f"content at {path}.spec not parseable as a v1.PodSpec: strict decoding error: {text}")
+    return found
+
+
+def pod_set_mismatches(declared: Iterable[Mapping[str, Any]], inferred: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What is wrong with declared pod sets: paths that repeat, or others than those of the kind."""
+    declared, inferred = list(declared), list(inferred)
+    if not declared:
+        return
+    by_path: dict[str, Mapping[str, Any]] = {}
+    for pod_set in declared:
+        path = pod_set.get("path") or ""
+        if path in by_path:
+            yield f"multiple DeclaredPodSets with path '{path}'"
+            return
+        by_path[path] = pod_set
+    if not inferred:
+        return
+    if len(declared) != len(inferred):
+        yield f"DeclaredPodSet count {len(declared)} differs from inferred count {len(inferred)}"
+        return
+    for pod_set in inferred:
+        path = pod_set["path"]
+        if path not in by_path:
+            yield f"PodSet with path '{path}' is missing"
+        elif (count := replicas_of(by_path[path])) != replicas_of(pod_set):
+            yield (
+                f"replica count {count} differs from inferred count {replicas_of(pod_set)} "
+                f"for PodSet at path position '{path}'"
+            )
+
+
+def _pod_set(path: str, replicas: int, **annotations: str) -> Object:
+    if replicas > _MAX_COUNT:
+        raise PodSetError(f"at path position '{path}' {replicas} pods; at most {_MAX_COUNT} are allowed")
+    pod_set: Object = {"path": path, "replicas": replicas}
+    return {**pod_set, "annotations": annotations} if annotations else pod_set
+
+
+def _look(template: Object, path: str) -> Any:
+    """What is at ``path``, or ``None``."""
+    try:
+        return value_at(template, path)
+    except PathError:
+        return None
+
+
+def _count(template: Object, path: str) -> int | None:
+    """The number at ``path``, or ``None`` where none is given."""
+    value = _look(template, path)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PodSetError(f"at path position '{path}' non-int value {_shown(value)}")
+    if not 0 <= value <= _MAX_COUNT:
+        raise PodSetError(f"at path position '{path}' value {value} is not between 0 and {_MAX_COUNT}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "that is a list" if isinstance(value, list) else "that is an object"
+    text = value if isinstance(value, str) else go_value(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _replicas(template: Object, path: str) -> int:
+    count = _count(template, path)
+    return 1 if count is None else count
+
+
+def _items(template: Object, path: str) -> Iterator[str]:
+    """The paths of the items of the list at ``path``, if there is one."""
+    items = _look(template, path)
+    if isinstance(items, list):
+        yield from (f"{path}[{index}]" for index in range(len(items)))
+
+
+def _pod(template: Object) -> Iterator[Object]:
+    yield _pod_set(ROOT, 1)
+
+
+def _scaled(template: Object) -> Iterator[Object]:
+    yield _pod_set("template.spec.template", _replicas(template, "template.spec.replicas"))
+
+
+def _parallel(template: Object, spec: str) -> int:
+    """The pods that a JobSpec has at a time."""
+    parallelism, completions = _replicas(template, f"{spec}.parallelism"), _count(template, f"{spec}.completions")
+    return parallelism if completions is None else min(parallelism, completions)
+
+
+def _job(template: Object) -> Iterator[Object]:
+    yield _pod_set(
+        "template.spec.template", _parallel(template, "template.spec"), **{POD_INDEX_LABEL: _COMPLETION_INDEX}
+    )
+
+
+def _job_set(template: Object) -> Iterator[Object]:
+    for job in _items(template, "template.spec.replicatedJobs"):
+        replicas = _replicas(template, f"{job}.replicas")
+        annotations = {
+            POD_INDEX_LABEL: _COMPLETION_INDEX,
+            SUB_GROUP_INDEX_LABEL: _JOB_INDEX,
+            SUB_GROUP_COUNT: str(replicas),
+        }
+        spec = f"{job}.template.spec"
+        yield _pod_set(f"{spec}.template", replicas * _parallel(template, spec), **annotations)
+
+
+def _pytorch_job(template: Object) -> Iterator[Object]:
+    for role in ("Master", "Worker"):
+        group = f"template.spec.pytorchReplicaSpecs.{role}"
+        if _look(template, group) is not None:
+            replicas = _replicas(template, f"{group}.replicas")
+            yield _pod_set(f"{group}.template", replicas, **{POD_INDEX_LABEL: _REPLICA_INDEX})
+
+
+def _ray(cluster: str) -> Callable[[Object], Iterator[Object]]:
+    def infer(template: Object) -> Iterator[Object]:
+        yield _pod_set(f"{cluster}.headGroupSpec.template", 1)
+        for group in _items(template, f"{cluster}.workerGroupSpecs"):
+            hosts = max(1, _replicas(template, f"{group}.numOfHosts"))
+            replicas = _replicas(template, f"{group}.replicas") * hosts
+            suspended = _look(template, f"{group}.suspend") is True
+            yield _pod_set(f"{group}.template", 0 if suspended else replicas)
+
+    return infer
+
+
+_KNOWN: Final[Mapping[GVK, Callable[[Object], Iterator[Object]]]] = {
+    GVK("", "v1", "Pod"): _pod,
+    GVK("apps", "v1", "Deployment"): _scaled,
+    GVK("apps", "v1", "StatefulSet"): _scaled,
+    GVK("batch", "v1", "Job"): _job,
+    GVK("jobset.x-k8s.io", "v1alpha2", "JobSet"): _job_set,
+    GVK("kubeflow.org", "v1", "PyTorchJob"): _pytorch_job,
+    GVK("ray.io", "v1", "RayCluster"): _ray("template.spec"),
+    GVK("ray.io", "v1", "RayJob"): _ray("template.spec.rayClusterSpec"),
+}

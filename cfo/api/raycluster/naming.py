@@ -1,0 +1,135 @@
+"""What the objects of a RayCluster are called.
+
+Clients find these objects by their names (CodeFlare SDK looks for ``ray-dashboard-<cluster>`` and
+``<cluster>-ca-secret-``), pod templates refer to them, and a cluster that was made by the Go operator keeps
+what it has: so every name here is the Go operator's, to the letter. There are two generations. A cluster that
+carries the annotation :data:`VERSION_ANNOTATION` (any value, even an empty one) has names that end in a hash of
+what precedes; one without has the older, plain names.
+
+Only what an API server refuses is changed: see :func:`fit` and :func:`service_name`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from cfo.runtime.objects import annotations_of, name_of, namespace_of
+
+__all__ = [
+    "CLUSTER_LABEL",
+    "FIELD_MANAGER",
+    "NAMESPACE_LABEL",
+    "VERSION_ANNOTATION",
+    "Names",
+    "client_host",
+    "dashboard_host",
+    "digest",
+    "fit",
+    "head_service_name",
+    "label_value",
+    "names_of",
+    "service_name",
+]
+
+FIELD_MANAGER = "codeflare-raycluster-controller"
+VERSION_ANNOTATION = "ray.openshift.ai/version"
+CLUSTER_LABEL = "ray.openshift.ai/cluster-name"
+NAMESPACE_LABEL = "ray.openshift.ai/cluster-namespace"
+
+_LABEL_LIMIT = 63
+_SUBDOMAIN_LIMIT = 253
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def digest(text: str) -> str:
+    """The eight hexadecimal digits that stand for ``text`` in names."""
+    return sha256(f"{FIELD_MANAGER}{text}".encode()).hexdigest()[:8]
+
+
+def fit(name: str, limit: int = _SUBDOMAIN_LIMIT) -> str:
+    """``name``, cut and completed with its hash where it is longer than ``limit`` characters."""
+    if len(name) <= limit:
+        return name
+    return f"{name[: limit - 9].rstrip('-.')}-{digest(name)}"
+
+
+def label_value(name: str) -> str:
+    """``name`` as the value of a label, which holds at most 63 characters."""
+    return fit(name, _LABEL_LIMIT)
+
+
+def service_name(name: str) -> str:
+    """``name`` as that of a Service, which is a DNS label: at most 63 characters and no dots."""
+    if _DNS_LABEL.fullmatch(name):
+        return name
+    return f"{name.replace('.', '-')[: _LABEL_LIMIT - 9].rstrip('-')}-{digest(name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of everything that belongs to one RayCluster."""
+
+    ca_secret: str
+    cookie_secret: str
+    proxy_service: str
+    proxy_service_account: str
+    proxy_tls_secret: str
+    cluster_role_binding: str
+    head_policy: str
+    workers_policy: str
+    dashboard: str
+    """Of the dashboard's Route or Ingress."""
+    client: str
+    """Of the Ray client's Route or Ingress."""
+
+
+def names_of(cluster: Mapping[str, Any]) -> Names:
+    """The names for ``cluster``, of the generation that its version annotation says."""
+    name, namespace = name_of(cluster), namespace_of(cluster)
+    versioned = VERSION_ANNOTATION in annotations_of(cluster)
+
+    def derived(base: str) -> str:
+        return f"{base}-{digest(base)}" if versioned else base
+
+    return Names(
+        ca_secret=fit(derived(f"{name}-ca-secret") if versioned else f"ca-secret-{name}"),
+        cookie_secret=fit(derived(f"{name}-oauth-config")),
+        proxy_service=service_name(derived(f"{name}-oauth")),
+        proxy_service_account=fit(derived(f"{name}-oauth-proxy")),
+        proxy_tls_secret=fit(derived(f"{name}-proxy-tls-secret")),
+        cluster_role_binding=fit(derived(f"{name}-{namespace}-auth")),
+        head_policy=fit(derived(f"{name}-head")),
+        workers_policy=fit(derived(f"{name}-workers")),
+        dashboard=fit(f"ray-dashboard-{name}"),
+        client=fit(f"rayclient-{name}"),
+    )
+
+
+def head_service_name(cluster: Mapping[str, Any]) -> str:
+    """The Service before the head pod: what KubeRay reports, else what the user named, else KubeRay's default."""
+    status = cluster.get("status") or {}
+    reported = (status.get("head") or {}).get("serviceName")
+    if reported:
+        return str(reported)
+    head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
+    named = ((head.get("headService") or {}).get("metadata") or {}).get("name")
+    return str(named) if named else service_name(f"{name_of(cluster)}-head-svc")
+
+
+def dashboard_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> str:
+    """The host of the dashboard below ``domain``; ``suffix`` tells apart what would be the same host."""
+    return _host("ray-dashboard", cluster, domain, suffix)
+
+
+def client_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> str:
+    """The host of the Ray client below ``domain``; ``suffix`` tells apart what would be the same host."""
+    return _host("rayclient", cluster, domain, suffix)
+
+
+def _host(prefix: str, cluster: Mapping[str, Any], domain: str, suffix: str) -> str:
+    first = f"{prefix}-{name_of(cluster)}-{namespace_of(cluster)}" + (f"-{suffix}" if suffix else "")
+    return f"{fit(first, _SUBDOMAIN_LIMIT - len(domain) - 1)}.{domain}"

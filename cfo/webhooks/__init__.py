@@ -1,0 +1,1 @@
+"""What is asked before an object is stored: a module for each kind that has admission webhooks."""

@@ -1,0 +1,248 @@
+"""What is wrong with an AppWrapper: pure functions, all errors at once.
+
+Fields and messages are those of the Go operator's webhook; but a denial never prints whole templates, which people then
+have to read through to find what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from cfo.api.appwrapper import (
+    APPWRAPPER,
+    MAX_POD_SETS,
+    USER_ID_LABEL,
+    USER_LABEL,
+    PodSetError,
+    expected_pods,
+    infer_pod_sets,
+    pod_set_mismatches,
+    pod_template_at,
+    replicas_of,
+)
+from cfo.runtime.objects import GVK, Object, gvk_of, labels_of, name_of
+from cfo.runtime.webhook.field import (
+    OMIT,
+    FieldError,
+    Path,
+    Verbatim,
+    duplicate,
+    forbidden,
+    go_json,
+    internal,
+    invalid,
+    required,
+    too_long,
+    type_invalid,
+)
+from cfo.webhooks.appwrapper.access import Access
+from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
+
+__all__ = ["created_errors", "kinds_of", "updated_errors"]
+
+_COMPONENTS = Path("spec", "components")
+_NEEDED_VERBS: Final = frozenset({"create", "delete", "get"})
+_MAX_REPLICAS: Final = 2**31 - 1
+
+
+def kinds_of(appwrapper: Object) -> set[GVK]:
+    """The kinds whose access :func:`created_errors` wants to know."""
+    readable = (component["template"] for component in _components(appwrapper) if not _malformed(component, Path()))
+    return {gvk_of(template) for template in readable if not _is_nested(template)}
+
+
+def created_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Access]) -> list[FieldError]:
+    """What is wrong with an AppWrapper that is to be created in ``namespace``.
+
+    ``access`` says of each of its kinds (:func:`kinds_of`) what its creator may do.
+    """
+    errors: list[FieldError] = []
+    if len(name_of(appwrapper).encode()) > MAX_LABEL_VALUE:
+        errors.append(too_long(Path("metadata", "name"), name_of(appwrapper), MAX_LABEL_VALUE))
+    pod_sets, pods = 0, 0
+    names: set[tuple[str, str, str]] = set()
+    for index, component in enumerate(_components(appwrapper)):
+        path = _COMPONENTS.index(index)
+        malformed = _malformed(component, path)
+        if malformed:
+            errors += malformed
+            continue
+        template = component["template"]
+        errors += _template_errors(template, path.child("template"), namespace, access)
+        errors += _name_errors(template, path.child("template", "metadata", "name"), names)
+        found = _PodSets(component, path)
+        errors += found.errors
+        pod_sets += found.count
+        pods += found.pods
+    if pod_sets == 0:
+        errors.append(invalid(_COMPONENTS, OMIT, "components contains no podspecs"))
+    elif pods == 0:
+        errors.append(invalid(_COMPONENTS, OMIT, "components contains no pods: all podspecs have 0 replicas"))
+    if pod_sets > MAX_POD_SETS:
+        detail = f"components contains {pod_sets} podspecs; at most {MAX_POD_SETS} are allowed"
+        errors.append(invalid(_COMPONENTS, OMIT, detail))
+    return errors
+
+
+def updated_errors(old: Object, new: Object) -> list[FieldError]:
+    """What of an AppWrapper was changed that must stay as it was validated."""
+    before, after = _components(old), _components(new)
+    if len(before) != len(after):
+        return [_immutable(_COMPONENTS)]
+    errors: list[FieldError] = []
+    for index, (was, now) in enumerate(zip(before, after, strict=True)):
+        errors += _component_changes(was, now, _COMPONENTS.index(index))
+    labels = Path("metadata", "labels")
+    for label in (USER_LABEL, USER_ID_LABEL):
+        if labels_of(old).get(label, "") != labels_of(new).get(label, ""):
+            errors.append(_immutable(labels.key(label)))
+    if _spec(old).get("managedBy") != _spec(new).get("managedBy"):
+        errors.append(_immutable(Path("spec", "managedBy")))
+    return errors
+
+
+def _spec(appwrapper: Object) -> Mapping[str, Any]:
+    return appwrapper.get("spec") or {}
+
+
+def _components(appwrapper: Object) -> list[dict[str, Any]]:
+    return _spec(appwrapper).get("components") or []
+
+
+def _malformed(component: Mapping[str, Any], path: Path) -> list[FieldError]:
+    """What keeps a component's template from being read at all."""
+    path = path.child("template")
+    template = component.get("template")
+    if not isinstance(template, dict):
+        return [_not_a(path, "object")]
+    errors: list[FieldError] = []
+    for name in ("apiVersion", "kind"):
+        value = template.get(name)
+        if value is not None and not isinstance(value, str):
+            errors.append(_not_a(path.child(name), "string"))
+        elif not value:
+            errors.append(required(path.child(name)))
+    if not isinstance(template.get("metadata") or {}, dict):
+        errors.append(_not_a(path.child("metadata"), "object"))
+    return errors
+
+
+def _not_a(path: Path, json_type: str) -> FieldError:
+    return type_invalid(path, OMIT, f"must be of type {json_type}")
+
+
+def _is_nested(template: Object) -> bool:
+    """Whether a component is an AppWrapper itself, of any version."""
+    gvk = gvk_of(template)
+    return (gvk.group, gvk.kind) == (APPWRAPPER.group, APPWRAPPER.kind)
+
+
+def _template_errors(
+    template: Object, path: Path, namespace: str, access: Mapping[GVK, Access]
+) -> Iterator[FieldError]:
+    if _is_nested(template):
+        yield forbidden(path, "Nested AppWrappers are forbidden")
+    elsewhere = (template.get("metadata") or {}).get("namespace")
+    if elsewhere and elsewhere != namespace:
+        yield forbidden(path.child("metadata", "namespace"), "AppWrappers cannot create objects in other namespaces")
+    if not _is_nested(template):
+        yield from _access_errors(gvk_of(template), path, access[gvk_of(template)])
+
+
+def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]:
+    if access.failure:
+        yield internal(path, access.failure)
+    elif access.resource is None:
+        version = f"{gvk.group}/{gvk.version}" if gvk.group else gvk.version
+        yield invalid(path.child("kind"), gvk.kind, f'no matches for kind "{gvk.kind}" in version "{version}"')
+    elif not access.resource.namespaced:
+        yield forbidden(path, f"AppWrappers cannot create cluster-scoped objects such as {access.resource.plural}")
+    elif not access.resource.verbs >= _NEEDED_VERBS:
+        yield forbidden(path, f"AppWrappers cannot create {access.resource.plural}, which are not stored")
+    elif access.denial:
+        yield forbidden(path, access.denial)
+
+
+def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]]) -> Iterator[FieldError]:
+    """Complains of an object that an earlier component makes already; ``names`` are those."""
+    gvk, name = gvk_of(template), name_of(template)
+    if not isinstance(name, str):
+        yield _not_a(path, "string")
+    elif name and not _is_nested(template):
+        if (gvk.group, gvk.kind, name) in names:
+            yield duplicate(path, name)
+        names.add((gvk.group, gvk.kind, name))
+
+
+class _PodSets:
+    """The pod sets of one component: their number, their pods, and what is wrong with them."""
+
+    def __init__(self, component: Mapping[str, Any], path: Path) -> None:
+        template, declared = component["template"], component.get("podSets") or []
+        sets_path = path.child("podSets")
+        self.errors: list[FieldError] = []
+        for index, pod_set in enumerate(declared):
+            self.errors += _declared_errors(template, pod_set, sets_path.index(index))
+        inferred: list[Object] = []
+        self.count = 0
+        try:
+            inferred = infer_pod_sets(template)
+        except PodSetError as error:
+            self.errors.append(invalid(path.child("template"), OMIT, f"error inferring PodSets: {error}"))
+        else:
+            self.count = max(len(declared), len(inferred))
+            self.errors += [
+                invalid(sets_path, _as_go_prints(declared), mismatch)
+                for mismatch in pod_set_mismatches(declared, inferred)
+            ]
+        # Pods that cannot be counted are no reason to say that there are none.
+        self.pods = 1 if self.errors else expected_pods(declared or inferred)
+
+
+def _declared_errors(template: Object, pod_set: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    where = pod_set.get("path") or ""
+    if not where:
+        yield required(path.child("path"), "podspec must specify path")
+    try:
+        pod_template_at(template, where)
+    except PodSetError as error:
+        yield invalid(path.child("path"), where, f"path does not refer to a v1.PodSpecTemplate: {error}")
+    replicas = replicas_of(pod_set)
+    if not 0 <= replicas <= _MAX_REPLICAS:
+        yield invalid(path.child("replicas"), replicas, f"must be between 0 and {_MAX_REPLICAS}, inclusive")
+
+
+def _as_go_prints(declared: list[Mapping[str, Any]]) -> Verbatim:
+    """Declared pod sets in the order of the Go type's fields."""
+    names = ("replicas", "path", "annotations")
+    items = [
+        ",".join(f'"{name}":{go_json(pod_set[name])}' for name in names if name in pod_set) for pod_set in declared
+    ]
+    return Verbatim("[" + ",".join(f"{{{item}}}" for item in items) + "]")
+
+
+def _component_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    if _encoded(old.get("template")) != _encoded(new.get("template")):
+        yield _immutable(path.child("template", "raw"))
+    path = path.child("podsets")
+    before, after = old.get("podSets") or [], new.get("podSets") or []
+    if len(before) != len(after):
+        yield _immutable(path)
+        return
+    for index, (was, now) in enumerate(zip(before, after, strict=True)):
+        if replicas_of(was) != replicas_of(now):
+            yield _immutable(path.index(index).child("replicas"))
+        if was.get("path") != now.get("path"):
+            yield _immutable(path.index(index).child("path"))
+
+
+def _encoded(value: Any) -> bytes:
+    """``value`` for comparison: in Python 1, 1.0 and true are equal."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def _immutable(path: Path) -> FieldError:
+    return forbidden(path, "attempt to change immutable field")
