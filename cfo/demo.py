@@ -15,7 +15,7 @@ from anyio.abc import TaskStatus
 from rich.console import Console
 
 from cfo import crds, operator
-from cfo.controllers.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.envtest import ControlPlane
 from cfo.envtest.manifests import read_manifests
 from cfo.overview import Overview

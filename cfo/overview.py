@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from cfo.controllers.raycluster.cluster import is_suspended
-from cfo.controllers.raycluster.kinds import INGRESS, NETWORK_POLICY, RAY_CLUSTER, SECRET
-from cfo.controllers.raycluster.naming import CLUSTER_LABEL, names_of
+from cfo.api.raycluster.cluster import is_suspended
+from cfo.api.raycluster.kinds import INGRESS, NETWORK_POLICY, RAY_CLUSTER, SECRET
+from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
 from cfo.runtime.cache.informer import Event, Informer
 from cfo.runtime.events import EVENT
 from cfo.runtime.manager import Manager

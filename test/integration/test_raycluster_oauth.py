@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from typing import Any
 
-from cfo.controllers.raycluster.kinds import (
+from cfo.api.raycluster.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
     POD,
@@ -15,7 +15,7 @@ from cfo.controllers.raycluster.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from cfo.controllers.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.clock import rfc3339
 from cfo.runtime.objects import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of

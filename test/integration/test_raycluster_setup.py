@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cfo.api.raycluster.kinds import INGRESS, NETWORK_POLICY, POD, RAY_CLUSTER, SECRET, SERVICE_ACCOUNT
+from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster import ingress, networkpolicy, oauth, rules
-from cfo.controllers.raycluster.kinds import INGRESS, NETWORK_POLICY, POD, RAY_CLUSTER, SECRET, SERVICE_ACCOUNT
-from cfo.controllers.raycluster.naming import names_of
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.events import EVENT_RULES

@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cfo.config import KubeRayConfiguration
-from cfo.controllers import raycluster
-from cfo.controllers.raycluster.kinds import (
+from cfo.api.raycluster.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
     NETWORK_POLICY,
@@ -19,7 +17,9 @@ from cfo.controllers.raycluster.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from cfo.controllers.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.config import KubeRayConfiguration
+from cfo.controllers import raycluster
 from cfo.envtest import ControlPlane
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client

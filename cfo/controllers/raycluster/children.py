@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
-from cfo.controllers.raycluster.cluster import has_cluster_labels, is_owned_by
-from cfo.controllers.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, APIError, BadRequest, Conflict, Forbidden, Invalid
 from cfo.runtime.events import EventRecorder

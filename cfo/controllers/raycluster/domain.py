@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cfo.api.raycluster.kinds import INGRESS_CONFIG
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.kinds import INGRESS_CONFIG
 from cfo.controllers.raycluster.platform import OptionalKind
 from cfo.runtime.objects import NamespacedName
 from cfo.runtime.reconcile import READ, Rule

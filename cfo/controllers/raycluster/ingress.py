@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from cfo.api.raycluster.cluster import is_suspended
+from cfo.api.raycluster.kinds import INGRESS, RAY_CLUSTER
+from cfo.api.raycluster.naming import client_host, dashboard_host, digest, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children, belongs_to
-from cfo.controllers.raycluster.cluster import is_suspended
 from cfo.controllers.raycluster.domain import IngressDomain
-from cfo.controllers.raycluster.kinds import INGRESS, RAY_CLUSTER
 from cfo.controllers.raycluster.namesakes import address_of, at_address, older_namesakes
-from cfo.controllers.raycluster.naming import client_host, dashboard_host, digest, names_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, Platform
 from cfo.controllers.raycluster.resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.runtime.cache.entry import Entry

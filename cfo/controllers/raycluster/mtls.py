@@ -18,12 +18,12 @@ from functools import partial
 
 from anyio import to_thread
 
+from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.kinds import RAY_CLUSTER, SECRET
+from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children, Taken
-from cfo.controllers.raycluster.cluster import pod_labels, uses_kuberay_tls
-from cfo.controllers.raycluster.kinds import RAY_CLUSTER, SECRET
-from cfo.controllers.raycluster.naming import names_of
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.runtime.cache.informer import Reader
 from cfo.runtime.client.client import Client

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from cfo.controllers.raycluster.naming import label_value
+from cfo.api.raycluster.naming import label_value
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, namespace_of

@@ -7,11 +7,11 @@ touched.
 
 from __future__ import annotations
 
+from cfo.api.raycluster.cluster import has_cluster_labels, uses_kuberay_network_policy
+from cfo.api.raycluster.kinds import NETWORK_POLICY, RAY_CLUSTER
+from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.cluster import has_cluster_labels, uses_kuberay_network_policy
-from cfo.controllers.raycluster.kinds import NETWORK_POLICY, RAY_CLUSTER
-from cfo.controllers.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.resources import desired_head_policy, desired_workers_policy

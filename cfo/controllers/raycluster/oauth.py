@@ -15,15 +15,13 @@ import secrets as random
 from base64 import b64decode, b64encode
 from typing import Any
 
-from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children, Taken
-from cfo.controllers.raycluster.cluster import (
+from cfo.api.raycluster.cluster import (
     POD_CLUSTER_LABEL,
     has_cluster_labels,
     is_suspended,
     uses_kuberay_auth,
 )
-from cfo.controllers.raycluster.kinds import (
+from cfo.api.raycluster.kinds import (
     CLUSTER_ROLE_BINDING,
     POD,
     RAY_CLUSTER,
@@ -32,8 +30,10 @@ from cfo.controllers.raycluster.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
+from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, digest, fit, label_value, names_of
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.children import Children, Taken
 from cfo.controllers.raycluster.namesakes import older_namesakes
-from cfo.controllers.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, digest, fit, label_value, names_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, Platform
 from cfo.controllers.raycluster.resources import (
     COOKIE_KEY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cfo.controllers.raycluster.kinds import ROUTE
+from cfo.api.raycluster.kinds import ROUTE
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper

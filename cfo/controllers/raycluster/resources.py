@@ -11,9 +11,8 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfo.config import IngressConfiguration, KubeRayConfiguration
-from cfo.controllers.raycluster.cluster import cluster_labels, pod_labels
-from cfo.controllers.raycluster.kinds import (
+from cfo.api.raycluster.cluster import cluster_labels, pod_labels
+from cfo.api.raycluster.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
     NETWORK_POLICY,
@@ -22,12 +21,13 @@ from cfo.controllers.raycluster.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from cfo.controllers.raycluster.naming import (
+from cfo.api.raycluster.naming import (
     client_host,
     dashboard_host,
     head_service_name,
     names_of,
 )
+from cfo.config import IngressConfiguration, KubeRayConfiguration
 from cfo.runtime.objects import GVK, Object, namespace_of
 
 __all__ = [

@@ -12,11 +12,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 import structlog
 
-from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL
-from cfo.controllers.raycluster.domain import IngressDomain
-from cfo.controllers.raycluster.ingress import IngressReconciler
-from cfo.controllers.raycluster.kinds import (
+from cfo.api.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL
+from cfo.api.raycluster.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     DSC_INITIALIZATION,
@@ -30,9 +27,12 @@ from cfo.controllers.raycluster.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.domain import IngressDomain
+from cfo.controllers.raycluster.ingress import IngressReconciler
 from cfo.controllers.raycluster.mtls import MTLSReconciler
 from cfo.controllers.raycluster.namesakes import add_indexes, labelled
-from cfo.controllers.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL
 from cfo.controllers.raycluster.networkpolicy import NetworkPolicyReconciler
 from cfo.controllers.raycluster.oauth import OAuthReconciler, OpenShiftInformers
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, service_account_of

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from cfo.controllers.raycluster.children import belongs_to
-from cfo.controllers.raycluster.cluster import (
+from cfo.api.raycluster.cluster import (
     has_cluster_labels,
     is_suspended,
     uses_kuberay_auth,
     uses_kuberay_network_policy,
     uses_kuberay_tls,
 )
-from cfo.controllers.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL
+from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL
+from cfo.controllers.raycluster.children import belongs_to
 from cfo.controllers.raycluster.oauth import is_proxys_binding
 from cfo.controllers.raycluster.operator_namespaces import may_update_status, service_account_of
 from cfo.runtime.objects import NamespacedName

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from cfo.api.raycluster.cluster import is_suspended
+from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import resources
-from cfo.controllers.raycluster.cluster import is_suspended
-from cfo.controllers.raycluster.naming import names_of
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects import Object, is_deleting, name_of, owner_reference
 from test.recordings import load, observations, raycluster_cases

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cfo.controllers.raycluster.naming import (
+from cfo.api.raycluster.naming import (
     VERSION_ANNOTATION,
     client_host,
     dashboard_host,
