@@ -6,18 +6,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-USE = """
-import json
-import ssl
-import urllib.request
-from pathlib import Path
-
-import pytest
-import yaml
-
-from cfo.runtime.objects import GVK, NamespacedName
-
-CRD = {
+TOYS = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": "toys.example.com"},
@@ -30,6 +19,19 @@ CRD = {
         ],
     },
 }
+
+USE = """
+import json
+import ssl
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cfo.runtime.objects import GVK, NamespacedName
+
+CRD = __CRD__
 
 def test_synchronous(control_plane, kubeconfig, namespace):
     document = yaml.safe_load(Path(kubeconfig).read_text())
@@ -57,7 +59,7 @@ def test_only_on_the_real_one(control_plane):
 
 def test_the_plugin_in_another_project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    pytester.makepyfile(USE)
+    pytester.makepyfile(USE.replace("__CRD__", repr(TOYS)))
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     result = pytester.runpytest_subprocess("-p", "cfo.envtest.pytest_plugin", "--strict-markers", timeout=60)
     result.assert_outcomes(passed=2, skipped=1)

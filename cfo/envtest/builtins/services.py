@@ -63,6 +63,15 @@ class ServiceStrategy(BuiltinStrategy):
         self._addresses.reserve("10.0.0.1", "kubernetes")
         self._node_ports = _Allocator(NODE_PORTS)
 
+    def adopt(self, obj: Object) -> None:
+        """Reserves the addresses and ports of a service that was there before."""
+        spec, uid = obj["spec"], obj["metadata"]["uid"]
+        for address in spec.get("clusterIPs") or ():
+            self._addresses.reserve(address, uid)
+        for port in [*(each.get("nodePort") for each in spec.get("ports") or ()), spec.get("healthCheckNodePort")]:
+            if port:
+                self._node_ports.reserve(port, uid)
+
     def release(self, uid: str) -> None:
         """Frees the addresses and ports of a service that is gone."""
         self._addresses.release(uid)
@@ -179,7 +188,8 @@ class ServiceStrategy(BuiltinStrategy):
             if not wanted:
                 port["nodePort"] = self._node_ports.take(owner)
             elif wanted not in NODE_PORTS:
-                text = f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+                span = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+                text = f"provided port is not in the valid range. The range of valid ports is {span}"
                 yield invalid(where, wanted, text)
             elif not self._node_ports.reserve(wanted, owner):
                 yield invalid(where, wanted, "provided port is already allocated")
@@ -322,7 +332,6 @@ def _change_errors(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterat
         yield invalid("spec.clusterIPs[0]", new, "may not change once set")
     elif old and not new:
         yield invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")
-    if spec.get("loadBalancerClass") != before.get("loadBalancerClass") and before.get("type") == "LoadBalancer":
-        if spec.get("type") == "LoadBalancer":
-            text = "may not change once set"
-            yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), text)
+    balanced = spec.get("type") == before.get("type") == "LoadBalancer"
+    if balanced and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
+        yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set")
