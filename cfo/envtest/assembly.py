@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from cfo.envtest.builtins.table import register_builtins
 from cfo.envtest.context import RequestContext, User
 from cfo.envtest.core import Core
 from cfo.envtest.crd import Definitions, DefinitionStrategy
+from cfo.envtest.crd.lifecycle import CRDS
 from cfo.envtest.discovery import Answer, Discovery
 from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, method_not_allowed_here
@@ -28,11 +30,14 @@ from cfo.envtest.health import HealthChecks, RequestMetrics, version_answer
 from cfo.envtest.http import Call, Page, Reply, json_reply
 from cfo.envtest.openapi import OpenAPI
 from cfo.envtest.server import Server
+from cfo.envtest.storage import ADDED, Change
+from cfo.envtest.strategy import Strategy
 from cfo.envtest.write import create_object
 from cfo.runtime.objects import Object
 
-__all__ = ["NAMESPACES", "SYSTEM", "Machine", "assemble", "boot"]
+__all__ = ["NAMESPACES", "SYSTEM", "Machine", "assemble", "boot", "resume"]
 
+_SERVICES = GroupResource("", "services")
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SYSTEM = User("system:apiserver", groups=("system:masters",))
 
@@ -50,21 +55,31 @@ class Machine:
     faults: Faults
     webhooks: WebhookClient
     endpoints: ServiceEndpoints
+    definitions: Definitions
     closers: list[object] = field(default_factory=list)
 
 
 def assemble(
-    *, admin_token: str, users: dict[str, User], audit_log: Path | None, service_accounts: bool = False
+    *,
+    admin_token: str,
+    users: dict[str, User],
+    audit_log: Path | None,
+    service_accounts: bool = False,
+    token_key: bytes | None = None,
 ) -> Machine:
-    """Builds the parts; nothing runs and nothing is stored yet. ``service_accounts`` brings their admission plugin."""
-    core = Core()
+    """Builds the parts; nothing runs and nothing is stored yet.
+
+    ``service_accounts`` brings their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
+    """
+    core = Core(token_key=token_key)
     register_builtins(core.registry, definitions=DefinitionStrategy)
-    core.store.followers.append(Definitions(core.store, core.registry).follow)
+    endpoints = ServiceEndpoints(core.store)
+    webhooks = WebhookClient(endpoints)
+    definitions = Definitions(core.store, core.registry, webhooks)
+    core.store.followers.append(definitions.follow)
     authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
     authorizer = RBACAuthorizer(core.store)
     core.reviews = Reviews(authorizer, authenticator)
-    endpoints = ServiceEndpoints(core.store)
-    webhooks = WebhookClient(endpoints)
     core.admission = standard_chain(core.store, core.registry, authorizer, webhooks, service_accounts=service_accounts)
     health = HealthChecks()
     metrics = RequestMetrics(lambda: _object_counts(core))
@@ -78,7 +93,7 @@ def assemble(
         audit,
         faults,
     )
-    return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
+    return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints, definitions)
 
 
 def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
@@ -128,8 +143,45 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
     return [documents, status, issuer]
 
 
+def _own_service(now: str) -> Object:
+    """The Service by which pods reach the API server; there are none, but clients look for it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "uid": str(uuid.uuid4()),
+            "creationTimestamp": now,
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "clusterIP": "10.0.0.1",
+            "clusterIPs": ["10.0.0.1"],
+            "internalTrafficPolicy": "Cluster",
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
+        "status": {"loadBalancer": {}},
+    }
+
+
+def resume(machine: Machine) -> None:
+    """Serves again what an earlier process stored: custom resources, addresses that were handed out."""
+    core = machine.core
+    for record in core.store.list(CRDS):
+        machine.definitions.follow(CRDS, Change(ADDED, record, None))
+    for info in core.registry.stored():
+        if type(info.strategy).adopt is not Strategy.adopt:
+            for record in core.store.list(info.storage):
+                info.strategy.adopt(record.obj())
+
+
 async def boot(machine: Machine) -> None:
-    """Stores what every control plane has: its namespaces and its bootstrap policy."""
+    """Stores what every control plane has: its namespaces, its own Service and its bootstrap policy."""
     core = machine.core
     info = core.registry.lookup("", "v1", "namespaces")
     assert info is not None
@@ -139,5 +191,8 @@ async def boot(machine: Machine) -> None:
             ctx = RequestContext(SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver")
             info.strategy.decode(namespace, ctx)
             await create_object(core, ctx, namespace)
-    install_policy(core.store, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if core.store.get(_SERVICES, "default", "kubernetes") is None:
+        core.store.create(_SERVICES, _own_service(now))
+    install_policy(core.store, now)
     core.store.compact()

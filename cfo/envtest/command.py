@@ -11,6 +11,7 @@ import click
 
 from cfo.envtest.auth.authenticator import TokenFileError
 from cfo.envtest.plane import ControlPlane
+from cfo.envtest.storage.archive import ArchiveError
 
 __all__ = ["command"]
 
@@ -37,6 +38,11 @@ def _controllers(text: str) -> tuple[str, ...]:
 @click.option(
     "--crds", multiple=True, type=click.Path(exists=True, path_type=Path), help="CRDs to install: file or folder."
 )
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep objects, CA and tokens here, to be continued.",
+)
 @click.option("--controllers", default=",".join(CONTROLLERS), show_default=True, help="Comma separated, or none.")
 def command(
     port: int,
@@ -46,6 +52,7 @@ def command(
     token_auth_file: Path | None,
     audit_log: Path | None,
     crds: tuple[Path, ...],
+    data_dir: Path | None,
     controllers: str,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
@@ -57,10 +64,11 @@ def command(
         token=token,
         token_auth_file=token_auth_file,
         audit_log=audit_log,
+        data_dir=data_dir,
     )
     try:
         asyncio.run(_serve(plane, kubeconfig))
-    except (OSError, TokenFileError, ValueError) as error:
+    except (OSError, ArchiveError, TokenFileError, ValueError) as error:
         click.echo(f"cfo envtest: {error}", err=True)
         sys.exit(2)
 

@@ -46,13 +46,15 @@ class Core:
     store: Store = field(default_factory=Store)
     registry: Registry = field(default_factory=Registry)
     admission: Admission = field(default_factory=NoAdmission)
+    token_key: bytes | None = None
+    """The key (PEM) that signs service account tokens; without it one is made."""
     trackers: Trackers = field(init=False)
     tokens: ServiceAccountTokens = field(init=False)
     reviews: Reviews = field(init=False)
 
     def __post_init__(self) -> None:
         self.trackers = Trackers(self.registry)
-        self.tokens = ServiceAccountTokens(self.store)
+        self.tokens = ServiceAccountTokens(self.store, key=self.token_key)
 
 
 def _is_direct(info: ResourceInfo, record: Record) -> bool:

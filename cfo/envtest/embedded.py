@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
-from cfo.envtest.assembly import SYSTEM, Machine, assemble, boot
+from cfo.envtest.assembly import SYSTEM, Machine, assemble, boot, resume
 from cfo.envtest.audit import AuditLog
 from cfo.envtest.auth.authenticator import load_token_file
-from cfo.envtest.certificates import Authority, server_context
+from cfo.envtest.certificates import Authority, KeyPair, server_context
 from cfo.envtest.context import RequestContext, User
 from cfo.envtest.controllers import Runner, make_runner
 from cfo.envtest.faults import Faults
 from cfo.envtest.plane import ControlPlane, CRDSource, load_crds
 from cfo.envtest.storage import Store
+from cfo.envtest.storage.archive import Archive
 from cfo.envtest.write import copy_object, create_object, update_object
 from cfo.runtime.objects import Object
 
@@ -39,10 +41,13 @@ class EmbeddedControlPlane(ControlPlane):
         host: str,
         crds: list[CRDSource],
         controllers: tuple[str, ...],
-        token: str,
+        token: str | None,
         token_auth_file: Path | None,
         audit_log: Path | None,
+        data_dir: Path | None = None,
     ) -> None:
+        self._data_dir = data_dir
+        self._archive: Archive | None = None
         self._port = port
         self._host = host
         self._crds = crds
@@ -52,7 +57,7 @@ class EmbeddedControlPlane(ControlPlane):
         self._machine: Machine | None = None
         self._authority: Authority | None = None
         self._runner: Runner | None = None
-        self.token = token
+        self._token = token
 
     @property
     def machine(self) -> Machine:
@@ -80,16 +85,23 @@ class EmbeddedControlPlane(ControlPlane):
         """Listens, and returns when everything is in place. Raises OSError, TokenFileError, ValueError."""
         users: dict[str, User] = load_token_file(self._token_auth_file) if self._token_auth_file else {}
         crds = load_crds(self._crds)
-        self._authority = Authority()
+        self._archive = Archive(self._data_dir) if self._data_dir else None
+        self._authority = self._load_authority()
         self.ca_pem = self._authority.pem
+        self.token = self._token or self._kept("token") or secrets.token_urlsafe(32)
         machine = assemble(
             admin_token=self.token,
             users=users,
             audit_log=self._audit_log,
             service_accounts="serviceaccount" in self._controllers,
+            token_key=self._archive.get("token-key") if self._archive else None,
         )
         self._machine = machine
         try:
+            if self._archive is not None:
+                self._keep(self._archive, machine)
+                self._archive.restore(machine.core.store)
+                resume(machine)
             await boot(machine)
             await self.install_crds(*crds)
             names = (self._host, *(name for name in ("127.0.0.1", *_NAMES) if name != self._host))
@@ -102,6 +114,23 @@ class EmbeddedControlPlane(ControlPlane):
             raise
         self.url = f"https://{self._host}:{machine.server.port}"
 
+    def _kept(self, name: str) -> str:
+        value = self._archive.get(name) if self._archive is not None else None
+        return value.decode() if value else ""
+
+    def _load_authority(self) -> Authority:
+        certificate, key = self._kept("ca.crt"), self._kept("ca.key")
+        return Authority(KeyPair(certificate.encode(), key.encode()) if certificate and key else None)
+
+    def _keep(self, archive: Archive, machine: Machine) -> None:
+        """Keeps what kubeconfigs and tokens of before need to be good for."""
+        assert self._authority is not None
+        pair = self._authority.pair
+        archive.put("ca.crt", pair.certificate)
+        archive.put("ca.key", pair.key)
+        archive.put("token", self.token.encode())
+        archive.put("token-key", machine.core.tokens.private_key())
+
     async def stop(self) -> None:
         """Ends all watches and closes all connections."""
         runner, self._runner = self._runner, None
@@ -113,6 +142,9 @@ class EmbeddedControlPlane(ControlPlane):
             await machine.server.stop()
             await machine.webhooks.close()
             machine.audit.close()
+        archive, self._archive = self._archive, None
+        if archive is not None:
+            archive.close()
 
     def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> tuple[bytes, bytes]:
         """Certificate and key (PEM) that authenticate as ``user`` in ``groups``."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -51,11 +50,13 @@ class ControlPlane(abc.ABC):
         token: str | None = None,
         token_auth_file: Path | None = None,
         audit_log: Path | None = None,
+        data_dir: Path | None = None,
     ) -> EmbeddedControlPlane:
         """A control plane in this process and event loop.
 
         ``port`` 0 takes a free one. ``controllers`` are the small controllers to run with it. ``token`` is the admin's
-        (a random one by default), ``token_auth_file`` names more users in kube-apiserver's CSV format.
+        (a random one by default), ``token_auth_file`` names more users in kube-apiserver's CSV format. ``data_dir`` is
+        where objects, CA and tokens outlive the process; without it they go with it.
         """
         from cfo.envtest.embedded import EmbeddedControlPlane
 
@@ -64,9 +65,10 @@ class ControlPlane(abc.ABC):
             host=host,
             crds=list(crds),
             controllers=tuple(controllers),
-            token=token or secrets.token_urlsafe(32),
+            token=token,
             token_auth_file=token_auth_file,
             audit_log=audit_log,
+            data_dir=data_dir,
         )
 
     @staticmethod

@@ -67,6 +67,9 @@ class Strategy:
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Clears what a client may not set on creation (``status``), allocates (cluster IPs)."""
 
+    def adopt(self, obj: Object) -> None:
+        """Remembers what was handed out to an object that an earlier process stored."""
+
     def release(self, uid: str) -> None:
         """Takes back what was handed out to an object that is gone, or was not stored in the end."""
 

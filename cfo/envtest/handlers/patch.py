@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from cfo.envtest.errors import (
     forbidden,
     invalid,
     not_found,
+    plain_error,
     unsupported_media_type,
     unsupported_media_type_here,
 )
@@ -96,6 +98,37 @@ def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
     return obj
 
 
+def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object:
+    """The applied object as if it had been sent; what its schema allows and its Go type does not is a plain 500."""
+    try:
+        decode_fields(obj, ctx)
+    except StatusError as error:
+        if error.code != 400:
+            raise
+        why = error.message.rpartition(f"cannot be handled as a {ctx.info.kind}: ")[2]
+        version = ctx.info.api_version if ctx.info.group else f"/{ctx.info.api_version}"
+        kind = f"{version}, Kind={ctx.info.kind}"
+        metadata = applied.get("metadata") or {}
+        name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+        raise plain_error(
+            f"failed to convert new object ({name}; {kind}) to proper version: "
+            f"unable to convert unstructured object to {kind}: {_in_converters_words(why)}"
+        ) from None
+    return obj
+
+
+_WRONG_NUMBER = re.compile(r"json: cannot unmarshal number\b.* of type (u?int\d*)")
+
+
+def _in_converters_words(why: str) -> str:
+    """What apimachinery's converter of unstructured objects says where its JSON decoder says ``why``."""
+    if why.startswith("illegal base64 data"):
+        return f"error decoding from json: {why}"
+    if match := _WRONG_NUMBER.fullmatch(why):
+        return f"cannot convert float64 to {match[1]}"
+    return why
+
+
 def check_media(call: Call, ctx: RequestContext) -> str:
     """The patch type; raises StatusError (415), in other words for custom resources."""
     media = media_type(call)
@@ -135,9 +168,10 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     patch_options(call, ctx, is_apply=media == APPLY)
     tracker = core.trackers.of(ctx.info, ctx.subresource)
 
+    applied: Object = {}
+    duplicates: list[str] = []
     if media == APPLY:
         applied = apply_body(data)
-        duplicates: list[str] = []
 
         async def make(old: Object | None) -> Object:
             if old is None:
@@ -156,7 +190,8 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
             return function(old)
 
     async def transform(old: Object | None) -> Object:
-        new = _decode(await make(None if old is None else copy_object(old)), ctx, duplicates)
+        made = await make(None if old is None else copy_object(old))
+        new = _decode_applied(made, applied, ctx) if media == APPLY else _decode(made, ctx, duplicates)
         check_namespace(new, ctx)
         check_name(new, ctx.name)
         ctx.info.strategy.default(new)

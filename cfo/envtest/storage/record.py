@@ -9,7 +9,7 @@ import orjson
 
 from cfo.runtime.objects import Object
 
-__all__ = ["ADDED", "DELETED", "MODIFIED", "Change", "Record", "encode", "record_of"]
+__all__ = ["ADDED", "DELETED", "MODIFIED", "Change", "Record", "encode", "record_from", "record_of"]
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
@@ -66,15 +66,24 @@ def encode(obj: Object) -> bytes:
 
 def record_of(obj: Object, revision: int) -> Record:
     """Encodes ``obj``, whose ``metadata.resourceVersion`` becomes ``revision``."""
-    metadata: dict[str, Any] = obj["metadata"]
-    metadata["resourceVersion"] = str(revision)
+    obj["metadata"]["resourceVersion"] = str(revision)
+    return _record(obj["metadata"], revision, encode(obj))
+
+
+def record_from(data: bytes) -> Record:
+    """The record of an object that was encoded earlier."""
+    metadata = orjson.loads(data)["metadata"]
+    return _record(metadata, int(metadata["resourceVersion"]), data)
+
+
+def _record(metadata: dict[str, Any], revision: int, data: bytes) -> Record:
     labels = metadata.get("labels")
     return Record(
         intern(metadata.get("namespace") or ""),
         metadata["name"],
         metadata.get("uid") or "",
         revision,
-        encode(obj),
+        data,
         {intern(key): intern(value) for key, value in labels.items()} if labels else None,
         bool(metadata.get("deletionTimestamp")),
     )

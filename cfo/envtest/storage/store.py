@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cfo.envtest.errors import GroupResource
-from cfo.envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_of
+from cfo.envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_from, record_of
 from cfo.envtest.storage.table import Key, Table
 from cfo.envtest.storage.watcher import Watcher
 from cfo.runtime.objects import Object
@@ -81,6 +81,18 @@ class Store:
         record = record_of(obj, self.revision + 1)
         self._commit(resource, Change(ADDED, record, None))
         return record
+
+    def restore(self, resource: GroupResource, data: bytes) -> Record:
+        """Puts back an object that an earlier process stored, under its old revision. Nobody is told."""
+        record = record_from(data)
+        self._table(resource).restore(record)
+        self.advance(record.revision)
+        return record
+
+    def advance(self, revision: int) -> None:
+        """Goes on from ``revision``, where that is beyond the present one; what was before is forgotten."""
+        self.revision = max(self.revision, revision)
+        self.compacted = self.revision
 
     def update(self, resource: GroupResource, obj: Object, previous: Record) -> Record:
         """Replaces ``previous``, which must be the current record (read it without an await in between).

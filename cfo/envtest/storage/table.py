@@ -54,6 +54,12 @@ class Table:
         for watcher in self.watchers.copy():
             watcher.offer(change)
 
+    def restore(self, record: Record) -> None:
+        """Holds a record without a change: it was there before."""
+        if record.key not in self.records:
+            insort(self.keys, record.key)
+        self.records[record.key] = record
+
     def _forget_oldest(self) -> None:
         change = self.history.popleft()
         self._held -= len(change.previous.data) if change.previous else 0
