@@ -8,8 +8,8 @@ whose documents are fetched and reduced here. The output, ``cfo/envtest/data/typ
 each package of types (``io.k8s.api.core.v1``), so that a process reads only the packages that it meets.
 
 OpenAPI does not tell whether a server writes an absent or zero field; ``hack/wire.json`` holds what deviates from
-these rules: a field that is required and has a default is always written, one with default ``{}`` too, an optional text,
-list or map is dropped when empty, any other optional field is dropped only when null.
+these rules: a field that is required and has a default is always written, one with default ``{}`` too, an optional
+text, list or map is dropped when empty, any other optional field is dropped only when null.
 """
 
 from __future__ import annotations
@@ -31,19 +31,26 @@ WIRE = ROOT / "hack" / "wire.json"
 WIRE_KEY = "x-cfo-wire"
 
 FACTS = frozenset(
-    "$ref additionalProperties allOf default enum format items oneOf properties required type".split()
-    + [
-        f"x-kubernetes-{name}"
-        for name in (
-            "group-version-kind",
-            "list-map-keys",
-            "list-type",
-            "map-type",
-            "patch-merge-key",
-            "patch-strategy",
-            "unions",
-        )
-    ]
+    {
+        "$ref",
+        "additionalProperties",
+        "allOf",
+        "default",
+        "enum",
+        "format",
+        "items",
+        "oneOf",
+        "properties",
+        "required",
+        "type",
+        "x-kubernetes-group-version-kind",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
+        "x-kubernetes-patch-merge-key",
+        "x-kubernetes-patch-strategy",
+        "x-kubernetes-unions",
+    }
 )
 SCALARS = frozenset({"string", "integer", "number", "boolean"})
 SPECIAL = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "RawExtension", "FieldsV1", "JSON"})
@@ -97,7 +104,7 @@ def from_server(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def reduced(schema: Any) -> Any:
     """``schema`` without prose."""
-    facts = {}
+    facts: dict[str, Any] = {}
     for word, value in schema.items():
         if word not in FACTS:
             continue

@@ -1,7 +1,7 @@
 """The shipped tables: types of the built-in kinds, and the resources that serve them.
 
-Types come from ``data/types`` (written by ``hack/generate_builtin_schemas.py``), one gzipped file a package, read when a
-type of it is first met; resources from ``data/resources.json``.
+Types come from ``data/types`` (written by ``hack/generate_builtin_schemas.py``), one gzipped file a package, read when
+a type of it is first met; resources from ``data/resources.json``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from cfo.envtest.builtins.strategy import BuiltinStrategy
 from cfo.envtest.builtins.texts import NO_ADDRESS, config_key, is_ip, port_number
@@ -79,7 +79,7 @@ class ConfigMapStrategy(BuiltinStrategy):
 class SecretStrategy(BuiltinStrategy):
     """v1 Secret."""
 
-    _NEEDED = {
+    _NEEDED: ClassVar = {
         "kubernetes.io/dockercfg": ".dockercfg",
         "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
         "kubernetes.io/ssh-auth": "ssh-privatekey",
@@ -216,7 +216,7 @@ def label_name_problems(name: str, *, prefix: bool = False) -> list[str]:
 class NodeStrategy(BuiltinStrategy):
     """v1 Node."""
 
-    _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    _NOT_READY: ClassVar = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
     _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
@@ -451,7 +451,7 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
             after = {name: value for name, value in spec.items() if name not in free}
             if before != after:
                 text = (
-                    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound "
-                    "claims"
+                    "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
+                    "bound claims"
                 )
                 yield forbidden("spec", text)

@@ -1,7 +1,7 @@
 """How Go prints the API server's internal types, where messages quote them.
 
-Internal types have no JSON names: ``{"Volumes":null,...}``, all fields in the order of their declaration. Only the types
-that messages are known to quote are written out; what is below them is shown as well as can be told.
+Internal types have no JSON names: ``{"Volumes":null,...}``, all fields in the order of their declaration. Only the
+types that messages are known to quote are written out; what is below them is shown as well as can be told.
 """
 
 from __future__ import annotations

@@ -283,7 +283,10 @@ class PolicyBindingStrategy(BuiltinStrategy):
             if action not in ("Audit", "Deny", "Warn"):
                 yield not_supported(f"spec.validationActions[{position}]", action, ("Audit", "Deny", "Warn"))
         if "Deny" in actions and "Warn" in actions:
-            text = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)"
+            text = (
+                "must not contain both Deny and Warn (repeating the same validation failure information in the API "
+                "response and headers serves no purpose)"
+            )
             yield invalid("spec.validationActions", list(actions), text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cfo.envtest.builtins import access, cluster, core, networking, pods, registration, services, workloads
+from cfo.envtest.builtins import access, batch, cluster, core, networking, pods, registration, services, workloads
 from cfo.envtest.builtins.catalog import Resource, all_resources, schema_of, storage_hash
 from cfo.envtest.builtins.conversions import converter_between
 from cfo.envtest.builtins.strategy import BuiltinStrategy
@@ -40,8 +40,8 @@ _STRATEGIES: Final[dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]]]
     ("apps", "StatefulSet"): workloads.StatefulSetStrategy,
     ("apiregistration.k8s.io", "APIService"): cluster.APIServiceStrategy,
     ("autoscaling", "HorizontalPodAutoscaler"): cluster.AutoscalerStrategy,
-    ("batch", "CronJob"): workloads.CronJobStrategy,
-    ("batch", "Job"): workloads.JobStrategy,
+    ("batch", "CronJob"): batch.CronJobStrategy,
+    ("batch", "Job"): batch.JobStrategy,
     ("certificates.k8s.io", "CertificateSigningRequest"): cluster.CertificateRequestStrategy,
     ("coordination.k8s.io", "Lease"): cluster.LeaseStrategy,
     ("discovery.k8s.io", "EndpointSlice"): cluster.EndpointSliceStrategy,

@@ -1,6 +1,7 @@
 """What texts of the API must look like, with apimachinery's words for those that do not.
 
-Each function returns the problems of a text, an empty list when it is fine; the ``*_errors`` functions yield field errors.
+Each function returns the problems of a text, an empty list when it is fine; the ``*_errors`` functions yield field
+errors.
 Names, labels and qualified names are in :mod:`cfo.envtest.metadata`.
 """
 
@@ -144,10 +145,10 @@ def balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
 def cidr_errors(path: str, text: str) -> Iterator[FieldError]:
     """``text`` must be a network."""
     try:
-        if "/" not in text:
-            raise ValueError
-        ip_network(text, strict=False)
+        network = ip_network(text, strict=False) if "/" in text else None
     except ValueError:
+        network = None
+    if network is None:
         yield invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
 
 

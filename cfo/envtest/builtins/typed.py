@@ -2,8 +2,8 @@
 
 :func:`decode` checks JSON types, drops what the type does not know (and names it), normalises times and quantities,
 drops empty fields which the server does not write, and writes the zero fields which it does (``resources: {}``,
-``firstTimestamp: null``). :func:`zero` is what an absent struct looks like. One closure for each type is compiled when it
-is first needed.
+``firstTimestamp: null``). :func:`zero` is what an absent struct looks like. One closure for each type is compiled when
+it is first needed.
 
 How a field is written is ``x-cfo-wire`` of the shipped tables: ``always`` (also when zero), ``set`` (unless null),
 ``nonempty`` (unless zero or empty) or ``nonzero`` (a struct, unless all of it is zero).

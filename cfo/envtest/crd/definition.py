@@ -147,7 +147,10 @@ class DefinitionStrategy(BuiltinStrategy):
         yield from _stored_errors(status.get("storedVersions"), spec.get("versions") or ())
         yield from _approval_errors(obj)
         if spec.get("preserveUnknownFields"):
-            text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+            text = (
+                "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema "
+                "instead"
+            )
             yield invalid("spec.preserveUnknownFields", True, text)
 
     def _spec_errors(self, spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -197,9 +200,9 @@ def _stored_errors(stored: Sequence[str] | None, versions: Sequence[Mapping[str,
     for position, name in enumerate(stored):
         if name not in names:
             text = (
-                f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions "
-                f"until a storage migration ensures no data remains persisted in {name} and removes {name} from "
-                "status.storedVersions"
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
+                f"{name} from status.storedVersions"
             )
             yield invalid(f"{path}[{position}]", name, text)
 

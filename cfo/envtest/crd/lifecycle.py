@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from cfo.envtest.admission.webhook_client import WebhookClient
 from cfo.envtest.builtins.catalog import object_meta, storage_hash
 from cfo.envtest.crd.conversion import Conversions
 from cfo.envtest.crd.definition import CLEANUP_FINALIZER, condition_of, set_condition
@@ -37,16 +38,18 @@ def _wall_clock() -> str:
 class Definitions:
     """Follows the table of definitions and keeps registry, statuses and objects in step with it.
 
-    ``now`` gives the time of condition changes (RFC 3339).
+    ``webhooks`` calls conversion webhooks; ``now`` gives the time of condition changes (RFC 3339).
     """
 
-    def __init__(self, store: Store, registry: Registry, *, now: Callable[[], str] = _wall_clock) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, webhooks: WebhookClient, *, now: Callable[[], str] = _wall_clock
+    ) -> None:
         self._store = store
         self._registry = registry
         self._now = now
         self._served: dict[str, tuple[Any, ...]] = {}
         self._terminating: dict[GroupResource, str] = {}
-        self.conversions = Conversions()
+        self._conversions = Conversions(webhooks)
 
     def follow(self, resource: GroupResource, change: Change) -> None:
         """To be called after each change of the store."""
@@ -117,9 +120,9 @@ class Definitions:
         for record in list(self._store.list(CRDS)):
             crd = record.obj()
             condition = condition_of(crd, "NamesAccepted")
-            if crd["spec"]["group"] == group and condition is not None and condition["status"] == "False":
-                if self._accept_names(crd):
-                    self._store.update(CRDS, crd, record)
+            refused = condition is not None and condition["status"] == "False"
+            if refused and crd["spec"]["group"] == group and self._accept_names(crd):
+                self._store.update(CRDS, crd, record)
 
     def _serve(self, crd: Object) -> None:
         """Registers what the definition serves, when that changed."""
@@ -135,7 +138,7 @@ class Definitions:
         self._served[name] = signature
         schema_changed = known is not None and known[0].get("versions") != spec.get("versions")
         plural = crd["status"]["acceptedNames"].get("plural") or spec["names"]["plural"]
-        infos = _infos(crd, self.conversions, read_through=self._store.revision if schema_changed else 0)
+        infos = _infos(crd, self._conversions, read_through=self._store.revision if schema_changed else 0)
         served = {info.version for info in infos}
         for info in list(self._registry):
             if info.group == spec["group"] and info.plural == plural:
@@ -216,7 +219,7 @@ class Definitions:
 def _conflict(
     requested: Mapping[str, Any], accepted: Object, taken: tuple[set[str], set[str]]
 ) -> tuple[str, str] | None:
-    """Moves the free names of ``requested`` to ``accepted``; returns reason and message of the last that is not free."""
+    """Moves the free names of ``requested`` to ``accepted``; returns reason and message of the last one taken."""
     conflict: tuple[str, str] | None = None
     resources, kinds = taken
     for name, word in _NAMES[:2]:

@@ -86,7 +86,7 @@ class CustomResourceStrategy(Strategy):
         self._shape(obj)
 
     def _shape(self, obj: Object) -> list[str]:
-        """Prunes in place; returns the paths of what went: of metadata, then all others sorted, then embedded metadata."""
+        """Prunes in place; returns the paths of what went: of metadata, then others sorted, then embedded metadata."""
         unknown: list[str] = []
         if "metadata" in obj:
             unknown += _coerce_metadata(obj, "metadata")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cfo.envtest.crd.topology import topology_errors
 from cfo.envtest.field_errors import (
     FieldError,
     Verbatim,
@@ -26,7 +27,6 @@ from cfo.envtest.schema.shaping import compile_pruner, copy_json
 from cfo.envtest.schema.validation import compile_validator, validate
 
 __all__ = ["field_at", "schema_errors"]
-
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
@@ -113,7 +113,7 @@ def _structure(raw: Mapping[str, Any], path: str, level: str) -> Iterator[FieldE
         text = "must be false if x-kubernetes-int-or-string is true"
         yield invalid(f"{path}.x-kubernetes-embedded-resource", True, text)
     skip_any = raw.get("anyOf") == _INT_OR_STRING
-    all_of = raw.get("allOf") or ()
+    all_of: Sequence[Mapping[str, Any]] = raw.get("allOf") or ()
     skip_all = bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING
     yield from _branches(raw, path, skip_any=skip_any, skip_all=skip_all)
     yield from _type_rules(raw, path, level, kind, embedded=embedded, untyped=int_or_string or preserve)
@@ -274,7 +274,7 @@ class _OpenAPI:
         if isinstance(raw.get("items"), Mapping):
             lost = no_old or ("" if raw.get("x-kubernetes-list-type") == "map" else path)
             self.visit(raw["items"], f"{path}.items", inside_meta=inside_meta, no_old=lost, rules=rules)
-        self._lists(raw, path)
+        self.errors += topology_errors(raw, path)
         clean = len(self.errors) == before
         self._rules(raw, path, root=root or embedded, no_old=no_old, compile_them=clean and rules and self._with_rules)
 
@@ -302,10 +302,6 @@ class _OpenAPI:
         if raw.get("x-kubernetes-preserve-unknown-fields") is False:
             where = f"{path}.x-kubernetes-preserve-unknown-fields"
             self.errors.append(invalid(where, False, "must be true or undefined"))
-
-    def _lists(self, raw: Mapping[str, Any], path: str) -> None:
-        self.errors += _map_type_errors(raw, path)
-        self.errors += _list_type_errors(raw, path)
 
     def _rules(self, raw: Mapping[str, Any], path: str, *, root: bool, no_old: str, compile_them: bool) -> None:
         rules: Sequence[Mapping[str, Any]] = raw.get("x-kubernetes-validations") or ()
@@ -339,87 +335,6 @@ def _internal_rule(rule: Mapping[str, Any]) -> Verbatim:
     names = ("Rule", "rule", ""), ("Message", "message", ""), ("MessageExpression", "messageExpression", "")
     rest = ("Reason", "reason", None), ("FieldPath", "fieldPath", ""), ("OptionalOldSelf", "optionalOldSelf", None)
     return Verbatim("{" + ",".join(f'"{go}":{go_json(rule.get(name, zero))}' for go, name, zero in names + rest) + "}")
-
-
-def _map_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    map_type, kind = raw.get("x-kubernetes-map-type"), raw.get("type") or ""
-    if map_type is None:
-        return
-    if kind != "object":
-        text = "must be object if x-kubernetes-map-type is specified"
-        yield required(f"{path}.type", text) if not kind else invalid(f"{path}.type", kind, text)
-    if map_type not in ("atomic", "granular"):
-        yield not_supported(f"{path}.x-kubernetes-map-type", map_type, ("atomic", "granular"))
-
-
-def _list_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    list_type, kind, keys = (
-        raw.get("x-kubernetes-list-type"),
-        raw.get("type") or "",
-        raw.get("x-kubernetes-list-map-keys"),
-    )
-    items = raw.get("items") if isinstance(raw.get("items"), Mapping) else None
-    if list_type is not None and kind != "array":
-        text = "must be array if x-kubernetes-list-type is specified"
-        yield required(f"{path}.type", text) if not kind else invalid(f"{path}.type", kind, text)
-    elif list_type == "set" and items is not None:
-        yield from _set_items(items, f"{path}.items")
-    if list_type not in (None, "atomic", "set", "map"):
-        yield not_supported(f"{path}.x-kubernetes-list-type", list_type, ("atomic", "set", "map"))
-    if keys:
-        text = "must be map if x-kubernetes-list-map-keys is non-empty"
-        if list_type is None:
-            yield required(f"{path}.x-kubernetes-list-type", text)
-        elif list_type != "map":
-            yield invalid(f"{path}.x-kubernetes-list-type", list_type, text)
-    if list_type == "map":
-        yield from _map_list(raw, items, keys or (), path)
-    if list_type in ("set", "map") and items is not None and items.get("nullable"):
-        yield forbidden(f"{path}.items.nullable", f"cannot be nullable when x-kubernetes-list-type is {list_type}")
-
-
-def _set_items(items: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    text = "must be atomic as item of a list with x-kubernetes-list-type=set"
-    if items.get("type") == "array" and items.get("x-kubernetes-list-type") not in (None, "atomic"):
-        yield invalid(f"{path}.x-kubernetes-list-type", items.get("x-kubernetes-list-type"), text)
-    elif items.get("type") == "object" and items.get("x-kubernetes-map-type") != "atomic":
-        yield invalid(f"{path}.x-kubernetes-map-type", items.get("x-kubernetes-list-type"), text)
-
-
-def _map_list(
-    raw: Mapping[str, Any], items: Mapping[str, Any] | None, keys: Sequence[str], path: str
-) -> Iterator[FieldError]:
-    if not keys:
-        yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
-    if items is None:
-        if raw.get("items") is None:
-            yield required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
-        return
-    if items.get("type") != "object":
-        text = "must be object if parent array's x-kubernetes-list-type is map"
-        yield invalid(f"{path}.items.type", items.get("type") or "", text)
-        return
-    properties = items.get("properties") or {}
-    needed = items.get("required") or ()
-    seen: set[str] = set()
-    for name in keys:
-        where = key(f"{path}.items.properties", name)
-        node = properties.get(name)
-        if node is None:
-            text = "entries must all be names of item properties"
-            yield invalid(f"{path}.x-kubernetes-list-map-keys", list(keys), text)
-        elif node.get("type") in ("array", "object"):
-            text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            yield invalid(f"{where}.type", items.get("type"), text)
-        if name in seen:
-            yield invalid(f"{path}.x-kubernetes-list-map-keys", list(keys), "must not contain duplicate entries")
-        seen.add(name)
-        if node is not None and name not in needed and node.get("default") is None:
-            text = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-            yield required(f"{where}.default", text)
-        if node is not None and node.get("nullable"):
-            text = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
-            yield forbidden(f"{where}.nullable", text)
 
 
 def _rule_text_errors(rule: Mapping[str, Any], schema: Schema, path: str) -> Iterator[FieldError]:
@@ -466,7 +381,7 @@ def field_at(schema: Schema, path: str, *, arrays: bool = True) -> Schema | str:
             return f"expected [ or . but got: {rest}"
         if node is None or not (node.properties or node.additional is not None):
             return "does not refer to a valid field"
-        node = node.properties[name] if name in node.properties else (None if node.properties else node.additional)
+        node = node.properties.get(name) if node.properties else node.additional
         if node is None:
             return "does not refer to a valid field"
     return node or "does not refer to a valid field"

@@ -17,8 +17,8 @@ from typing import Any
 __all__ = ["CELCompileError", "CELError", "Kind", "Program", "compile_expression"]
 
 Kind = str
-"""The static type of a variable: ``dyn``, ``bool``, ``int``, ``double``, ``string``, ``bytes``, ``timestamp``, ``duration``,
-``list(kind)`` or ``map(kind, kind)``."""
+"""The static type of a variable: ``dyn``, ``bool``, ``int``, ``double``, ``string``, ``bytes``, ``timestamp``,
+``duration``, ``list(kind)`` or ``map(kind, kind)``."""
 
 _SIMPLE = {
     "bool": "BOOL",

@@ -71,7 +71,7 @@ def escape(name: str) -> str | None:
 
 def used_names(serialized: bytes) -> set[str]:
     """The variables that a checked expression refers to."""
-    return {name for name in _idents(_root(serialized))}
+    return set(_idents(_root(serialized)))
 
 
 def undefined_fields(serialized: bytes, scope: Mapping[str, Schema | None], *, resource_root: bool) -> list[str]:

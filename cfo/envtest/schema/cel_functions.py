@@ -1,8 +1,8 @@
 """Kubernetes' extensions of CEL: strings, lists, sets, regular expressions, URLs, quantities, addresses, versions.
 
-Declared for the CEL library's type checker with Python implementations. A quantity, an address, a URL ... is a map with
-one entry that names what it is (``{"quantity": "1"}``): the library has no place for other opaque values; being canonical,
-equal ones are equal maps.
+Declared for the CEL library's type checker with Python implementations. A quantity, an address, a URL ... is a map
+with one entry that names what it is (``{"quantity": "1"}``): the library has no place for other opaque values; being
+canonical, equal ones are equal maps.
 
 Reference: https://kubernetes.io/docs/reference/using-api/cel/#cel-options-language-features-and-libraries
 """
@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cmp_to_key
 from ipaddress import ip_address, ip_network
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -164,7 +165,7 @@ def _shown(value: Any) -> str:
 
 
 def _lists(table: _Table) -> None:
-    table.method("isSorted", lambda items: all(a <= b for a, b in zip(items, items[1:], strict=False)), BOOL, LIST)
+    table.method("isSorted", lambda items: all(a <= b for a, b in pairwise(items)), BOOL, LIST)
     table.method("sum", lambda items: sum(items[1:], items[0]) if items else 0, DYN, LIST)
     table.method("min", lambda items: _extreme(min, items), DYN, LIST)
     table.method("max", lambda items: _extreme(max, items), DYN, LIST)

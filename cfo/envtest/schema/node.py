@@ -39,9 +39,7 @@ class _Fields(Mapping[str, "Schema"]):
 
     __slots__ = ("_made", "_raw", "_resolve")
 
-    def __init__(
-        self, raw: Mapping[str, Any], resolve: Resolver | None, made: dict[str, Schema] | None = None
-    ) -> None:
+    def __init__(self, raw: Mapping[str, Any], resolve: Resolver | None, made: dict[str, Schema] | None = None) -> None:
         self._raw = raw
         self._resolve = resolve
         self._made: dict[str, Schema] = made or {}

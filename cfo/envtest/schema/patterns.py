@@ -1,7 +1,8 @@
 """Go's regular expressions (RE2) in Python's ``re``.
 
-The two agree on nearly all that schemas use. What differs is translated: ``$`` and ``\\z`` mean the very end of the text,
-POSIX classes and ``\\p{...}`` become Python's; look-around and back-references, which RE2 refuses, are refused here too.
+The two agree on nearly all that schemas use. What differs is translated: ``$`` and ``\\z`` mean the very end of the
+text, POSIX classes and ``\\p{...}`` become Python's; look-around and back-references, which RE2 refuses, are refused
+here too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _POSIX = {
     "xdigit": "0-9A-Fa-f",
 }
 _UNICODE = {"L": "^\\W\\d_", "Lu": "A-ZÀ-ÖØ-Þ", "Ll": "a-zß-öø-ÿ", "N": "\\d", "Nd": "\\d", "Z": "\\s", "Zs": " \\xa0"}
-_TOKEN = re.compile(r"\\p\{(\w+)\}|\\p(\w)|\\[\s\S]|\[:(\^?)(\w+):\]|[\[\]$]")
+_PART = re.compile(r"\\p\{(\w+)\}|\\p(\w)|\\[\s\S]|\[:(\^?)(\w+):\]|[\[\]$]")
 
 
 class PatternError(ValueError):
@@ -51,20 +52,20 @@ def _translated(pattern: str) -> str:
     out: list[str] = []
     inside = False
     position = 0
-    for match in _TOKEN.finditer(pattern):
+    for match in _PART.finditer(pattern):
         out.append(pattern[position : match.start()])
         position = match.end()
-        token = match.group()
+        part = match.group()
         if match.group(4) and inside:
             out.append(_POSIX[match.group(4)])
         elif match.group(1) or match.group(2):
             members = _UNICODE[match.group(1) or match.group(2)]
             out.append(members.lstrip("^") if inside else f"[{members}]")
-        elif token == "$":
+        elif part == "$":
             out.append("$" if inside else r"\Z")
-        elif token == r"\z":
+        elif part == r"\z":
             out.append(r"\Z")
-        elif token == "[":
+        elif part == "[":
             out.append("\\[" if inside else "[")
             if not inside:
                 inside = True
@@ -72,15 +73,15 @@ def _translated(pattern: str) -> str:
                 if head and head.group().endswith("]"):
                     out.append(head.group()[:-1] + "\\]")
                     return "".join(out) + _rest_inside(pattern[position + len(head.group()) :])
-        elif token == "]":
+        elif part == "]":
             inside = False
             out.append("]")
-        elif len(token) == 2 and token[1] in "123456789":
-            raise PatternError(f"error parsing regexp: invalid escape sequence: `{token}`")
+        elif len(part) == 2 and part[1] in "123456789":
+            raise PatternError(f"error parsing regexp: invalid escape sequence: `{part}`")
         elif match.group(3) is not None or match.group(4):
-            out.append(token.replace("[", "\\[") if inside else token)
+            out.append(part.replace("[", "\\[") if inside else part)
         else:
-            out.append(token)
+            out.append(part)
     out.append(pattern[position:])
     return "".join(out)
 

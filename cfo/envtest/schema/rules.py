@@ -333,7 +333,7 @@ def _object_adapter(schema: Schema) -> Adapter | None:
 
 def _moment_adapter(format_name: str) -> Adapter | None:
     def moment(value: Any) -> Any:
-        parsed = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        parsed = datetime.fromisoformat(value)
         return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
     match format_name:

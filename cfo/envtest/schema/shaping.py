@@ -126,7 +126,7 @@ def _null_dropper(schema: Schema, skip: frozenset[str] = frozenset()) -> Default
             for name, item in value.items():
                 if item is not None and not isinstance(item, (dict, list)):
                     continue
-                node = properties[name] if name in properties else schema.additional
+                node = properties.get(name, schema.additional)
                 if node is None or name in skip:
                     continue
                 if item is None:

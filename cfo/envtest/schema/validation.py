@@ -51,7 +51,7 @@ _RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 def validate(
     check: Check, value: Any, *, prefix: str = "", schema: Schema | None = None, old: Any = None
 ) -> list[FieldError]:
-    """The errors of ``value``, their fields below ``prefix``; with ``schema`` and ``old`` those that were not there before."""
+    """The errors of ``value``, their fields below ``prefix``; with ``schema`` and ``old`` only the new ones."""
     problems: list[Problem] = []
     check(value, "", problems)
     if not problems:
@@ -269,9 +269,7 @@ def _map_check(schema: Schema) -> Check:
                 else:
                     continue
             inner(item, prefix + name, problems)
-        for name in needed:
-            if name not in value:
-                problems.append(Problem(path, required(prefix + name)))
+        problems += [Problem(path, required(prefix + name)) for name in needed if name not in value]
         if fewest is not None and len(value) < fewest:
             detail = f"{path} in body should have at least {fewest} properties"
             problems.append(Problem(path, invalid(path, len(value), detail)))
