@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 from anyio.abc import TaskStatus
@@ -39,6 +39,10 @@ from cfo.runtime.lifecycle import (
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName
 
+if TYPE_CHECKING:
+    from cfo.runtime.webhook.options import WebhookOptions
+    from cfo.runtime.webhook.registration import Webhooks
+
 __all__ = ["GracePeriodExceeded", "Manager", "ManagerOptions", "Phase", "Runnable", "RunnableFailed"]
 
 
@@ -52,7 +56,8 @@ class ManagerOptions:
     ``:port``, or ``0`` for none. ``graceful_shutdown_timeout``: seconds that running reconciles have to finish
     (``None``: as long as it takes). ``qps`` and ``burst`` limit the requests (``None``: the server does).
     With ``leader_election`` only one of several replicas runs what needs the leader, and only while it leads
-    may that write (``None``: this is the only replica).
+    may that write (``None``: this is the only replica). ``webhook`` says how webhooks are served (``None``: there
+    are none).
     """
 
     field_manager: str = "cfo"
@@ -64,6 +69,7 @@ class ManagerOptions:
     qps: float | None = None
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
+    webhook: WebhookOptions | None = None
 
 
 class Manager:
@@ -130,6 +136,11 @@ class Manager:
         if self._elector is not None:
             self._lifecycle.add(self._elector, Phase.ELECTION)
         self.health.add_ready_check("controllers", self._check_started)
+        self._webhook_service = None
+        if self.options.webhook is not None:
+            from cfo.runtime.webhook.setup import WebhookService  # only who serves webhooks pays for them
+
+            self._webhook_service = WebhookService(self, self.options.webhook)
 
     def add(self, runnable: Runnable | RunnableFunction, *, phase: Phase | None = None) -> None:
         """Adds something to run; on a running manager it starts at once.
@@ -167,6 +178,21 @@ class Manager:
     def health_port(self) -> int:
         """The port that health and readiness are served on; 0 while they are not."""
         return self._health_endpoint.port
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks that every replica serves; register them here.
+
+        Raises :class:`RuntimeError` when the options do not say how they are served.
+        """
+        if self._webhook_service is None:
+            raise RuntimeError("this manager serves no webhooks: give it ManagerOptions(webhook=WebhookOptions(...))")
+        return self._webhook_service.webhooks
+
+    @property
+    def webhook_port(self) -> int:
+        """The port that webhooks are served on; 0 while they are not."""
+        return self._webhook_service.server.port if self._webhook_service is not None else 0
 
     def when_available(self, gvk: GVK, setup: Callable[[Manager], Awaitable[None] | None]) -> None:
         """Calls ``setup`` once, with this manager, as soon as the API server serves ``gvk``.
