@@ -243,8 +243,9 @@ def _new_authority(policy: RotatedCertificates, now: datetime) -> Authority:
     if policy.organization:
         subject.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, policy.organization))
     name = x509.Name(subject)
+    begin = now - _BACKDATED
     certificate = (
-        _builder(name, name, key, now, policy.authority_lifetime)
+        _builder(name, name, key, begin, begin + policy.authority_lifetime)
         .add_extension(_usage(authority=True), critical=True)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -266,9 +267,10 @@ def issue(authority: Authority, names: Sequence[str], lifetime: timedelta, *, no
         [x509.NameAttribute(NameOID.COMMON_NAME, names[0].split(".")[0] if len(names[0]) > 64 else names[0])]
     )
     usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    end = min(now + lifetime, authority.certificate.not_valid_after_utc)
+    begin = now - _BACKDATED
+    end = min(begin + lifetime, authority.certificate.not_valid_after_utc)
     certificate = (
-        _builder(subject, authority.certificate.subject, key, now, end - now)
+        _builder(subject, authority.certificate.subject, key, begin, end)
         .add_extension(_usage(authority=False), critical=True)
         .add_extension(usages, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -289,17 +291,16 @@ def _identifier(authority: Authority) -> x509.AuthorityKeyIdentifier:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: PrivateKey, now: datetime, lifetime: timedelta
+    subject: x509.Name, issuer: x509.Name, key: PrivateKey, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
-    begin = (now - _BACKDATED).replace(microsecond=0)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(begin + lifetime)
+        .not_valid_before(begin.replace(microsecond=0))
+        .not_valid_after(end.replace(microsecond=0))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
