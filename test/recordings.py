@@ -25,10 +25,17 @@ def startup_cases() -> list[Any]:
     return _cases(GOLDEN / "startup")
 
 
-def _cases(folder: Path) -> list[Any]:
-    names = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/*.yaml"))
+def appwrapper_cases(*names: str) -> list[Any]:
+    """A parameter for each recorded ``configuration/scenario`` of AppWrappers whose scenario matches one of ``names``
+    (patterns; all, if none is given); one that skips where there is none."""
+    return _cases(GOLDEN / "appwrapper", *names)
+
+
+def _cases(folder: Path, *names: str) -> list[Any]:
+    paths = {path for name in names or ("*",) for path in folder.glob(f"*/{name}.yaml")}
+    found = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
     missing = pytest.param("none", marks=pytest.mark.skip(reason=f"no recordings in {GOLDEN.parent.name}"))
-    return [pytest.param(name, id=name) for name in names] or [missing]
+    return [pytest.param(case, id=case) for case in found] or [missing]
 
 
 def load(case: str) -> dict[str, Any]:
@@ -39,6 +46,11 @@ def load(case: str) -> dict[str, Any]:
 def load_startup(case: str) -> dict[str, Any]:
     """The recorded start ``platform/scenario``; shared between tests, so not to be changed."""
     return _load(GOLDEN / "startup" / f"{case}.yaml")
+
+
+def load_appwrapper(case: str) -> dict[str, Any]:
+    """The recording ``configuration/scenario`` of AppWrappers; shared between tests, so not to be changed."""
+    return _load(GOLDEN / "appwrapper" / f"{case}.yaml")
 
 
 @cache

@@ -168,7 +168,8 @@ def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]
 
 def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]]) -> Iterator[FieldError]:
     """Complains of an object that an earlier component makes already; ``names`` are those."""
-    gvk, name = gvk_of(template), name_of(template)
+    gvk = gvk_of(template)
+    name: Any = (template.get("metadata") or {}).get("name") or ""
     if not isinstance(name, str):
         yield _not_a(path, "string")
     elif name and not _is_nested(template):

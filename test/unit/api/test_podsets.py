@@ -1,0 +1,194 @@
+"""What the pods of a component are."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from cfo.api.appwrapper import (
+    PodSetError,
+    expected_pods,
+    infer_pod_sets,
+    pod_set_mismatches,
+    pod_sets_of,
+    pod_template_at,
+)
+
+TEMPLATE: dict[str, Any] = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
+INDEX = {"workload.codeflare.dev.appwrapper/tas-pod-index-label": "batch.kubernetes.io/job-completion-index"}
+
+
+def component(api_version: str, kind: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    return component("batch/v1", "Job", template=TEMPLATE, **spec)
+
+
+def ray_group(**group: Any) -> dict[str, Any]:
+    workers = [{"template": TEMPLATE, **group}]
+    return component("ray.io/v1", "RayCluster", headGroupSpec={"template": TEMPLATE}, workerGroupSpecs=workers)
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods"),
+    [
+        ({}, 1),
+        ({"parallelism": 4}, 4),
+        ({"completions": 4}, 1),
+        ({"parallelism": 4, "completions": 2}, 2),
+        ({"parallelism": 2, "completions": 4}, 2),
+        ({"parallelism": 0}, 0),
+        ({"parallelism": None, "completions": None}, 1),
+        ({"parallelism": 3, "completions": 3, "suspend": True}, 3),
+    ],
+)
+def test_a_job_has_as_many_pods_as_run_at_a_time(spec: dict[str, Any], pods: int) -> None:
+    assert infer_pod_sets(job(**spec)) == [{"path": "template.spec.template", "replicas": pods, "annotations": INDEX}]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_workloads_of_apps_have_their_replicas(kind: str) -> None:
+    assert infer_pod_sets(component("apps/v1", kind, template=TEMPLATE, replicas=3)) == [
+        {"path": "template.spec.template", "replicas": 3}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("group", "pods"),
+    [
+        ({}, 1),
+        ({"replicas": 2}, 2),
+        ({"replicas": 0}, 0),
+        ({"replicas": 2, "numOfHosts": 1}, 2),
+        ({"replicas": 2, "numOfHosts": 4}, 8),
+        ({"numOfHosts": 4}, 4),
+        ({"replicas": 2, "suspend": True}, 0),
+        ({"replicas": 2, "suspend": False}, 2),
+    ],
+)
+def test_a_worker_group_has_the_pods_that_kuberay_makes(group: dict[str, Any], pods: int) -> None:
+    head, workers = infer_pod_sets(ray_group(**group))
+    assert head == {"path": "template.spec.headGroupSpec.template", "replicas": 1}
+    assert workers == {"path": "template.spec.workerGroupSpecs[0].template", "replicas": pods}
+
+
+def test_a_ray_job_has_those_of_its_cluster() -> None:
+    cluster = ray_group(replicas=2)["spec"]
+    found = infer_pod_sets(component("ray.io/v1", "RayJob", entrypoint="true", rayClusterSpec=cluster))
+    assert [pod_set["path"] for pod_set in found] == [
+        "template.spec.rayClusterSpec.headGroupSpec.template",
+        "template.spec.rayClusterSpec.workerGroupSpecs[0].template",
+    ]
+    assert expected_pods(found) == 3
+
+
+def test_a_job_set_multiplies_its_jobs() -> None:
+    jobs = [{"name": "a", "replicas": 2, "template": {"spec": job(parallelism=3, completions=5)["spec"]}}]
+    (found,) = infer_pod_sets(component("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=jobs))
+    assert (found["path"], found["replicas"]) == ("template.spec.replicatedJobs[0].template.spec.template", 6)
+    assert found["annotations"]["workload.codeflare.dev.appwrapper/tas-sub-group-count"] == "2"
+
+
+def test_a_pytorch_job_needs_no_workers() -> None:
+    roles = {"Master": {"template": TEMPLATE}}
+    (found,) = infer_pod_sets(component("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=roles))
+    assert (found["path"], found["replicas"]) == ("template.spec.pytorchReplicaSpecs.Master.template", 1)
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"), [("v1", "Service"), ("batch/v1beta1", "Job"), ("ray.io/v1alpha1", "RayCluster")]
+)
+def test_other_kinds_and_versions_have_none(api_version: str, kind: str) -> None:
+    assert infer_pod_sets(component(api_version, kind, template=TEMPLATE)) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (job(parallelism="three"), "at path position 'template.spec.parallelism' non-int value three"),
+        (job(parallelism=1.5), "at path position 'template.spec.parallelism' non-int value 1.5"),
+        (job(parallelism=True), "at path position 'template.spec.parallelism' non-int value true"),
+        (job(completions={"a": 1}), "at path position 'template.spec.completions' non-int value that is an object"),
+        (job(completions="x" * 999), f"at path position 'template.spec.completions' non-int value {'x' * 64}..."),
+        (job(completions=-1), "at path position 'template.spec.completions' value -1 is not between 0 and 2147483647"),
+        (
+            component("apps/v1", "Deployment", template=TEMPLATE, replicas=2**31),
+            "at path position 'template.spec.replicas' value 2147483648 is not between 0 and 2147483647",
+        ),
+        (
+            ray_group(replicas=2**30, numOfHosts=4),
+            (
+                "at path position 'template.spec.workerGroupSpecs[0].template' 4294967296 pods; "
+                "at most 2147483647 are allowed"
+            ),
+        ),
+        (
+            component("apps/v1", "StatefulSet", replicas=2),
+            (
+                "template.spec.template does not refer to a v1.PodSpecTemplate: "
+                "at path position 'template.spec.' missing field 'template'"
+            ),
+        ),
+        (
+            component("apps/v1", "StatefulSet", template=[]),
+            (
+                "template.spec.template does not refer to a v1.PodSpecTemplate: "
+                "at path position 'template.spec.template' non-map value"
+            ),
+        ),
+        (
+            component("batch/v1", "Job", template={"spec": "x"}),
+            (
+                "template.spec.template does not refer to a v1.PodSpecTemplate: "
+                "content at template.spec.template does not contain a spec"
+            ),
+        ),
+        (
+            {"apiVersion": "v1", "kind": "Pod", "spec": {"container": [], "replicas": 1}},
+            (
+                "template does not refer to a v1.PodSpecTemplate: "
+                "content at template.spec not parseable as a v1.PodSpec: "
+                'strict decoding error: unknown field "container", unknown field "replicas"'
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_counted_is_an_error_with_its_path(template: dict[str, Any], text: str) -> None:
+    with pytest.raises(PodSetError) as caught:
+        infer_pod_sets(template)
+    assert str(caught.value) == text
+
+
+def test_long_lists_of_problems_are_cut() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {f"x{number}": 1 for number in range(25)}}
+    with pytest.raises(PodSetError, match=r'unknown field "x19", and 5 more$'):
+        infer_pod_sets(pod)
+
+
+def test_declared_pod_sets_win() -> None:
+    declared = [{"path": "template.spec.template"}]
+    assert pod_sets_of({"template": job(parallelism=3), "podSets": declared}) is declared
+    assert expected_pods(pod_sets_of({"template": job(parallelism=3)})) == 3
+    assert expected_pods(declared) == 1
+
+
+def test_a_pod_template_is_the_components_own() -> None:
+    template = copy.deepcopy(job())
+    pod_template_at(template, "template.spec.template")["metadata"] = {"labels": {"a": "b"}}
+    assert template["spec"]["template"]["metadata"] == {"labels": {"a": "b"}}
+
+
+def test_mismatches_of_several_paths_are_all_told() -> None:
+    inferred = [{"path": "template.a", "replicas": 1}, {"path": "template.b", "replicas": 2}]
+    assert list(pod_set_mismatches([], inferred)) == []
+    assert list(pod_set_mismatches(inferred, inferred)) == []
+    assert list(pod_set_mismatches(inferred, [])) == []
+    assert list(pod_set_mismatches(inferred[:1], inferred)) == ["DeclaredPodSet count 1 differs from inferred count 2"]
+    assert list(pod_set_mismatches([{"path": "template.b", "replicas": 7}, {"path": "template.c"}], inferred)) == [
+        "PodSet with path 'template.a' is missing",
+        "replica count 7 differs from inferred count 2 for PodSet at path position 'template.b'",
+    ]

@@ -1,0 +1,173 @@
+"""What API servers are asked about the kinds of an AppWrapper, and the labels of its creator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from cfo.api.appwrapper import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.objects import GVK, Object
+from cfo.runtime.webhook.admission import UserInfo
+from cfo.webhooks.appwrapper.access import AccessReviewer
+from cfo.webhooks.appwrapper.defaulting import sanitized_label, set_labels
+from test.unit.runtime.api_server import ApiServer, json
+
+POD, JOB, NODE, THING = (
+    GVK("", "v1", "Pod"),
+    GVK("batch", "v1", "Job"),
+    GVK("", "v1", "Node"),
+    GVK("example.com", "v1", "Thing"),
+)
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+ALICE = UserInfo("alice", "a-1", ("team", "system:authenticated"), {"scopes": ("x",)})
+
+
+def group(name: str, *resources: tuple[str, str, bool], stale: bool = False) -> dict[str, Any]:
+    """A group of the aggregated discovery document."""
+    items = [
+        {
+            "resource": plural,
+            "responseKind": {"group": name, "version": "v1", "kind": kind},
+            "scope": "Namespaced" if namespaced else "Cluster",
+            "verbs": ["create", "delete", "get"],
+        }
+        for kind, plural, namespaced in resources
+    ]
+    version = {"version": "v1", "freshness": "Stale" if stale else "Current", "resources": items}
+    return {"metadata": {"name": name}, "versions": [version]}
+
+
+def discovery(*groups: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": list(groups)}
+
+
+CORE = discovery(group("", ("Pod", "pods", True), ("Node", "nodes", False)))
+OTHERS = (
+    group("batch", ("Job", "jobs", True)),
+    group("authorization.k8s.io", ("SubjectAccessReview", "subjectaccessreviews", False)),
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer().run() as running:
+        running.answer("GET", "/api", CORE)
+        yield running
+
+
+@pytest.fixture
+async def client(server: ApiServer) -> AsyncIterator[Client]:
+    async with Transport(ClientConfig(server=server.url)) as transport:
+        yield Client(transport, RESTMapper(transport), field_manager="test")
+
+
+def reviews(server: ApiServer) -> list[Any]:
+    return [asked.body for asked in server.asked if asked.path == REVIEWS]
+
+
+async def only_pods(request: web.Request) -> web.StreamResponse:
+    review = await request.json()
+    allowed = review["spec"]["resourceAttributes"]["resource"] == "pods"
+    return web.json_response({**review, "status": {"allowed": allowed}}, status=201)
+
+
+async def test_each_kind_is_asked_about_once_as_the_user(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHERS))
+    server.answer("POST", REVIEWS, only_pods)
+    found = await AccessReviewer(client, ask=True).review([POD, JOB, NODE, THING, POD, JOB], "ns", ALICE)
+    assert found[POD].resource is not None
+    assert (found[POD].denial, found[POD].failure) == ("", "")
+    assert found[JOB].denial == "User alice is not authorized to create jobs in ns"
+    assert found[NODE].resource is not None
+    assert not found[NODE].resource.namespaced
+    assert (found[THING].resource, found[THING].failure) == (None, "")
+    asked = sorted((review["spec"] for review in reviews(server)), key=lambda spec: spec["resourceAttributes"]["group"])
+    assert asked == [
+        {
+            "resourceAttributes": {
+                "namespace": "ns",
+                "verb": "create",
+                "group": gvk.group,
+                "version": "v1",
+                "resource": plural,
+            },
+            "user": "alice",
+            "uid": "a-1",
+            "groups": ["team", "system:authenticated"],
+            "extra": {"scopes": ["x"]},
+        }
+        for gvk, plural in ((POD, "pods"), (JOB, "jobs"))
+    ]
+
+
+async def test_kinds_are_looked_up_even_if_rights_are_not(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHERS))
+    found = await AccessReviewer(client, ask=False).review([JOB, THING], "ns", ALICE)
+    assert found[JOB].resource is not None
+    assert found[THING].resource is None
+    assert reviews(server) == []
+
+
+async def test_all_reviews_are_under_way_at_once(server: ApiServer, client: Client) -> None:
+    arrived = asyncio.Barrier(2)
+
+    async def together(request: web.Request) -> web.StreamResponse:
+        await arrived.wait()
+        return await only_pods(request)
+
+    server.answer("GET", "/apis", discovery(*OTHERS))
+    server.answer("POST", REVIEWS, together)
+    async with asyncio.timeout(10):
+        found = await AccessReviewer(client, ask=True).review([POD, JOB], "ns", ALICE)
+    assert found[JOB].denial
+
+
+async def test_what_cannot_be_found_out_is_no_denial(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHERS, group("example.com", stale=True)))
+    refusal = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "the operator may not ask"}
+    server.answer("POST", REVIEWS, json(refusal, code=403))
+    found = await AccessReviewer(client, ask=True).review([POD, THING], "ns", ALICE)
+    assert (found[POD].resource, found[POD].denial) == (None, "")
+    assert "the operator may not ask" in found[POD].failure
+    assert found[THING].failure == "example.com/v1 is registered, but its API server does not answer"
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("", ""),
+        ("plain.name_1-2", "plain.name_1-2"),
+        ("system:serviceaccount:team:runner", "system_serviceaccount_team_runner"),
+        ("-a.b_", "a.b"),
+        (":::", ""),
+        ("é" * 40, ""),
+        ("a" + "é" * 40 + "b", "a"),
+        ("ab\ncd", "ab_cd"),
+        ("x" * 70, "x" * 63),
+        ("x" * 62 + "-" + "y", "x" * 62),
+    ],
+)
+def test_any_name_of_a_user_becomes_a_label(text: str, label: str) -> None:
+    assert sanitized_label(text) == label
+
+
+@pytest.mark.parametrize("metadata", [{}, {"labels": None}, {"labels": {USER_LABEL: "root", USER_ID_LABEL: "0"}}])
+def test_the_creators_labels_cannot_be_chosen(metadata: dict[str, Any]) -> None:
+    obj: Object = {"metadata": metadata}
+    set_labels(obj, ALICE, "")
+    assert obj["metadata"]["labels"] == {USER_LABEL: "alice", USER_ID_LABEL: "a-1"}
+
+
+@pytest.mark.parametrize(("own", "queue"), [({}, "team"), ({QUEUE_NAME_LABEL: ""}, ""), ({QUEUE_NAME_LABEL: "q"}, "q")])
+def test_the_default_queue_is_for_those_who_name_none(own: dict[str, str], queue: str) -> None:
+    obj: Object = {"metadata": {"labels": own}}
+    set_labels(obj, ALICE, "team")
+    assert obj["metadata"]["labels"][QUEUE_NAME_LABEL] == queue
