@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse
-from cfo.config.model import LeaderElection
+from cfo.config.model import LeaderElection, MetricsConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.client.client import Client
@@ -27,6 +28,7 @@ from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.health import ping
 from cfo.runtime.leaderelection import LeaderElectionOptions, leader_election_rules
 from cfo.runtime.manager import Manager, ManagerOptions
+from cfo.runtime.metrics_server import MetricsTLS
 from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.reconcile import Rule
 
@@ -134,6 +136,14 @@ def election(target: ClientConfig, configuration: LeaderElection, namespace: str
     )
 
 
+def _metrics_tls(configuration: MetricsConfiguration, namespace: str) -> MetricsTLS | None:
+    if not configuration.secure_serving:
+        return None
+    service = f"codeflare-operator-manager-metrics.{namespace}.svc"
+    directory = Path(configuration.cert_dir) if configuration.cert_dir else None
+    return MetricsTLS(cert_dir=directory, names=(service, f"{service}.cluster.local", "localhost"))
+
+
 def new_manager(target: ClientConfig, configuration: OperatorConfiguration, namespace: str) -> Manager:
     """A manager with all controllers that ``configuration`` asks for; run it. ``namespace`` is the operator's own."""
     connection = configuration.client_connection
@@ -144,6 +154,7 @@ def new_manager(target: ClientConfig, configuration: OperatorConfiguration, name
             field_manager=FIELD_MANAGER,
             field_managers=[raycluster.FIELD_MANAGER],
             metrics_bind_address=configuration.metrics.bind_address,
+            metrics_tls=_metrics_tls(configuration.metrics, namespace),
             health_bind_address=configuration.health.bind_address,
             qps=connection.qps if limited else None,
             burst=connection.burst if limited else None,

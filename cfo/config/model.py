@@ -150,6 +150,14 @@ class MetricsConfiguration(_Section):
     """Where Prometheus metrics are served."""
 
     bind_address: BindAddress = Field(default=":8080", description='host:port; "0" serves none.')
+    secure_serving: StrictBool = Field(
+        default=False,
+        description="Serve over HTTPS, to those alone who may `get` the path `/metrics` (a bearer token is needed).",
+    )
+    cert_dir: StrictStr = Field(
+        default="",
+        description="Folder with `tls.crt` and `tls.key` for secureServing; empty: a certificate that is made up.",
+    )
 
 
 class HealthConfiguration(_Section):
@@ -177,9 +185,7 @@ class LeaderElection(_Section):
     resource_name: ObjectName = Field(
         default="codeflare-operator-lock", description="Name of the Lease; the operator has rights to the default one."
     )
-    resource_namespace: OptionalNamespace = Field(
-        default="", description="Its namespace; empty: the operator's own."
-    )
+    resource_namespace: OptionalNamespace = Field(default="", description="Its namespace; empty: the operator's own.")
     release_on_cancel: StrictBool = Field(default=True, description="Whether the lease is given up on exit.")
 
     @model_validator(mode="before")

@@ -1,8 +1,9 @@
-"""A small plain-HTTP server for metrics and health: bound where the configuration says, or off."""
+"""A small HTTP server for metrics and health: bound where the configuration says, or off."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ssl
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import anyio
@@ -34,13 +35,26 @@ def parse_bind_address(text: str) -> tuple[str | None, int] | None:
 
 
 class Endpoint:
-    """Serves ``routes`` on ``bind_address`` for as long as it runs; ``name`` stands in logs and errors."""
+    """Serves ``routes`` on ``bind_address`` for as long as it runs; ``name`` stands in logs and errors.
 
-    def __init__(self, name: str, bind_address: str, routes: Iterable[web.RouteDef]) -> None:
+    With ``tls`` over HTTPS; every request goes through the ``middlewares`` first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bind_address: str,
+        routes: Iterable[web.RouteDef],
+        *,
+        tls: ssl.SSLContext | None = None,
+        middlewares: Sequence[Any] = (),
+    ) -> None:
         self.name = name
         self.bind_address = bind_address
         self._address = parse_bind_address(bind_address)
         self._routes = list(routes)
+        self._context = tls
+        self._middlewares = tuple(middlewares)
         self._runner: web.AppRunner | None = None
 
     @property
@@ -54,12 +68,12 @@ class Endpoint:
         if self._address is None:
             task_status.started()
             return
-        application = web.Application(client_max_size=64 * 1024)
+        application = web.Application(client_max_size=64 * 1024, middlewares=self._middlewares)
         application.add_routes(self._routes)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, *self._address).start()
+            await web.TCPSite(runner, *self._address, ssl_context=self._context).start()
             self._runner = runner
             _log.info("serving", endpoint=self.name, address=self.bind_address, port=self.port)
             task_status.started()

@@ -25,6 +25,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.endpoint import Endpoint
 from cfo.runtime.events import EventBroadcaster, EventRecorder
 from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
@@ -40,6 +41,7 @@ from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName
 
 if TYPE_CHECKING:
+    from cfo.runtime.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
 
@@ -53,7 +55,8 @@ class ManagerOptions:
     ``field_manager`` is that of its client, ``field_managers`` are all others that its controllers write with:
     the cache keeps what they own, for writes that change nothing to be left out. ``namespaces`` limits the
     cache (``None``: the whole cluster). ``metrics_bind_address`` and ``health_bind_address`` are ``host:port``,
-    ``:port``, or ``0`` for none. ``graceful_shutdown_timeout``: seconds that running reconciles have to finish
+    ``:port``, or ``0`` for none. With ``metrics_tls`` metrics are served over HTTPS, to those who may read them.
+    ``graceful_shutdown_timeout``: seconds that running reconciles have to finish
     (``None``: as long as it takes). ``qps`` and ``burst`` limit the requests (``None``: the server does).
     With ``leader_election`` only one of several replicas runs what needs the leader, and only while it leads
     may that write (``None``: this is the only replica). ``webhook`` says how webhooks are served (``None``: there
@@ -64,6 +67,7 @@ class ManagerOptions:
     field_managers: Collection[str] = ()
     namespaces: Collection[str] | None = None
     metrics_bind_address: str = "0"
+    metrics_tls: MetricsTLS | None = None
     health_bind_address: str = "0"
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
@@ -115,6 +119,7 @@ class Manager:
             namespaces=self.options.namespaces,
             clock=self.clock,
         )
+        self.metrics.observe_cache(lambda: self.cache.informers)
         self.client = Client(self.transport, self.mapper, field_manager=manager, cache=self.cache)
         self.api_reader = Client(self.transport, self.mapper, field_manager=manager)
         self.health = Health()
@@ -126,7 +131,7 @@ class Manager:
             grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._elector
         )
         self._context: AbstractAsyncContextManager[Self] | None = None
-        self._metrics_endpoint = self.metrics.endpoint(self.options.metrics_bind_address)
+        self._metrics_endpoint = self._new_metrics_endpoint()
         self._health_endpoint = self.health.endpoint(self.options.health_bind_address)
         self._lifecycle.add(self._metrics_endpoint, Phase.SERVERS)
         self._lifecycle.add(self._health_endpoint, Phase.SERVERS)
@@ -257,6 +262,15 @@ class Manager:
             if len(group.exceptions) == 1:
                 raise group.exceptions[0] from group.exceptions[0].__cause__
             raise
+
+    def _new_metrics_endpoint(self) -> Endpoint:
+        address, tls = self.options.metrics_bind_address, self.options.metrics_tls
+        if tls is None:
+            return self.metrics.endpoint(address)
+        from cfo.runtime.metrics_server import Reviewer, SecureMetricsEndpoint  # loads what signs certificates
+
+        reviewer = Reviewer(self.api_reader, self.clock)
+        return SecureMetricsEndpoint(address, self.metrics.routes(), tls, reviewer, self.clock)
 
     def _new_elector(self) -> LeaderElector | None:
         self._election_transport: Transport | None = None

@@ -7,7 +7,7 @@ controller-runtime's ``pkg/internal/controller/metrics``, ``pkg/internal/metrics
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from cfo.runtime.endpoint import Endpoint
 
 if TYPE_CHECKING:
+    from cfo.runtime.cache.informer import Informer
     from cfo.runtime.client.transport import Exchange
 
 __all__ = ["ControllerMetrics", "LeaderElectionMetrics", "Metrics", "QueueMetrics"]
@@ -30,6 +31,7 @@ _RECONCILE_BUCKETS = (
     *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
 )
 _QUEUE_BUCKETS = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
+_SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 _LATENCY_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
@@ -106,6 +108,8 @@ class Metrics:
         self._workqueue()
         self._rest_client()
         self._leader_election()
+        self._caches: list[Callable[[], Iterable[Informer]]] = []
+        self.registry.register(_CacheSizes(self._caches))
 
     def _process(self) -> None:
         prometheus_client.ProcessCollector(registry=self.registry)
@@ -188,19 +192,33 @@ class Metrics:
         )
 
     def _rest_client(self) -> None:
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(
+                f"rest_client_{name}",
+                f"{text} Broken down by verb and host.",
+                ("verb", "host"),
+                buckets=buckets,
+                registry=self.registry,
+            )
+
         self.requests = Counter(
             "rest_client_requests_total",
             "Number of HTTP requests, partitioned by status code, method, and host.",
             ("code", "method", "host"),
             registry=self.registry,
         )
-        self.request_duration = Histogram(
-            "rest_client_request_duration_seconds",
-            "Request latency in seconds. Broken down by verb and host.",
-            ("verb", "host"),
-            buckets=_LATENCY_BUCKETS,
+        self.request_retries = Counter(
+            "rest_client_request_retries_total",
+            "Number of request retries, partitioned by the status code that was retried, verb, and host.",
+            ("code", "verb", "host"),
             registry=self.registry,
         )
+        self.request_duration = histogram("request_duration_seconds", "Request latency in seconds.", _LATENCY_BUCKETS)
+        self.rate_limited = histogram(
+            "rate_limiter_duration_seconds", "Client side rate limiter latency in seconds.", _LATENCY_BUCKETS
+        )
+        self.request_size = histogram("request_size_bytes", "Request size in bytes.", _SIZE_BUCKETS)
+        self.response_size = histogram("response_size_bytes", "Response size in bytes.", _SIZE_BUCKETS)
 
     def _leader_election(self) -> None:
         self.leader_election_status = Gauge(
@@ -220,8 +238,19 @@ class Metrics:
 
     def observe_exchange(self, exchange: Exchange) -> None:
         """Counts one request to the API server; for the ``observe`` of a transport."""
-        self.requests.labels(exchange.code, exchange.method, exchange.host).inc()
-        self.request_duration.labels(exchange.method, exchange.host).observe(exchange.seconds)
+        method, host = exchange.method, exchange.host
+        self.requests.labels(exchange.code, method, host).inc()
+        self.request_duration.labels(method, host).observe(exchange.seconds)
+        self.request_size.labels(method, host).observe(exchange.sent)
+        self.response_size.labels(method, host).observe(exchange.received)
+        if exchange.retry_of:
+            self.request_retries.labels(exchange.retry_of, method, host).inc()
+        if exchange.limited is not None:
+            self.rate_limited.labels(method, host).observe(exchange.limited)
+
+    def observe_cache(self, informers: Callable[[], Iterable[Informer]]) -> None:
+        """Tells the sizes of the informers that ``informers`` returns too, whenever the metrics are read."""
+        self._caches.append(informers)
 
     def queue(self, name: str) -> QueueMetrics:
         """The metrics of the queue called ``name`` (that of its controller)."""
@@ -235,8 +264,8 @@ class Metrics:
         """The metrics of the lease called ``name``."""
         return LeaderElectionMetrics(self, name)
 
-    def endpoint(self, bind_address: str) -> Endpoint:
-        """A server of ``/metrics`` (Prometheus text or OpenMetrics, as the scraper asks for)."""
+    def routes(self) -> list[web.RouteDef]:
+        """``/metrics`` (Prometheus text or OpenMetrics, as the scraper asks for)."""
 
         async def serve(request: web.Request) -> web.Response:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -244,7 +273,44 @@ class Metrics:
             answer.enable_compression()
             return answer
 
-        return Endpoint("metrics", bind_address, [web.get("/metrics", serve)])
+        return [web.get("/metrics", serve)]
+
+    def endpoint(self, bind_address: str) -> Endpoint:
+        """A server of :meth:`routes`, for everybody who reaches it."""
+        return Endpoint("metrics", bind_address, self.routes())
+
+
+class _CacheSizes(Collector):
+    """How much each informer holds: objects and their bytes, and whether it follows its kind.
+
+    Go's controller-runtime has nothing like it, so the names are ours.
+    """
+
+    _LABELS = ("group", "version", "kind", "selector", "metadata_only")
+
+    def __init__(self, caches: Iterable[Callable[[], Iterable[Informer]]]) -> None:
+        self._caches = caches
+
+    def collect(self) -> Iterator[Metric]:
+        """The sizes of now. Informers of one kind in different namespaces count together."""
+        objects = self._family("objects", "Objects that informers hold.")
+        size = self._family("bytes", "Bytes of the JSON of the objects that informers hold.")
+        synced = self._family("synced", "Whether the informers have their first lists (1) or wait for one (0).")
+        sums: dict[tuple[str, ...], tuple[int, int, bool]] = {}
+        for informer in (informer for informers in self._caches for informer in informers()):
+            selector = ",".join(filter(None, (str(informer.label_selector), str(informer.field_selector))))
+            labels: tuple[str, ...] = (*informer.gvk, selector, str(informer.metadata_only).lower())
+            count, total, whole = sums.get(labels, (0, 0, True))
+            reader = informer.reader
+            sums[labels] = (count + len(reader), total + reader.size, whole and informer.has_synced)
+        for labels, (count, total, whole) in sums.items():
+            objects.add_metric(labels, count)
+            size.add_metric(labels, total)
+            synced.add_metric(labels, whole)
+        yield from (objects, size, synced)
+
+    def _family(self, name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"cfo_informer_{name}", text, labels=self._LABELS)
 
 
 class _ProcessLimits(Collector):

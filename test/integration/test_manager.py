@@ -124,7 +124,8 @@ async def quiet(manager: Manager) -> None:
 def requests(manager: Manager, *methods: str) -> float:
     """How many requests of these methods the manager has made."""
     samples = [sample for metric in manager.metrics.requests.collect() for sample in metric.samples]
-    return sum(sample.value for sample in samples if sample.labels.get("method") in methods)
+    made = [sample for sample in samples if sample.name.endswith("_total")]
+    return sum(sample.value for sample in made if sample.labels.get("method") in methods)
 
 
 def data_of(manager: Manager, key: NamespacedName) -> Any:

@@ -65,7 +65,7 @@ class Cache(ClientCache):
         clock: Clock | None = None,
         random: Callable[[], float] = default_random,
         page_size: int = 500,
-        idle_seconds: float = 150.0,
+        idle_seconds: float = 75.0,
     ) -> None:
         self._transport = transport
         self._mapper = mapper

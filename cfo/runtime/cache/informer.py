@@ -57,6 +57,11 @@ class Reader:
     def __len__(self) -> int:
         return len(self._store)
 
+    @property
+    def size(self) -> int:
+        """The bytes of JSON of all objects; adds them up, so it is for metrics."""
+        return sum(len(entry.raw) for entry in self._store.entries())
+
     def get(self, key: NamespacedName) -> Object | None:
         """The object, or ``None``. (Of a metadata-only informer: apiVersion, kind and metadata.)"""
         entry = self._store.get(key)
@@ -138,7 +143,7 @@ class Informer:
         clock: Clock | None = None,
         random: Callable[[], float] = default_random,
         page_size: int = 500,
-        idle_seconds: float = 150.0,
+        idle_seconds: float = 75.0,
     ) -> None:
         self.gvk = gvk
         self.label_selector = LabelSelector.of(label_selector)

@@ -4,20 +4,22 @@ A reflector is a state machine with two states. *Listing* takes in the whole col
 *watching* follows the changes from there. What can happen, and what comes next:
 
 =====================================================  ==================================================
-the server ends the watch (it does, every few minutes)  watching, from the last version seen
-the connection breaks, in the middle of a line or not   watching, after a backoff; the half line is dropped
+the server ends the watch when its time is over         watching, from the last version seen
+the server ends the watch earlier                       the same, when the server was asked where it is
+the connection breaks, in the middle of a line or not   the same, after a backoff; the half line is dropped
 429, 5xx, 403 and other refusals                        the same state, after a backoff or Retry-After
 410, as an answer or as an ERROR event                  listing, at once (after a backoff if it comes again)
 any other ERROR event, or a line that is not JSON       listing, after a backoff
-nothing came for ``idle_seconds``, not even a bookmark  one small list asks where the server is: behind
-                                                        what was seen means listing, else watching
+nothing came for ``idle_seconds``, not even a bookmark  watching, when the server was asked where it is
+the server, asked where it is, is behind what was seen  listing, at once
 404                                                     ``run`` returns: whoever runs it asks discovery
 =====================================================  ==================================================
 
 A list after the first asks for a state that is not older than what was seen, for there may be several
 API servers, of which one lags. One that says it does not know that version yet is asked for a quorum
 list. When that is older than what was seen, the database was restored from a backup, and the store
-starts anew.
+starts anew. A watch from a version that is yet to come would say nothing: so after every end that may have been the
+server's own, one small list asks where it is.
 
 Nothing here ever gives up: failures are logged with verb, resource and cause, and tried again. An object
 whose metadata cannot be read is logged and left out; it does not stop the others.
@@ -48,6 +50,11 @@ _log = structlog.get_logger(__name__)
 
 LONGEST_LINE: Final = 64 << 20
 """Bytes of a watch line that are taken; an object in etcd has 1.5 MB at most, JSON of it maybe thrice that."""
+
+_EARLY_SECONDS: Final = 2.0
+"""A watch that ends this much before its time was ended by something else."""
+
+_ASK_SECONDS: Final = 10.0
 
 _JSON: Final = "application/json"
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -147,7 +154,7 @@ class Reflector:
         changed: Callable[[], None] = lambda: None,
         random: Callable[[], float] = default_random,
         page_size: int = 500,
-        idle_seconds: float = 150.0,
+        idle_seconds: float = 75.0,
     ) -> None:
         self.state = State.LISTING
         self.error = ""
@@ -168,6 +175,7 @@ class Reflector:
         self._backoff = Backoff(clock, random)
         self._version = ""
         self._quorum = True
+        self._in_doubt = False
 
     async def run(self) -> None:
         """Lists and watches until it is cancelled, or until the server answers 404."""
@@ -189,7 +197,10 @@ class Reflector:
                 self._backoff.failed()
                 if again:
                     await self._clock.sleep(self._backoff.seconds(error.retry_after))
-            except (APIError, TransportError, BrokenStreamError) as error:
+            except APIError as error:
+                await self._failed(error)
+            except (TransportError, BrokenStreamError) as error:
+                self._in_doubt = True
                 await self._failed(error)
 
     @property
@@ -275,10 +286,10 @@ class Reflector:
             page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
         listing.commit(version)
         self._version = version
-        self._quorum = False
+        self._quorum = self._in_doubt = False
         return True
 
-    async def _get_page(self, params: dict[str, str], limit: int) -> _Page:
+    async def _get_page(self, params: dict[str, str], limit: int, *, timeout: float | None = None) -> _Page:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(
@@ -287,6 +298,7 @@ class Reflector:
             params=params,
             accept=self._accept_list,
             compress=True,
+            timeout=timeout,
             verb="list",
             resource=str(self._resource.gvr),
         )
@@ -298,14 +310,17 @@ class Reflector:
     # Watching.
 
     async def _watch(self) -> None:
+        if self._in_doubt and not await self._is_where_it_was():
+            return
         began = self._clock.monotonic()
         version = self._version
+        seconds = int(300 * (1 + self._random()))
         params = {
             **self._selectors,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
-            "timeoutSeconds": str(int(300 * (1 + self._random()))),
+            "timeoutSeconds": str(seconds),
         }
         try:
             async with self._transport.stream(
@@ -320,9 +335,12 @@ class Reflector:
                 async for line in _lines(body, self._idle_seconds):
                     self._take(line)
         except TimeoutError:
-            await self._ask_where_the_server_is()
+            _log.info("nothing came on a watch, beginning another", resource=self._name)
+            self._in_doubt = True
             return
-        if self._version == version and self._clock.monotonic() - began < 1.0:
+        lasted = self._clock.monotonic() - began
+        self._in_doubt = lasted < seconds - _EARLY_SECONDS
+        if self._version == version and lasted < 1.0:
             raise BrokenStreamError("the server ended the watch at once")
 
     def _take(self, line: bytes) -> None:
@@ -352,18 +370,19 @@ class Reflector:
         self.state = State.LISTING
         raise error_for(code if isinstance(code, int) else 500, status, verb="watch", resource=str(self._resource.gvr))
 
-    async def _ask_where_the_server_is(self) -> None:
-        """Tells a watch on which nothing happens from one that waits for a version which never comes.
+    async def _is_where_it_was(self) -> bool:
+        """Whether the server is at least where it was seen; if not, everything is to be listed anew.
 
         After a restore from a backup the API server knows only smaller versions; a watch from a greater one stays
         silent.
         """
-        _log.info("nothing came on a watch, asking the server for its version", resource=self._name)
-        seen = self._feed.high_water
-        page = await self._get_page(dict(self._selectors), 1)
-        if 0 < version_number(page.metadata.resource_version) < seen:
+        page = await self._get_page(dict(self._selectors), 1, timeout=_ASK_SECONDS)
+        self._in_doubt = False
+        if 0 < version_number(page.metadata.resource_version) < self._feed.high_water:
             self.state = State.LISTING
             self._quorum = True
+            return False
+        return True
 
 
 async def _lines(body: aiohttp.StreamReader, idle_seconds: float) -> AsyncIterator[bytes]:

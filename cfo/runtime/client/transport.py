@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import platform
 import re
+import socket
 import ssl
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC
@@ -44,6 +45,9 @@ USER_AGENT = f"cfo/{__version__} ({platform.system().lower()}/{platform.machine(
 _TIMEOUT_SECONDS = 75.0  # a kube-apiserver gives up after 60, and says so
 _CONNECT_SECONDS = 10.0
 _IDLE_CONNECTION_SECONDS = 30.0  # well below the 90 after which a kube-apiserver closes it
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 45_000}
+"""Seconds of silence before the first probe, between probes, how many; milliseconds that sent bytes may wait."""
+
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _WARNINGS_REMEMBERED = 512
 
@@ -59,7 +63,12 @@ class Response(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """One request and its answer, for metrics; ``code`` is ``<error>`` where none came, as in client-go."""
+    """One request and its answer, for metrics; ``code`` is ``<error>`` where none came, as in client-go.
+
+    ``seconds`` last until the answer was read (of a stream: until it began). ``sent`` and ``received`` are the
+    bytes of the bodies, uncompressed (of a stream: 0). ``retry_of`` is the code that the attempt before got, empty
+    for the first one; ``limited`` the seconds that the limit of requests held it back, ``None`` without one.
+    """
 
     method: str
     host: str
@@ -67,6 +76,10 @@ class Exchange(NamedTuple):
     seconds: float
     verb: str
     resource: str
+    sent: int = 0
+    received: int = 0
+    retry_of: str = ""
+    limited: float | None = None
 
 
 class _Ask(NamedTuple):
@@ -77,6 +90,8 @@ class _Ask(NamedTuple):
     headers: Mapping[str, str]
     verb: str
     resource: str
+    streams: bool = False
+    retry_of: str = ""
 
 
 class _Request(aiohttp.ClientRequest):
@@ -117,25 +132,38 @@ class Transport:
         self._base = config.server.rstrip("/")
         self.host = URL(config.server).authority.rpartition("@")[2]
         self._session: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
+        self._retired: deque[tuple[aiohttp.ClientSession, float]] = deque()
         self._credentials = Credentials()
         self._ssl: ssl.SSLContext | None = None
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=2**18,
-            request_class=_Request,
-        )
-        # What is sent again is decided in cfo.runtime.client.retry; aiohttp would repeat any PUT and DELETE by itself.
-        self._session._retry_connection = False
+        self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
+        # A stream gets a new connection each time: one from the pool may be the next of those that went silent.
+        self._streams = _new_session()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions = [self._session, self._streams, *(session for session, _ in self._retired)]
+        self._session = self._streams = None
+        self._retired.clear()
+        for session in sessions:
+            if session is not None:
+                await session.close()
+
+    async def _renew_pool(self, silent: aiohttp.ClientSession | None) -> None:
+        """Uses no connection of the pool ``silent`` any more; requests that are under way on some go on.
+
+        Where one connection went silent (a load balancer forgot it), all that are as old may have.
+        """
+        if silent is None or silent is not self._session:
+            return
+        now = self._clock.monotonic()
+        self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
+        self._retired.append((silent, now))
+        while self._retired[0][1] < now - 2 * _TIMEOUT_SECONDS:  # what was under way on it has ended
+            await self._retired.popleft()[0].close()
 
     async def request(
         self,
@@ -173,18 +201,22 @@ class Transport:
         repeatable = reads if retry_lost is None else retry_lost
         attempts = self._attempts(ask, repeatable=repeatable, reads=reads, limit=limit)
         waiting_for_answer = False
+        session = self._session
         try:
             with anyio.fail_after(limit):
                 while True:
                     try:
                         waiting_for_answer = True
+                        session = self._session
                         async with self._exchange(ask, aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)) as got:
                             return Response(got.status, await got.read(), got.headers)
                     except (APIError, aiohttp.ClientError) as error:
                         waiting_for_answer = False
                         wait = attempts.wait_after(error)
+                        ask = ask._replace(retry_of=str(error.code) if isinstance(error, APIError) else "<error>")
                     await self._clock.sleep(wait)
         except TimeoutError:
+            await self._renew_pool(session)
             raise attempts.timed_out(waiting_for_answer) from None
 
     @asynccontextmanager
@@ -207,7 +239,7 @@ class Transport:
         :class:`~cfo.runtime.client.errors.APIError`.
         """
         headers = {"Accept": accept, "Accept-Encoding": "gzip" if compress else "identity"}
-        ask = _Ask("GET", path, params, None, headers, verb, resource or path)
+        ask = _Ask("GET", path, params, None, headers, verb, resource or path, streams=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=read_timeout)
         attempt = self._attempts(ask, repeatable=False, reads=True, limit=_TIMEOUT_SECONDS)
         try:
@@ -253,19 +285,21 @@ class Transport:
 
     @asynccontextmanager
     async def _send(self, ask: _Ask, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        if self._session is None:
+        session = self._streams if ask.streams else self._session
+        if session is None:
             raise RuntimeError("the transport is closed or was never entered: use 'async with Transport(...)'")
-        if self._bucket is not None and (wait := self._bucket.when(None)) > 0:
-            await self._clock.sleep(wait)
+        limited = self._bucket.when(None) if self._bucket is not None else None
+        if limited:
+            await self._clock.sleep(limited)
         headers = CIMultiDict(ask.headers)
         headers["User-Agent"] = self._user_agent
         if self._credentials.authorization:
             headers["Authorization"] = self._credentials.authorization
         headers.extend(self.config.headers)
         assert self._ssl is not None
-        started, code = self._clock.monotonic(), "<error>"
+        started, code, received = self._clock.monotonic(), "<error>", 0
         try:
-            async with self._session.request(
+            async with session.request(
                 ask.method,
                 URL(self._base + ask.path, encoded=True),
                 params=ask.params,
@@ -278,19 +312,36 @@ class Transport:
                 proxy=self.config.proxy_url or None,
             ) as response:
                 code = str(response.status)
-                self._report(ask, code, started)
-                yield response
+                if ask.streams:
+                    self._report(ask, code, started, 0, limited)
+                try:
+                    yield response
+                finally:
+                    received = response.content.total_bytes
         finally:
-            if code == "<error>":
-                self._report(ask, code, started)
+            if not ask.streams or code == "<error>":
+                self._report(ask, code, started, received, limited)
 
-    def _report(self, ask: _Ask, code: str, started: float) -> None:
+    def _report(self, ask: _Ask, code: str, started: float, received: int, limited: float | None) -> None:
         seconds = self._clock.monotonic() - started
         # an unconfigured structlog prints everything: a script should not show each of its requests
         if structlog.is_configured():
             _log.debug("request", method=ask.method, path=ask.path, code=code, seconds=round(seconds, 4))
         if self._observe is not None:
-            self._observe(Exchange(ask.method, self.host, code, seconds, ask.verb, ask.resource))
+            self._observe(
+                Exchange(
+                    ask.method,
+                    self.host,
+                    code,
+                    seconds,
+                    ask.verb,
+                    ask.resource,
+                    sent=len(ask.body or b""),
+                    received=received,
+                    retry_of=ask.retry_of,
+                    limited=limited,
+                )
+            )
 
     def _refusal(self, ask: _Ask, response: aiohttp.ClientResponse, body: bytes) -> APIError:
         """The error for an answer: by its Status, or by what else it says."""
@@ -330,6 +381,36 @@ class Transport:
                 self._warned.move_to_end(text)
         while len(self._warned) > _WARNINGS_REMEMBERED:
             self._warned.popitem(last=False)
+
+
+def _new_session(*, keepalive_timeout: float | None = None) -> aiohttp.ClientSession:
+    """A pool whose connections may be used again within ``keepalive_timeout`` seconds (``None``: never)."""
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=0,
+            socket_factory=_new_socket,
+            force_close=keepalive_timeout is None,
+            keepalive_timeout=keepalive_timeout,
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        read_bufsize=2**18,
+        request_class=_Request,
+    )
+    # What is sent again is decided in cfo.runtime.client.retry; aiohttp would repeat any PUT and DELETE by itself.
+    session._retry_connection = False
+    return session
+
+
+def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket on which the kernel notices a peer that is gone within some 45 s, idle or not."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 def _status(body: bytes) -> dict[str, Any]:

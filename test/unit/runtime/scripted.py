@@ -1,6 +1,7 @@
 """An API server that does exactly what a test tells it: for what a good one never does.
 
-Each request waits for the next line of the script, in order; what was asked is recorded.
+Each request waits for the next line of the script, in order; what was asked is recorded. A reflector that asks where
+the server is (a list of one object) is told that it is far ahead, unless a test sets ``where``.
 """
 
 from __future__ import annotations
@@ -146,6 +147,9 @@ class ScriptedServer:
         self.asked: list[dict[str, str]] = []
         self.requests: list[web.Request] = []
         self.url = ""
+        self.where: Answer | None = a_list(10**9)
+        """What is answered to those who ask where the server is; ``None``: the next line of the script."""
+        self.asked_where = 0
         self._script: asyncio.Queue[Answer] = asyncio.Queue()
         self._changed = asyncio.Event()
 
@@ -169,6 +173,9 @@ class ScriptedServer:
         await asyncio.wait_for(enough(), PATIENCE)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("limit") == "1" and self.where is not None:
+            self.asked_where += 1
+            return await self.where(request)
         self.asked.append({"path": request.path, **request.query})
         self.requests.append(request)
         self._changed.set()

@@ -402,3 +402,56 @@ async def test_a_closed_transport_says_so(server: ApiServer) -> None:
     transport = Transport(ClientConfig(server=server.url))
     with pytest.raises(RuntimeError, match="async with Transport"):
         await transport.request("GET", "/x")
+
+
+async def test_exchanges_tell_sizes_and_what_they_repeat(server: ApiServer) -> None:
+    seen: list[Exchange] = []
+    server.answer("PUT", "/thing", refusal(429, "TooManyRequests", headers={"Retry-After": "1"}), json({"a": 1}))
+    config = ClientConfig(server=server.url)
+    async with Transport(config, clock=ImpatientClock(), observe=seen.append, qps=1000.0) as transport:
+        await transport.request("PUT", "/thing", body=b'{"x":1}')
+    first, second = seen
+    assert (first.code, first.retry_of, first.sent) == ("429", "", 7)
+    assert (second.code, second.retry_of, second.sent, second.received) == ("200", "429", 7, 7)
+    assert second.limited == 0.0
+
+
+async def test_a_request_without_an_answer_costs_its_pool_all_other_idle_connections(server: ApiServer) -> None:
+    ports: list[int] = []
+
+    async def note(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        ports.append(request.transport.get_extra_info("peername")[1])
+        return web.Response(body=b"{}")
+
+    async def silent(_: web.Request) -> web.Response:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    server.answer("GET", "/note", note)
+    server.answer("GET", "/silent", silent)
+    async with Transport(ClientConfig(server=server.url)) as transport:
+        await asyncio.gather(*(transport.request("GET", "/note") for _ in range(3)))
+        pooled = set(ports)
+        await transport.request("GET", "/note")
+        assert set(ports) == pooled
+        with pytest.raises(TransportError, match="no answer"):
+            await transport.request("GET", "/silent", timeout=0.05)
+        await transport.request("GET", "/note")
+        assert ports[-1] not in pooled
+
+
+async def test_a_watch_never_begins_on_a_connection_that_was_idle(server: ApiServer, transport: Transport) -> None:
+    ports: list[int] = []
+
+    async def note(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        ports.append(request.transport.get_extra_info("peername")[1])
+        return web.Response(body=b"{}")
+
+    server.answer("GET", "/note", note)
+    await transport.request("GET", "/note")
+    for _ in range(2):
+        async with transport.stream("/note") as body:
+            await body.read()
+    assert len(set(ports)) == 3

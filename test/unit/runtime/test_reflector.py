@@ -401,6 +401,7 @@ async def test_a_restored_database_is_found_by_its_numbers_and_starts_anew() -> 
 
 async def test_a_silent_watch_on_a_restored_database_is_noticed() -> None:
     async with bench(idle_seconds=0.05) as (server, running):
+        server.where = None
         server.will(a_list(900, make("a", 800)))
         await watching(server, running)
         server.will(a_list(500, token="rest"), a_list(500, make("a", 400)))
@@ -412,6 +413,7 @@ async def test_a_silent_watch_on_a_restored_database_is_noticed() -> None:
 
 async def test_a_silent_watch_on_a_healthy_server_is_opened_anew_without_a_list() -> None:
     async with bench(idle_seconds=0.05) as (server, running):
+        server.where = None
         server.will(a_list(9, make("a", 5)))
         watch = await watching(server, running)
         server.will(a_list(15, token="rest"))
@@ -422,6 +424,31 @@ async def test_a_silent_watch_on_a_healthy_server_is_opened_anew_without_a_list(
         assert server.asked[3]["resourceVersion"] == "9"
         assert server.asked[2]["limit"] == "1"
         await watch.close()
+
+
+@pytest.mark.parametrize("end", ["cut", "close"])
+async def test_a_restored_database_is_noticed_as_soon_as_the_server_is_back(end: str) -> None:
+    async with bench() as (server, running):
+        server.where = a_list(500, token="rest")
+        server.will(a_list(900, make("a", 800)))
+        watch = await watching(server, running)
+        server.will(a_list(500, make("a", 400)))
+        await getattr(watch, end)()
+        await running.until_version("a", 400)
+        assert server.asked_where == 1
+        assert "watch" not in server.asked[2]
+        assert "resourceVersion" not in server.asked[2]
+
+
+async def test_a_server_that_is_not_back_yet_is_asked_until_it_says_where_it_is() -> None:
+    async with bench() as (server, running):
+        server.where = None
+        server.will(a_list(900, make("a", 800)))
+        watch = await watching(server, running)
+        server.will(a_status(503, "ServiceUnavailable"), a_list(500, token="rest"), a_list(500, make("a", 400)))
+        await watch.cut()
+        await running.until_version("a", 400)
+        assert ["watch" in asked for asked in server.asked] == [False, True, False, False, False]
 
 
 async def test_versions_that_are_no_numbers_work_without_comparisons() -> None:
