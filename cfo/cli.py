@@ -12,11 +12,14 @@ import re
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from cfo.version import __version__
+
+if TYPE_CHECKING:
+    from cfo.runtime.webhook.options import WebhookURL
 
 __all__ = ["main"]
 
@@ -83,6 +86,12 @@ def cli() -> None:
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
+@click.option(
+    "--webhook-url",
+    metavar="https://HOST:PORT",
+    help="Serve the admission webhooks from outside of the cluster: listen on PORT, and let the API server call HOST. "
+    "What the webhook configurations said before is put back on exit.",
+)
 @click.option("--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster.")
 @click.option(
     "--apply",
@@ -104,6 +113,7 @@ def run(
     kubeconfig: str | None,
     log_format: str | None,
     log_level: str,
+    webhook_url: str | None,
     embedded: bool,
     manifests: tuple[str, ...],
     overview: bool,
@@ -117,6 +127,8 @@ def run(
     if embedded:
         from cfo.demo import run_embedded
 
+        if webhook_url is not None:
+            raise Misuse("--webhook-url is for a cluster; with --embedded webhooks are served anyway")
         _execute(
             run_embedded(
                 namespace=_checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default"),
@@ -131,16 +143,27 @@ def run(
     for given, flag in ((manifests, "--apply"), (overview, "--overview"), (until_settled, "--until-settled")):
         if given:
             raise Misuse(f"{flag} needs --embedded")
-    _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig))
+    _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, _checked_url(webhook_url)))
 
 
-async def _run_on_cluster(namespace: str, config_name: str, kubeconfig: str | None) -> None:
+async def _run_on_cluster(
+    namespace: str, config_name: str, kubeconfig: str | None, webhook_url: WebhookURL | None
+) -> None:
     from cfo import operator
     from cfo.runtime.client.config import load_config
     from cfo.runtime.objects import NamespacedName
 
     target = await load_config(kubeconfig)
-    await operator.run(target, NamespacedName(namespace, config_name))
+    await operator.run(target, NamespacedName(namespace, config_name), webhook_url=webhook_url)
+
+
+def _checked_url(text: str | None) -> WebhookURL | None:
+    from cfo.runtime.webhook.options import WebhookURL
+
+    try:
+        return WebhookURL.parse(text) if text is not None else None
+    except ValueError as error:
+        raise Misuse(f"--webhook-url: {error}") from None
 
 
 def _own_namespace() -> str:

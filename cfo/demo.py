@@ -5,6 +5,7 @@ Nothing here is used on a real cluster.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of
+from cfo.runtime.webhook.options import WebhookURL
 
 __all__ = ["DemoFailed", "DemoMisuse", "run_embedded"]
 
@@ -109,6 +111,7 @@ async def _run(
             await operator.run(
                 target,
                 config_map,
+                webhook_url=WebhookURL("127.0.0.1", _free_port()),
                 observe=lambda manager: views.append(Overview(manager, console)),
                 task_status=task_status,
             )
@@ -131,6 +134,12 @@ async def _run(
         await anyio.sleep_forever()
     if until_settled is not None and not settled:
         raise DemoFailed(f"not settled within {until_settled:g} s: {missing}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _is_ray_cluster(obj: Object) -> bool:

@@ -16,12 +16,12 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse
-from cfo.config.model import LeaderElection, MetricsConfiguration
+from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
+from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, TransportError
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.events import EVENT_RULES
@@ -29,8 +29,17 @@ from cfo.runtime.health import ping
 from cfo.runtime.leaderelection import LeaderElectionOptions, leader_election_rules
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.metrics_server import MetricsTLS
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects import GVK, NamespacedName, Object
 from cfo.runtime.reconcile import Rule
+from cfo.runtime.webhook.options import (
+    CertificateFiles,
+    RotatedCertificates,
+    ServiceReference,
+    WebhookOptions,
+    WebhookURL,
+)
+from cfo.runtime.webhook.registration import MUTATING, VALIDATING
+from cfo.runtime.webhook.setup import rules as webhook_rules
 
 __all__ = [
     "CONFIG_MAP_NAME",
@@ -41,12 +50,16 @@ __all__ = [
     "new_manager",
     "rules",
     "run",
+    "webhook_configurations",
+    "webhook_options",
 ]
 
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
 CONFIG_MAP_NAME = "codeflare-operator-config"
 FIELD_MANAGER = "codeflare-operator"
 """Who writes what no controller does: the finalizer on RayClusters, the ConfigMap. The Go operator's name."""
+
+WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, no password)
 
 _log = structlog.get_logger("cfo.operator")
 
@@ -63,6 +76,7 @@ def rules(namespace: str) -> list[Rule]:
         *AVAILABILITY_RULES,
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
+        *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
         *raycluster.rules(),
     ]
 
@@ -144,8 +158,73 @@ def _metrics_tls(configuration: MetricsConfiguration, namespace: str) -> Metrics
     return MetricsTLS(cert_dir=directory, names=(service, f"{service}.cluster.local", "localhost"))
 
 
-def new_manager(target: ClientConfig, configuration: OperatorConfiguration, namespace: str) -> Manager:
-    """A manager with all controllers that ``configuration`` asks for; run it. ``namespace`` is the operator's own."""
+def webhook_options(
+    configuration: WebhookConfiguration, namespace: str, url: WebhookURL | None = None
+) -> WebhookOptions:
+    """How the operator in ``namespace`` serves its webhooks; ``url``: from outside of the cluster."""
+    certificates: RotatedCertificates | CertificateFiles = CertificateFiles(directory=Path(configuration.cert_dir))
+    if configuration.rotate_certificates:
+        certificates = RotatedCertificates(
+            secret=NamespacedName(namespace, WEBHOOK_SECRET_NAME), common_name="codeflare", organization="openshift.ai"
+        )
+    return WebhookOptions(
+        service=ServiceReference(namespace, configuration.service_name),
+        certificates=certificates,
+        mutating_configuration=configuration.mutating_configuration_name,
+        validating_configuration=configuration.validating_configuration_name,
+        bind_address=configuration.bind_address,
+        url=url,
+        reuse_port=url is not None,
+        drain=3.0 if url is None else 1.0,
+    )
+
+
+def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
+    """The webhook configurations of an operator with everything on, as manifests bring them.
+
+    ``annotations``: with ``cert-manager.io/inject-ca-from`` cert-manager says whom to trust.
+    """
+    everything = OperatorConfiguration.model_validate({"appwrapper": {"enabled": True}})
+    options = webhook_options(everything.webhook, namespace)
+    webhooks = new_manager(ClientConfig(server="https://localhost"), everything, namespace, options).webhooks
+    found = [
+        webhooks.configuration(kind, name, options.service, annotations=annotations)
+        for kind, name in (
+            (MUTATING, options.mutating_configuration),
+            (VALIDATING, options.validating_configuration),
+        )
+    ]
+    return [configuration for configuration in found if configuration is not None]
+
+
+async def _webhooks_wanted(
+    target: ClientConfig, client: Client, configuration: WebhookConfiguration, url: WebhookURL | None
+) -> bool:
+    """Whether to serve webhooks. Where that is not said: where somebody expects it."""
+    if configuration.enabled is not None:
+        return configuration.enabled
+    if target.in_cluster or url is not None:
+        return True
+    for kind, name in (
+        (MUTATING, configuration.mutating_configuration_name),
+        (VALIDATING, configuration.validating_configuration_name),
+    ):
+        try:
+            if name and await client.get(kind, NamespacedName("", name), live=True) is not None:
+                return True
+        except Forbidden:
+            continue
+    _log.info("serving no webhooks: not in a cluster, without --webhook-url, and there are no configurations of them")
+    return False
+
+
+def new_manager(
+    target: ClientConfig, configuration: OperatorConfiguration, namespace: str, webhook: WebhookOptions | None = None
+) -> Manager:
+    """A manager with all controllers that ``configuration`` asks for; run it.
+
+    ``namespace`` is the operator's own; ``webhook`` says how its webhooks are served (``None``: not at all).
+    """
     connection = configuration.client_connection
     limited = connection.qps is not None and connection.qps > 0
     manager = Manager(
@@ -159,6 +238,7 @@ def new_manager(target: ClientConfig, configuration: OperatorConfiguration, name
             qps=connection.qps if limited else None,
             burst=connection.burst if limited else None,
             leader_election=election(target, configuration.leader_election, namespace),
+            webhook=webhook,
         ),
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
@@ -171,25 +251,31 @@ async def run(
     target: ClientConfig,
     config_map: NamespacedName,
     *,
+    webhook_url: WebhookURL | None = None,
     observe: Callable[[Manager], None] | None = None,
     handle_signals: bool = True,
     task_status: TaskStatus[Manager] = TASK_STATUS_IGNORED,
 ) -> None:
     """Runs the operator against ``target`` until a signal, or until something crashes.
 
-    ``observe`` gets the manager before it starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and what
+    ``webhook_url`` serves the webhooks of an operator outside of the cluster. ``observe`` gets the manager before it
+    starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and what
     :meth:`cfo.runtime.manager.Manager.run` raises.
     """
     try:
         async with Transport(target) as transport:
             client = Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER)
             parsed = await load_configuration(client, config_map)
+            settings = parsed.configuration.webhook
+            webhook = None
+            if await _webhooks_wanted(target, client, settings, webhook_url):
+                webhook = webhook_options(settings, config_map.namespace, webhook_url)
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
         raise Unreachable(f"cannot read the configuration from {target.server}{where}: {error}") from error
     for warning in parsed.warnings:
         _log.warning(warning)
-    manager = new_manager(target, parsed.configuration, config_map.namespace)
+    manager = new_manager(target, parsed.configuration, config_map.namespace, webhook)
     if observe is not None:
         observe(manager)
     task_status.started(manager)

@@ -28,6 +28,7 @@ from cfo.config.model import (
     MetricsConfiguration,
     OperatorConfiguration,
     ResourceTaint,
+    WebhookConfiguration,
 )
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "OperatorConfiguration",
     "Parsed",
     "ResourceTaint",
+    "WebhookConfiguration",
     "default_document",
     "parse",
 ]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 
-import durationpy
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -25,6 +25,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+
+from cfo.config.durations import format_duration, parse_duration
 
 __all__ = [
     "AppWrapperConfiguration",
@@ -39,10 +41,9 @@ __all__ = [
     "MetricsConfiguration",
     "OperatorConfiguration",
     "ResourceTaint",
+    "WebhookConfiguration",
 ]
 
-# durationpy also takes days, months and years, which Go (and so the Go operator) does not
-_GO_DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -51,14 +52,10 @@ def _duration(value: object) -> timedelta:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return timedelta(microseconds=value / 1000)
-    if isinstance(value, str) and _GO_DURATION.fullmatch(value.strip()):
-        return durationpy.from_str(value.strip())
+    if isinstance(value, str):
+        with suppress(ValueError, OverflowError):
+            return parse_duration(value.strip())
     raise ValueError("must be a duration such as 90s or 5m, or an integer of nanoseconds")
-
-
-def _go_duration(value: timedelta) -> str:
-    text: str = durationpy.to_str(value)
-    return text
 
 
 def _non_negative_duration(value: object) -> object:
@@ -68,7 +65,7 @@ def _non_negative_duration(value: object) -> object:
     return parsed
 
 
-Duration = Annotated[timedelta, BeforeValidator(_non_negative_duration), PlainSerializer(_go_duration)]
+Duration = Annotated[timedelta, BeforeValidator(_non_negative_duration), PlainSerializer(format_duration)]
 
 
 def _bind_address(value: object) -> object:
@@ -168,6 +165,46 @@ class HealthConfiguration(_Section):
     liveness_endpoint_name: EndpointName = Field(default="healthz", description="Name of the check below /healthz.")
 
 
+def _webhook_address(value: object) -> object:
+    if _bind_address(value) in ("", "0"):
+        raise ValueError('must be host:port such as ":9443"; to serve no webhooks set webhook.enabled to false')
+    return value
+
+
+class WebhookConfiguration(_Section):
+    """How the API server reaches the admission webhooks, and why it believes them."""
+
+    enabled: StrictBool | None = Field(
+        default=None,
+        description="Whether webhooks are served; unset: in a cluster, with `--webhook-url`, and elsewhere if their "
+        "configurations exist.",
+    )
+    bind_address: Annotated[str, BeforeValidator(_webhook_address)] = Field(
+        default=":9443", description="host:port to serve them on."
+    )
+    rotate_certificates: StrictBool = Field(
+        default=True,
+        description="Whether the operator makes and renews the certificate itself, in the Secret "
+        "`codeflare-operator-webhook-server-cert`; false: cert-manager or OLM bring it into certDir.",
+    )
+    cert_dir: StrictStr = Field(
+        default="/tmp/k8s-webhook-server/serving-certs",  # noqa: S108 (controller-runtime's default)
+        min_length=1,
+        description="Folder with `tls.crt` and `tls.key`, where rotateCertificates is false.",
+    )
+    service_name: Namespace = Field(
+        default="codeflare-operator-webhook-service", description="The Service that leads to the operator."
+    )
+    mutating_configuration_name: StrictStr = Field(
+        default="codeflare-operator-mutating-webhook-configuration",
+        description="The MutatingWebhookConfiguration to keep in order; empty: OLM does.",
+    )
+    validating_configuration_name: StrictStr = Field(
+        default="codeflare-operator-validating-webhook-configuration",
+        description="The ValidatingWebhookConfiguration to keep in order; empty: OLM does.",
+    )
+
+
 class LeaderElection(_Section):
     """Which one of several replicas reconciles."""
 
@@ -203,16 +240,16 @@ class LeaderElection(_Section):
     @model_validator(mode="after")
     def _deadlines_fit(self) -> Self:
         if self.lease_duration < timedelta(seconds=1):
-            raise ValueError(f"leaseDuration ({_go_duration(self.lease_duration)}) must be at least 1s")
+            raise ValueError(f"leaseDuration ({format_duration(self.lease_duration)}) must be at least 1s")
         if self.lease_duration <= self.renew_deadline:
             raise ValueError(
-                f"leaseDuration ({_go_duration(self.lease_duration)}) must be greater than "
-                f"renewDeadline ({_go_duration(self.renew_deadline)})"
+                f"leaseDuration ({format_duration(self.lease_duration)}) must be greater than "
+                f"renewDeadline ({format_duration(self.renew_deadline)})"
             )
         if self.renew_deadline <= self.retry_period * 1.2:
             raise ValueError(
-                f"renewDeadline ({_go_duration(self.renew_deadline)}) must be greater than "
-                f"1.2 times retryPeriod ({_go_duration(self.retry_period)})"
+                f"renewDeadline ({format_duration(self.renew_deadline)}) must be greater than "
+                f"1.2 times retryPeriod ({format_duration(self.retry_period)})"
             )
         return self
 
@@ -345,6 +382,16 @@ class AppWrapperConfiguration(_Section):
     enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
     scheduler_name: StrictStr = Field(default="", description="schedulerName set on wrapped pods; empty: untouched.")
     default_queue_name: StrictStr = Field(default="", description="Queue of AppWrappers that name none.")
+    kueue_integration: StrictBool = Field(
+        default=False,
+        description="Whether the operator itself makes and follows Kueue's Workloads of AppWrappers, for a Kueue "
+        "whose own integration of AppWrappers is off.",
+    )
+    slack_queue_name: StrictStr = Field(
+        default="",
+        description="ClusterQueue whose lending limits leave out what cannot be scheduled on unhealthy nodes; "
+        "empty: none.",
+    )
     user_rbac_admission_check: StrictBool = Field(
         default=True,
         alias="userRBACAdmissionCheck",
@@ -360,8 +407,8 @@ class AppWrapperConfiguration(_Section):
             period = getattr(limits, name)
             if period > limits.grace_period_ceiling:
                 raise ValueError(
-                    f"faultTolerance.{to_camel(name)} ({_go_duration(period)}) must not exceed "
-                    f"faultTolerance.gracePeriodCeiling ({_go_duration(limits.grace_period_ceiling)})"
+                    f"faultTolerance.{to_camel(name)} ({format_duration(period)}) must not exceed "
+                    f"faultTolerance.gracePeriodCeiling ({format_duration(limits.grace_period_ceiling)})"
                 )
         return self
 
@@ -382,5 +429,6 @@ class OperatorConfiguration(_Section):
     metrics: MetricsConfiguration = Field(default_factory=MetricsConfiguration)
     health: HealthConfiguration = Field(default_factory=HealthConfiguration)
     leader_election: LeaderElection = Field(default_factory=LeaderElection)
+    webhook: WebhookConfiguration = Field(default_factory=WebhookConfiguration)
     kuberay: KubeRayConfiguration = Field(default_factory=KubeRayConfiguration)
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
