@@ -10,10 +10,17 @@ from typing import Final
 from cfo.envtest.printers.columns import Printer
 from cfo.envtest.printers.control import CONTROL
 from cfo.envtest.printers.core import CORE
+from cfo.envtest.printers.infrastructure import INFRASTRUCTURE
 from cfo.envtest.printers.pods import POD
 from cfo.envtest.printers.workloads import WORKLOADS
 
 __all__ = ["PRINTERS"]
 
-PRINTERS: Final[dict[tuple[str, str], Printer]] = {("", "Pod"): POD, **CORE, **WORKLOADS, **CONTROL}
+PRINTERS: Final[dict[tuple[str, str], Printer]] = {
+    ("", "Pod"): POD,
+    **CORE,
+    **WORKLOADS,
+    **CONTROL,
+    **INFRASTRUCTURE,
+}
 """By group and kind."""

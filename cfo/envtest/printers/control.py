@@ -192,7 +192,6 @@ CONTROL: Final[dict[tuple[str, str], Printer]] = {
             Column(
                 "PreemptionPolicy",
                 "Whether pods of the class may take the place of pods of a lower priority.",
-                priority=1,
             ),
         ),
         _priority_class,

@@ -59,7 +59,7 @@ def _external(obj: Object) -> str:
     spec = obj.get("spec") or {}
     kind, external = spec.get("type"), spec.get("externalIPs") or []
     if kind == "ExternalName":
-        return spec.get("externalName") or NONE
+        return str(spec.get("externalName", ""))
     if kind == "LoadBalancer":
         balanced = _addresses(obj.get("status"))
         if external:
@@ -185,7 +185,7 @@ def _event(obj: Object, now: datetime) -> list[Any]:
     kind = str(target.get("kind", "")).lower()
     source = obj.get("source") or obj.get("deprecatedSource") or {}
     component = source.get("component") or obj.get("reportingComponent") or obj.get("reportingController") or ""
-    host = source.get("host") or (obj.get("reportingInstance") if not source.get("component") else "")
+    host = source.get("host") or obj.get("reportingInstance") or ""
     return [
         last,
         obj.get("type", ""),
@@ -274,7 +274,7 @@ def _quota(obj: Object, now: datetime) -> list[Any]:
     limits: list[str] = []
     used = status.get("used") or {}
     for name, hard in sorted((status.get("hard") or {}).items()):
-        (limits if name.startswith("limits") else requests).append(f"{name}: {used.get(name, '0')}/{hard}")
+        (limits if name.startswith("limits.") else requests).append(f"{name}: {used.get(name, '0')}/{hard}")
     return [_name(obj), ", ".join(requests), ", ".join(limits), _age(obj, now)]
 
 

@@ -35,7 +35,7 @@ _COLUMNS: Final = (
 
 
 class _Tally:
-    """What is added up over the containers."""
+    """How often containers were restarted, and when last."""
 
     def __init__(self) -> None:
         self.restarts = 0
@@ -63,18 +63,21 @@ def _is_true(conditions: Any, kind: str) -> bool:
     return any(one.get("type") == kind and one.get("status") == "True" for one in conditions or ())
 
 
-def _initializing(pod: Object, tally: _Tally) -> tuple[str, int]:
+def _initializing(pod: Object, tally: _Tally, sidecars: _Tally) -> tuple[str, int]:
     """What the init containers say of the pod (nothing, once they are done), and how many sidecars are ready."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     by_name = {container.get("name"): container for container in spec.get("initContainers") or ()}
     ready = 0
     for index, one in enumerate(status.get("initContainerStatuses") or ()):
         tally.add(one)
+        is_sidecar = _is_sidecar(by_name.get(one.get("name")))
+        if is_sidecar:
+            sidecars.add(one)
         state = one.get("state") or {}
         terminated, waiting = state.get("terminated"), state.get("waiting") or {}
         if terminated and not terminated.get("exitCode"):
             continue
-        if _is_sidecar(by_name.get(one.get("name"))) and one.get("started"):
+        if is_sidecar and one.get("started"):
             ready += bool(one.get("ready"))
             continue
         if terminated:
@@ -110,14 +113,13 @@ def _print(pod: Object, now: datetime) -> list[Any]:
     reason = status.get("reason") or status.get("phase") or ""
     if any(one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated" for one in conditions):
         reason = "SchedulingGated"
-    tally = _Tally()
-    init_reason, ready = _initializing(pod, tally)
+    tally, sidecars = _Tally(), _Tally()
+    init_reason, ready = _initializing(pod, tally, sidecars)
     total = len(spec.get("containers") or ()) + sum(map(_is_sidecar, spec.get("initContainers") or ()))
     if init_reason and not _is_true(conditions, "Initialized"):
         reason = init_reason
     else:
-        sidecars, tally = tally, _Tally()
-        tally.restarts = sidecars.restarts if any(map(_is_sidecar, spec.get("initContainers") or ())) else 0
+        tally = sidecars
         reason, running = _running(pod, reason, tally)
         ready += running
     if metadata.get("deletionTimestamp"):
@@ -126,7 +128,7 @@ def _print(pod: Object, now: datetime) -> list[Any]:
         elif status.get("phase") not in ("Succeeded", "Failed"):
             reason = "Terminating"
     restarts = str(tally.restarts)
-    if tally.last_restart:
+    if tally.restarts and tally.last_restart:
         restarts += f" ({age(tally.last_restart, now)} ago)"
     addresses = status.get("podIPs") or [{}]
     return [
