@@ -79,6 +79,8 @@ class ResourceInfo:
     """Records up to this store revision were written under another schema: they are pruned and defaulted when read."""
     terminating: bool = False
     """A CRD that is being deleted: its objects can be read and deleted, none created."""
+    deprecation: str = ""
+    """The warning that every request for this version gets."""
 
     def __post_init__(self) -> None:
         self.list_kind = self.list_kind or f"{self.kind}List"

@@ -125,6 +125,11 @@ _SHARED: Final[dict[tuple[str, str, str], tuple[GroupResource, str, str]]] = {
 }
 """Resources whose objects are stored as another resource's: the table, apiVersion and kind they are stored in."""
 
+_DEPRECATED: Final[dict[tuple[str, str], str]] = {
+    ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ("v1", "ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
+}
+
 
 def strategy_for(resource: Resource) -> BuiltinStrategy:
     """A strategy for a resource of the table."""
@@ -167,6 +172,7 @@ def register_builtins(registry: Registry, *, definitions: Callable[[Resource], B
             storage=table,
             storage_version=version,
             storage_version_hash=_hash(resource, version),
+            deprecation="" if resource.group else _DEPRECATED.get((resource.version, resource.kind), ""),
         )
         if version:
             info.storage_kind = kind

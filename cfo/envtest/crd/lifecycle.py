@@ -279,7 +279,6 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
             raw,
             has_status="status" in subresources,
             scale=subresources.get("scale"),
-            deprecation=_deprecation(version, group, kind),
         )
         infos.append(
             ResourceInfo(
@@ -306,16 +305,26 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
                 converts_by_webhook=(spec.get("conversion") or {}).get("strategy") == "Webhook",
                 read_through=read_through,
                 terminating=bool(crd["metadata"].get("deletionTimestamp")),
+                deprecation=_deprecation(version, spec),
             )
         )
     return infos
 
 
-def _deprecation(version: Mapping[str, Any], group: str, kind: str) -> str | None:
-    """The Warning that requests for a deprecated version get."""
+def _deprecation(version: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+    """The warning that requests for a deprecated version get: its own, or one that names the version to use."""
     if not version.get("deprecated"):
-        return None
-    return version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated"
+        return ""
+    if version.get("deprecationWarning") is not None:
+        return str(version["deprecationWarning"])
+    group, kind, rank = spec["group"], spec["names"]["kind"], version_priority(version["name"])
+    text = f"{group}/{version['name']} {kind} is deprecated"
+    better = [
+        each["name"]
+        for each in spec["versions"]
+        if each.get("served") and not each.get("deprecated") and version_priority(each["name"]) > rank
+    ]
+    return f"{text}; use {group}/{max(better, key=version_priority)} {kind}" if better else text
 
 
 def _subresources(raw: Mapping[str, Any]) -> dict[str, Subresource]:

@@ -55,14 +55,12 @@ class CustomResourceStrategy(Strategy):
         *,
         has_status: bool = False,
         scale: Mapping[str, Any] | None = None,
-        deprecation: str | None = None,
     ) -> None:
         self.kind = kind
         self.api_version = api_version
         self.schema = Schema(schema)
         self.has_status = has_status
         self.scale = scale
-        self.deprecation = deprecation
         self._prune = compile_pruner(self.schema, resource_root=True)
         self._default = compile_defaulter(self.schema, resource_root=True)
         self._check = compile_validator(self.schema)

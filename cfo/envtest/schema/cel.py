@@ -10,6 +10,7 @@ Limits: expressions have no cost estimate, and values inside of dynamic objects 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
@@ -36,6 +37,7 @@ _RUNTIME_WORDS = (
     ("divide by zero", "division by zero"),
     ("index out of bounds", "index out of bounds"),
 )
+_INDEX = re.compile(r"index=(-?\d+) size=")
 
 
 class CELCompileError(ValueError):
@@ -74,6 +76,9 @@ class Program:
 
 def _go_words(message: str) -> str:
     """A runtime error as cel-go words it."""
+    index = _INDEX.search(message)
+    if index:
+        return f"index out of bounds: {index.group(1)}"
     text = message.partition(": ")[2] or message
     for theirs, gos in _RUNTIME_WORDS:
         if theirs in text:

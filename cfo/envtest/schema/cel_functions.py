@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from cel_expr_python import cel
 
+from cfo.envtest.field_errors import go_quote
 from cfo.envtest.schema import cel_authorizer
 from cfo.envtest.schema.formats import FORMATS
 from cfo.envtest.schema.patterns import compile_pattern
@@ -319,9 +320,18 @@ def _addresses(table: _Table) -> None:
 
 
 def _strict_ip(text: str) -> str:
-    if "%" in text or re.match(r"(?i)^::ffff:\d+\.", text):
-        raise ValueError(f'IP Address "{text}" parse error during conversion from string')
-    return str(ip_address(text))
+    try:
+        address = ip_address(text)
+    except ValueError:
+        why = "unexpected character" if ":" in text or "." in text else "unable to parse IP"
+        quoted = go_quote(text)
+        said = f"IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {why}"
+        raise ValueError(said) from None
+    if "%" in text:
+        raise ValueError(f"IP address {go_quote(text)} with zone value is not allowed")
+    if address.version == 6 and address.ipv4_mapped is not None:
+        raise ValueError(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+    return str(address)
 
 
 def _is_ip(text: str) -> bool:
