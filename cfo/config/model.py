@@ -171,6 +171,12 @@ def _webhook_address(value: object) -> object:
     return value
 
 
+def _service(value: object) -> object:
+    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
+        raise ValueError("must be the name of a Service (a lower-case DNS label)")
+    return value
+
+
 class WebhookConfiguration(_Section):
     """How the API server reaches the admission webhooks, and why it believes them."""
 
@@ -192,7 +198,7 @@ class WebhookConfiguration(_Section):
         min_length=1,
         description="Folder with `tls.crt` and `tls.key`, where rotateCertificates is false.",
     )
-    service_name: Namespace = Field(
+    service_name: Annotated[str, BeforeValidator(_service)] = Field(
         default="codeflare-operator-webhook-service", description="The Service that leads to the operator."
     )
     mutating_configuration_name: StrictStr = Field(

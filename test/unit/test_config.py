@@ -139,6 +139,10 @@ def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
             "leaderElection: leaseDuration (5s) must be greater than renewDeadline (10s)",
         ),
         ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock: 'endpoints': must be 'leases'"),
+        ("webhook: {bindAddress: '0'}", "webhook.bindAddress: '0': must be host:port"),
+        ("webhook: {enabled: 1}", "webhook.enabled: 1: must be true or false"),
+        ("webhook: {serviceName: A_b}", "webhook.serviceName: 'A_b': must be the name of a Service"),
+        ("webhook: {certDir: ''}", "webhook.certDir: '': "),
         ("appwrapper: {Config: 3}", "appwrapper.Config: must be a mapping"),
         (
             "appwrapper: {enabled: true, faultTolerance: {gracePeriodCeiling: 10s}}",
