@@ -156,3 +156,54 @@ async def test_anonymous_and_unknown_users(api: Api) -> None:
         'in API group "" in the namespace "default"'
     )
     assert (await api.get(CONFIG_MAPS, headers={"Authorization": "Bearer nonsense"})).code == 401
+
+
+PODS = "/api/v1/namespaces/default/pods"
+POD = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+@pytest.mark.parametrize("path", [f"{PODS}/p/binding", "/api/v1/namespaces/default/bindings"])
+async def test_a_pod_is_bound_once(api: Api, path: str) -> None:
+    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # may be there
+    assert (await api.post(PODS, POD)).code == 201
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
+    assert (await api.post(path, binding)).code == 201
+    assert (await api.get(f"{PODS}/p")).body["spec"]["nodeName"] == "n"
+    again = await api.post(path, binding)
+    assert (again.code, again.body["reason"]) == (409, "Conflict")
+
+
+async def test_graceful_deletion_of_a_pod(api: Api) -> None:
+    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # may be there
+    await api.post(PODS, {**POD, "spec": {**POD["spec"], "nodeName": "n"}})  # type: ignore[dict-item]
+    marked = (await api.delete(f"{PODS}/p")).body
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
+    shorter = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 5})).body
+    assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
+    gone = await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    assert gone.body["kind"] == "Pod"
+    assert (await api.get(f"{PODS}/p")).code == 404
+
+
+async def test_a_job_keeps_its_pods_with_a_warning(api: Api) -> None:
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    await api.post(jobs, {"metadata": {"name": "j", "finalizers": ["a.b/c"]}, "spec": {"template": template}})
+    answer = await api.delete(f"{jobs}/j")
+    assert answer.headers["Warning"].startswith('299 - "child pods are preserved by default when jobs are deleted;')
+    assert "orphan" in answer.body["metadata"]["finalizers"]
+
+
+async def test_scale(api: Api) -> None:
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    await api.post(deployments, {"metadata": {"name": "d"}, "spec": spec})
+    scale = (await api.get(f"{deployments}/d/scale")).body
+    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == ("Scale", {"replicas": 2}, "app=web")
+    scaled = await api.put(f"{deployments}/d/scale", {**scale, "spec": {"replicas": 3}})
+    assert scaled.body["spec"] == {"replicas": 3}
+    assert (await api.get(f"{deployments}/d")).body["spec"]["replicas"] == 3
+    refused = await api.merge(f"{deployments}/d/scale", {"spec": {"replicas": -1}})
+    assert refused.body["message"].startswith('Scale.autoscaling "d" is invalid: spec.replicas: Invalid value: -1')
