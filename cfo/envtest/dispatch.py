@@ -71,7 +71,7 @@ class Dispatcher:
             verb=attributes.verb,
             info=info,
             namespace=attributes.namespace if info.namespaced else "",
-            name=_path_name(attributes),
+            name=_path_name(attributes, call),
             subresource=attributes.subresource,
             warnings=call.warnings,
         )
@@ -79,6 +79,7 @@ class Dispatcher:
         if call.flag("pretty"):
             output = output._replace(pretty=True)
         call.audit["annotations"] = ctx.audit
+        ctx.warn(info.deprecation)
         try:
             return await handler(self._core, call, ctx, output)
         finally:
@@ -136,8 +137,10 @@ class Dispatcher:
 _METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 
-def _path_name(attributes: Attributes) -> str:
+def _path_name(attributes: Attributes, call: Call | None = None) -> str:
     """The name in the path; one that only a field selector gives does not count."""
+    if attributes.verb == "watch" and call is not None and call.path.rstrip("/").endswith(f"/{attributes.name}"):
+        return attributes.name if "/watch/" in call.path else ""
     if attributes.verb in {"list", "watch", "deletecollection"}:
         return ""
     return attributes.name

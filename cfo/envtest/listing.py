@@ -163,14 +163,16 @@ def take_page(store: Store, resource: GroupResource, namespace: str, options: Li
             revision = wanted
     try:
         records = store.list(resource, namespace, after=after, revision=revision)
-    except Compacted as error:
-        raise _expired_token(store, resource, after) if options.token else too_old(error) from None
+    except Compacted:
+        if options.token:
+            raise _expired_token(after) from None
+        raise expired("The resourceVersion for the provided list is too old.") from None
     except FutureRevision:
         raise rv_too_large(revision or 0, store.revision) from None
     return _cut(records, store.revision if revision is None else revision, options, selector)
 
 
-def _expired_token(store: Store, resource: GroupResource, after: tuple[str, str] | None) -> StatusError:
+def _expired_token(after: tuple[str, str] | None) -> StatusError:
     error = expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list "
         "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
@@ -186,7 +188,8 @@ def _expired_token(store: Store, resource: GroupResource, after: tuple[str, str]
 
 
 def _cut(records: Sequence[Record], revision: int, options: ListOptions, selector: Selector) -> Page:
-    if options.limit <= 0:
+    from_cache = options.resource_version == "0" and not options.token
+    if options.limit <= 0 or from_cache:  # the watch cache of the real server knows no pages
         chosen = records if selector.everything else [each for each in records if selector.matches(each)]
         return Page(chosen, revision)
     if selector.everything:

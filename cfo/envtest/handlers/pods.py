@@ -13,6 +13,7 @@ from cfo.envtest.errors import (
     StatusError,
     bad_request,
     conflict,
+    internal_error,
     not_found,
     plain_error,
     too_many_requests,
@@ -26,7 +27,7 @@ from cfo.envtest.output import encode_as
 from cfo.envtest.write import update_object
 from cfo.runtime.objects import Object, find_condition, set_condition
 
-__all__ = ["bind", "evict", "read_log"]
+__all__ = ["bind", "connect", "evict", "read_log"]
 
 _BUDGETS = GroupResource("policy", "poddisruptionbudgets")
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -43,6 +44,11 @@ async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> R
     """POST of a Binding: the pod goes to a node, once."""
     _begin(call, ctx)
     binding, _ = await parse_typed(call, group="", version="v1", kind="Binding")
+    if not ctx.name:  # the old resource "bindings", which names the pod only in its body
+        pods = core.registry.lookup("", "v1", "pods")
+        assert pods is not None
+        ctx.info, ctx.subresource = pods, "binding"
+        ctx.name = (binding.get("metadata") or {}).get("name") or ""
     target: dict[str, Any] = binding.get("target") or {}
     node = target.get("name") or ""
     if not node:
@@ -123,6 +129,16 @@ def _respect_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
             details = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
             message = "Cannot evict pod as it would violate the pod's disruption budget."
             raise too_many_requests(message, 10, details=details)
+
+
+async def connect(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """exec, attach, portforward and proxy: there is no kubelet or pod behind this API server to connect to."""
+    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
+    if record is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    if ctx.info.resource == GroupResource("", "pods") and not record.obj()["spec"].get("nodeName"):
+        raise bad_request(f"pod {ctx.name} does not have a host assigned")
+    raise internal_error("error dialing backend: this control plane runs no nodes")
 
 
 async def read_log(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:

@@ -20,7 +20,7 @@ from cfo.envtest.context import RequestContext
 from cfo.envtest.core import Core
 from cfo.envtest.errors import bad_request
 from cfo.envtest.handlers.namespaces import finalize
-from cfo.envtest.handlers.pods import bind, evict, read_log
+from cfo.envtest.handlers.pods import bind, connect, evict, read_log
 from cfo.envtest.handlers.scale import scale
 from cfo.envtest.handlers.write import check_namespace, manager_name
 from cfo.envtest.http import Call, Reply
@@ -97,5 +97,9 @@ SUBRESOURCES: dict[tuple[str, str, str], Handler] = {
     ("", "pods", "binding"): bind,
     ("", "pods", "eviction"): evict,
     ("", "pods", "log"): read_log,
+    ("", "bindings", "create"): bind,
+    **{("", "pods", name): connect for name in ("attach", "exec", "portforward", "proxy")},
+    ("", "services", "proxy"): connect,
+    ("", "nodes", "proxy"): connect,
     ("", "namespaces", "finalize"): finalize,
 }

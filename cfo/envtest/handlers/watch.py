@@ -159,7 +159,8 @@ class _Stream:
 async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> web.StreamResponse:
     """Streams the changes of a collection until the client goes, the time is over or the watcher falls behind."""
     options = list_options(call, watch=True)
-    selector = selector_for(ctx.info, options.labels, options.fields)
+    fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the old path /watch/.../NAME
+    selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))))
     encoder = _Encoder(call, ctx.info, output)
     revision = parse_revision(options.resource_version)
     stream = _Stream(call, output)

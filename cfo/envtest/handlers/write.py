@@ -6,7 +6,7 @@ from cfo.envtest.body import decode_object
 from cfo.envtest.context import RequestContext
 from cfo.envtest.core import Core
 from cfo.envtest.deletion import delete_object
-from cfo.envtest.errors import StatusError, bad_request, forbidden
+from cfo.envtest.errors import GroupResource, StatusError, bad_request, forbidden
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.listing import list_options, take_page
 from cfo.envtest.negotiation import Output
@@ -17,6 +17,9 @@ from cfo.envtest.write import admit_mutating, copy_object, create_object, dedupe
 from cfo.runtime.objects import Object
 
 __all__ = ["check_name", "check_namespace", "create", "delete", "delete_collection", "manager_name", "update"]
+
+
+_JOBS = GroupResource("batch", "jobs")
 
 
 def manager_name(call: Call, requested: str) -> str:
@@ -34,8 +37,7 @@ def check_namespace(obj: Object, ctx: RequestContext) -> None:
         metadata = obj["metadata"] = {}
     namespace = metadata.get("namespace") or ""
     if not ctx.info.namespaced:
-        if namespace and not ctx.info.is_crd:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        metadata.pop("namespace", None)
         return
     if not namespace:
         metadata["namespace"] = ctx.namespace
@@ -93,7 +95,16 @@ async def delete(core: Core, call: Call, ctx: RequestContext, output: Output) ->
     options = await delete_options(call)
     ctx.operation = "DELETE"
     ctx.dry_run, ctx.options = options.dry_run, options.document
+    _warn_of_orphans(ctx, options)
     return await _delete_reply(core, call, ctx, output, options)
+
+
+def _warn_of_orphans(ctx: RequestContext, options: DeleteOptions) -> None:
+    if ctx.info.resource == _JOBS and options.propagation is None and options.orphan_dependents is None:
+        ctx.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
+            "them or set propagationPolicy=Orphan to suppress this warning"
+        )
 
 
 async def _delete_reply(core: Core, call: Call, ctx: RequestContext, output: Output, options: DeleteOptions) -> Reply:
@@ -122,6 +133,7 @@ async def delete_collection(core: Core, call: Call, ctx: RequestContext, output:
     options = await delete_options(call)
     ctx.operation = "DELETE"
     ctx.dry_run, ctx.options = options.dry_run, options.document
+    _warn_of_orphans(ctx, options)
     selector = selector_for(ctx.info, chosen.labels, chosen.fields)
     page = take_page(core.store, ctx.info.storage, ctx.namespace, chosen, selector)
     reply = await list_reply(call, ctx.info, output, page)
