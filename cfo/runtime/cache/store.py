@@ -220,6 +220,8 @@ class Feed:
 
     def observe(self, event: EventType, entry: Entry) -> None:
         """Takes in a watch event, ``ADDED`` and ``UPDATED`` being the same thing: this is what it is now."""
+        if 0 < entry.version <= self.high_water:
+            return  # a watch tells everything in its order: this was told before, and may be over since
         self.passed(entry.version)
         store, key, version = self._store, entry.key, entry.version
         current = store.get(key)

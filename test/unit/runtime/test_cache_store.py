@@ -108,6 +108,18 @@ def test_a_watch_adds_updates_and_deletes() -> None:
     assert followed.watch(DELETED, entry(12)) == []
 
 
+def test_what_a_watch_says_again_is_not_heard_again() -> None:
+    followed = Followed()
+    followed.list(9)
+    followed.watch(ADDED, entry(10))
+    followed.watch(DELETED, entry(12))
+    assert followed.watch(ADDED, entry(10)) == []  # it would bring back what is gone
+    assert followed.version() is None
+    assert followed.watch(ADDED, entry(13, uid="next")) == [(ADDED, "a", None, "13")]
+    assert followed.watch(DELETED, entry(12)) == []
+    assert followed.version() == "13"
+
+
 def test_what_is_repeated_is_told_once() -> None:
     followed = Followed()
     followed.list(9, entry(5))
