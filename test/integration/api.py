@@ -81,7 +81,7 @@ class Api:
         async with self._session.request(method, path, data=data, params=query, headers=sent) as response:
             raw = await response.read()
             is_json = response.content_type == "application/json"
-            return Answer(response.status, json.loads(raw) if is_json else raw.decode(), response.headers)
+            return Answer(response.status, json.loads(raw) if is_json and raw else raw.decode(), response.headers)
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
         return await self.request("GET", path, query=query, **more)
