@@ -21,7 +21,7 @@ from cfo.envtest.errors import StatusError, request_entity_too_large
 if TYPE_CHECKING:
     from cfo.envtest.faults import Fault, Faults
 
-__all__ = ["BODY_LIMIT", "Call", "Page", "Reply", "json_reply", "not_found_page", "status_reply"]
+__all__ = ["BODY_LIMIT", "Call", "Page", "Reply", "json_reply", "log_failure", "not_found_page", "status_reply"]
 
 BODY_LIMIT = 3 * 1024 * 1024
 """Bytes: kube-apiserver's limit of a request body."""
@@ -108,6 +108,13 @@ class Call:
 
 Page = Callable[[Call], Awaitable["Reply | web.StreamResponse | None"]]
 """Serves paths that are not resources' (discovery, OpenAPI, health); ``None``: not one of its paths."""
+
+
+def log_failure(event: str, **details: str) -> None:
+    """Logs the exception that is being handled; the logger is imported when the first one comes."""
+    import structlog
+
+    structlog.get_logger("cfo.envtest").exception(event, **details)
 
 
 def json_reply(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Reply:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import structlog
 from aiohttp import web
 from multidict import CIMultiDict
 
@@ -24,14 +23,12 @@ from cfo.envtest.auth.rbac import Authorizer
 from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, StatusError, forbidden, forbidden_path, unauthorized
 from cfo.envtest.faults import FAULTS_PATH, Faults
-from cfo.envtest.http import Call, Page, Reply, not_found_page, status_reply
+from cfo.envtest.http import Call, Page, Reply, log_failure, not_found_page, status_reply
 
 __all__ = ["Server"]
 
 PIECE = 256 * 1024
 """Bytes of a body that are sent at once."""
-
-log = structlog.get_logger("cfo.envtest")
 
 
 class Server:
@@ -86,8 +83,8 @@ class Server:
             answer = status_reply(error)
         except (asyncio.CancelledError, ConnectionError):
             raise
-        except Exception as error:
-            log.exception("a request failed", method=raw.method, path=call.path)
+        except Exception as error:  # noqa: BLE001 - a bug is an answer, never the end of the server
+            log_failure("a request failed", method=raw.method, path=call.path)
             answer = status_reply(StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {}))
         self._audit.record(
             call, attributes, answer.status if isinstance(answer, web.StreamResponse) else answer.code, received

@@ -20,7 +20,7 @@ from cfo.envtest import ControlPlane
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 
-TOKEN = "bench"  # noqa: S105
+TOKEN = "bench"
 GROUP = "bench.example.com"
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",

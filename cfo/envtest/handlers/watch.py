@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import structlog
 from aiohttp import web
 
 from cfo.envtest.context import RequestContext
 from cfo.envtest.core import Core, present
 from cfo.envtest.errors import StatusError
-from cfo.envtest.http import Call
+from cfo.envtest.http import Call, log_failure
 from cfo.envtest.listing import ListOptions, list_options, parse_revision, too_old
 from cfo.envtest.negotiation import Output
 from cfo.envtest.output import check_include, encode_as, make_table, partial
@@ -31,8 +30,6 @@ __all__ = ["watch_objects"]
 BOOKMARK_SECONDS = 60.0
 DEFAULT_TIMEOUT = 30 * 60
 CHUNK = 256 * 1024
-
-log = structlog.get_logger("cfo.envtest")
 
 
 class _Encoder:
@@ -179,8 +176,8 @@ async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Out
         await stream.response.write_eof()
     except ConnectionError:
         pass
-    except Exception:
-        log.exception("a watch failed", path=call.path)
+    except Exception:  # noqa: BLE001 - a bug ends this watch alone
+        log_failure("a watch failed", path=call.path)
         stream.abort()
     finally:
         if watcher is not None:
