@@ -42,6 +42,7 @@ NAMESPACE_LABEL = "ray.openshift.ai/cluster-namespace"
 
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
+_KUBERAY_LIMIT = 50
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -117,7 +118,15 @@ def head_service_name(cluster: Mapping[str, Any]) -> str:
         return str(reported)
     head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
     named = ((head.get("headService") or {}).get("metadata") or {}).get("name")
-    return str(named) if named else service_name(f"{name_of(cluster)}-head-svc")
+    return str(named) if named else service_name(_kuberay_name(f"{name_of(cluster)}-head-svc"))
+
+
+def _kuberay_name(name: str) -> str:
+    """``name`` as KubeRay's ``CheckName`` cuts it: the end stays, and begins with a letter."""
+    if len(name) <= _KUBERAY_LIMIT:
+        return name
+    end = name[-_KUBERAY_LIMIT:]
+    return end if end[0].isalpha() else f"r{end[1:]}"
 
 
 def dashboard_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> str:

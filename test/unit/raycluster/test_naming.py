@@ -90,6 +90,14 @@ def test_the_head_service_is_what_kuberay_reports_else_what_the_user_named_else_
     assert head_service_name({"metadata": {"name": "c"}, "spec": None, "status": None}) == "c-head-svc"
 
 
+def test_the_default_head_service_of_a_long_name_is_the_one_that_kuberay_makes() -> None:
+    assert head_service_name(cluster("n" * 41)) == "n" * 41 + "-head-svc"
+    assert head_service_name(cluster("a" + "n" * 41)) == "n" * 41 + "-head-svc"
+    assert head_service_name(cluster("ab-" + "n" * 40)) == "r" + "n" * 40 + "-head-svc"
+    assert head_service_name(cluster("a9" + "n" * 40)) == "r" + "n" * 40 + "-head-svc"
+    assert head_service_name(cluster("9lives")) == "9lives-head-svc"  # KubeRay takes no such cluster
+
+
 def test_hosts() -> None:
     assert dashboard_host(cluster("a-b", "c"), "apps.test") == "ray-dashboard-a-b-c.apps.test"
     assert client_host(cluster("a", "b-c"), "apps.test") == "rayclient-a-b-c.apps.test"
