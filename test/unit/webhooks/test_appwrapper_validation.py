@@ -142,8 +142,10 @@ def test_declared_replicas_have_bounds(replicas: int) -> None:
     pod_sets = [{"path": "template.spec.template", "replicas": replicas}]
     thing = {"template": template("v1", "Service", template={"spec": POD_SPEC}), "podSets": pod_sets}
     assert errors(wrapper(thing)) == [
-        f"spec.components[0].podSets[0].replicas: Invalid value: {replicas}: "
-        "must be between 0 and 2147483647, inclusive"
+        (
+            f"spec.components[0].podSets[0].replicas: Invalid value: {replicas}: "
+            "must be between 0 and 2147483647, inclusive"
+        )
     ]
 
 
