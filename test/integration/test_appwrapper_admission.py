@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL, definition
+from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.models import definition
 from cfo.config import AppWrapperConfiguration
 from cfo.envtest import ControlPlane
 from cfo.runtime.client.config import ClientConfig

@@ -1,22 +1,11 @@
 """AppWrapper (``workload.codeflare.dev/v1beta2``): any resources, wrapped as one unit that a queue admits.
 
-:mod:`.models` are the types, from which the CustomResourceDefinition comes; :mod:`.paths` and :mod:`.podsets` say where
-and how many the pods in a component are, for admission and for the controller alike.
+:mod:`.paths` and :mod:`.podsets` say where and how many the pods in a component are, for admission and for the
+controller alike. The types, from which the CustomResourceDefinition comes, are in :mod:`.models`: only who needs them
+pays for them.
 """
 
-from cfo.api.appwrapper.models import (
-    APPWRAPPER,
-    AppWrapper,
-    AppWrapperComponent,
-    AppWrapperPodSet,
-    AppWrapperPodSetInfo,
-    AppWrapperSpec,
-    AppWrapperStatus,
-    ComponentStatus,
-    Phase,
-    definition,
-)
-from cfo.api.appwrapper.names import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL, Phase
 from cfo.api.appwrapper.paths import PathError, object_at, value_at
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SETS,
@@ -35,17 +24,9 @@ __all__ = [
     "QUEUE_NAME_LABEL",
     "USER_ID_LABEL",
     "USER_LABEL",
-    "AppWrapper",
-    "AppWrapperComponent",
-    "AppWrapperPodSet",
-    "AppWrapperPodSetInfo",
-    "AppWrapperSpec",
-    "AppWrapperStatus",
-    "ComponentStatus",
     "PathError",
     "Phase",
     "PodSetError",
-    "definition",
     "expected_pods",
     "infer_pod_sets",
     "object_at",

@@ -6,16 +6,15 @@ are where the CustomResourceDefinition comes from, and what reads a spec with ty
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.schema import APIModel, Conditions, EmbeddedResource, Int32, Int64, custom_resource_definition
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.objects import Object
 
 __all__ = [
-    "APPWRAPPER",
     "AppWrapper",
     "AppWrapperComponent",
     "AppWrapperPodSet",
@@ -23,25 +22,8 @@ __all__ = [
     "AppWrapperSpec",
     "AppWrapperStatus",
     "ComponentStatus",
-    "Phase",
     "definition",
 ]
-
-APPWRAPPER = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
-
-
-class Phase(StrEnum):
-    """Where an AppWrapper is in its life."""
-
-    EMPTY = ""
-    SUSPENDED = "Suspended"
-    RESUMING = "Resuming"
-    RUNNING = "Running"
-    RESETTING = "Resetting"
-    SUSPENDING = "Suspending"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-    TERMINATING = "Terminating"
 
 
 class AppWrapperPodSet(APIModel):

@@ -1,10 +1,30 @@
-"""Labels of AppWrappers and of what they wrap, as the Go operator and Kueue know them."""
+"""What things about AppWrappers are called: the kind, its phases, and labels that the Go operator and Kueue know."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
-__all__ = ["QUEUE_NAME_LABEL", "USER_ID_LABEL", "USER_LABEL"]
+from cfo.runtime.objects import GVK
+
+__all__ = ["APPWRAPPER", "QUEUE_NAME_LABEL", "USER_ID_LABEL", "USER_LABEL", "Phase"]
+
+APPWRAPPER: Final = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
+
+
+class Phase(StrEnum):
+    """Where an AppWrapper is in its life."""
+
+    EMPTY = ""
+    SUSPENDED = "Suspended"
+    RESUMING = "Resuming"
+    RUNNING = "Running"
+    RESETTING = "Resetting"
+    SUSPENDING = "Suspending"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    TERMINATING = "Terminating"
+
 
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """The LocalQueue that admits an AppWrapper."""

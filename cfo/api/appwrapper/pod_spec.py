@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -100,5 +100,5 @@ _SCALARS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 @cache
 def _types() -> dict[str, dict[str, str]]:
     """The fields of each type that a PodSpec is made of, with their shapes."""
-    types: dict[str, dict[str, str]] = orjson.loads(files(__package__).joinpath("pod_spec.json").read_bytes())
+    types: dict[str, dict[str, str]] = orjson.loads(Path(__file__).with_name("pod_spec.json").read_bytes())
     return types

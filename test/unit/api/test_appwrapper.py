@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper import AppWrapper, definition
+from cfo.api.appwrapper.models import AppWrapper, definition
 
 RECORDED = Path(__file__).parents[4] / "shared/crds/workload.codeflare.dev_appwrappers.yaml"
 
