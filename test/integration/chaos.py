@@ -157,7 +157,7 @@ class Unruly(Transport):
         self.crash_after = crash_after
         self.crashed = asyncio.Event()
         self.repeats = repeats
-        self.random = random.Random(seed)  # noqa: S311
+        self.random = random.Random(seed)
         self.writes = 0
 
     async def request(self, method: str, path: str, **how: Any) -> Response:

@@ -1,0 +1,182 @@
+"""Two replicas of ``cfo run`` on one control plane, of which the leader is killed, paused, or asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from cfo.api.raycluster.kinds import NETWORK_POLICY
+from cfo.envtest.context import User
+from cfo.envtest.embedded import EmbeddedControlPlane
+from cfo.runtime.leaderelection import LEASE
+from cfo.runtime.objects import NamespacedName
+from test.integration.test_operator import PLAIN, Operator, configure, operator
+from test.integration.world import VANILLA, World, eventually, ray_cluster, world
+
+LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3.0, 2.0, 0.3
+ELECTION = {
+    "leaderElect": True,
+    "leaseDuration": f"{LEASE_SECONDS}s",
+    "renewDeadline": f"{RENEW_SECONDS}s",
+    "retryPeriod": f"{RETRY_SECONDS}s",
+}
+NAMES = ("replica-one", "replica-two", "replica-three")
+LOCK = NamespacedName("default", "codeflare-operator-lock")
+
+
+class Pair:
+    """Two replicas."""
+
+    def __init__(self, here: World, one: Operator, two: Operator) -> None:
+        self.here = here
+        self.replicas = (one, two)
+
+    async def lease(self) -> dict[str, Any]:
+        """The spec of the Lease; empty while there is none."""
+        found = await self.here.client.get(LEASE, LOCK)
+        return (found or {}).get("spec") or {}
+
+    async def leader(self, *, other_than: str = "") -> str:
+        """Waits until somebody (else) leads; returns the identity."""
+
+        async def look() -> str | None:
+            holder = str((await self.lease()).get("holderIdentity") or "")
+            return holder if holder and holder != other_than else None
+
+        return str(await eventually(look, "a leader"))
+
+    def who(self, identity: str) -> tuple[Operator, Operator]:
+        """The replica of this identity, and the other one."""
+        one, two = self.replicas
+        return (one, two) if f'"identity":"{identity}"' in one.output else (two, one)
+
+    def writers(self) -> list[str]:
+        """Who has written what a reconcile writes, one after the other: a name that comes twice went on too long.
+
+        Empty where the control plane keeps no such record.
+        """
+        if not isinstance(self.here.plane, EmbeddedControlPlane):
+            return []
+        who = [
+            event["user"]["username"]
+            for event in self.here.plane.audit.events
+            if event["verb"] in ("create", "update", "patch", "delete")
+            and event["user"]["username"] in NAMES
+            and event["objectRef"]["resource"] not in ("leases", "events")
+        ]
+        return [name for name, _ in itertools.groupby(who)]
+
+    async def reconciles(self, name: str) -> None:
+        """Creates a cluster, and waits until it has its network policies."""
+        await self.here.create(ray_cluster(name, "default"))
+
+        async def look() -> bool:
+            policies = await self.here.names(NETWORK_POLICY, "default")
+            return len([policy for policy in policies if policy.startswith(name)]) == 2
+
+        await eventually(look, f"the policies of {name}")
+
+
+def _as(here: World, directory: Path, name: str) -> tuple[Path, str, str]:
+    """The folder and the arguments of a replica that is known to the control plane by a name of its own."""
+    (directory / name).mkdir()
+    token = f"token-of-{name}"
+    if isinstance(here.plane, EmbeddedControlPlane):
+        here.plane.add_user(token, User(name, groups=("system:masters",)))
+    else:
+        token = here.plane.token
+    here.plane.kubeconfig(directory / name / "mine", token=token)
+    return directory / name, "--kubeconfig", str(directory / name / "mine")
+
+
+@asynccontextmanager
+async def pair(directory: Path, **election: Any) -> AsyncIterator[Pair]:
+    """Two replicas, of which one leads."""
+    async with world(*VANILLA) as here:
+        settings = {**PLAIN, "leaderElection": {**ELECTION, **election}}
+        await configure(here, {"config.yaml": yaml.safe_dump(settings)})
+        one_, two_, _ = (_as(here, directory, name) for name in NAMES)
+        async with operator(here, *one_) as one, operator(here, *two_) as two:
+            await asyncio.gather(one.ready(), two.ready())  # the one that does not lead is ready too
+            yield Pair(here, one, two)
+
+
+async def metric(replica: Operator) -> float:
+    """``leader_election_master_status`` of a replica."""
+    async with aiohttp.ClientSession(await replica.address("metrics")) as session, session.get("/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    (line,) = [line for line in lines if line.startswith("leader_election_master_status{")]
+    return float(line.rpartition(" ")[2])
+
+
+async def test_a_killed_leader_is_succeeded_within_the_lease_and_a_stopped_one_at_once(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        first = await both.leader()
+        leader, other = both.who(first)
+        assert (await metric(leader), await metric(other)) == (1, 0)
+        await both.reconciles("before")
+        loop = asyncio.get_running_loop()
+
+        leader.process.kill()
+        killed = loop.time()
+        second = await both.leader(other_than=first)
+        took = loop.time() - killed
+        assert took < LEASE_SECONDS + (1 + 1.2) * RETRY_SECONDS + 2.0  # the machine may be busy
+        await both.reconciles("after")
+        assert (await both.lease())["leaseTransitions"] == 1
+        assert len(both.writers()) in (0, 2)
+        assert await metric(other) == 1
+        notes = [note for _, reason, note in await both.here.events("default") if reason == "LeaderElection"]
+        assert {f"{first} became leader", f"{second} became leader"} <= set(notes)
+
+        kubeconfig = str(tmp_path / NAMES[2] / "mine")
+        async with operator(both.here, tmp_path / NAMES[2], "--kubeconfig", kubeconfig) as third:
+            await third.ready()
+            other.process.send_signal(signal.SIGTERM)
+            assert await other.exit_code() == 0, other.output
+            stopped = loop.time()
+            await both.leader(other_than=second)
+            assert loop.time() - stopped < LEASE_SECONDS  # nobody had to wait for the lease to run out
+            await both.reconciles("third")
+
+
+async def test_a_leader_that_was_paused_past_its_lease_writes_nothing_and_ends(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        first = await both.leader()
+        leader, _ = both.who(first)
+        await both.reconciles("before")
+        leader.process.send_signal(signal.SIGSTOP)
+        await both.leader(other_than=first)
+        # Its queue is full of news when it goes on: reconciles, which would write.
+        for number in range(10):
+            await both.here.create(ray_cluster(f"meanwhile-{number}", "default"))
+        leader.process.send_signal(signal.SIGCONT)
+        assert await leader.exit_code() == 1, leader.output
+        assert "LeadershipLost" in leader.output
+
+        async def done() -> bool:
+            return len(await both.here.names(NETWORK_POLICY, "default")) == 2 * 11
+
+        await eventually(done, "all policies")
+        assert len(both.writers()) in (0, 2)
+
+
+@pytest.mark.parametrize("setting", [None, False])
+async def test_outside_of_a_cluster_there_is_no_election_unless_it_is_asked_for(
+    tmp_path: Path, setting: bool | None
+) -> None:
+    async with world(*VANILLA) as here:
+        election = {} if setting is None else {"leaderElection": {"leaderElect": setting}}
+        await configure(here, {"config.yaml": yaml.safe_dump({**PLAIN, **election})})
+        async with operator(here, tmp_path) as running:
+            await running.ready()
+            assert await here.client.list(LEASE, namespace="default") == []
