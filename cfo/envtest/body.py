@@ -20,6 +20,7 @@ from cfo.envtest.errors import bad_request, unsupported_media_type
 from cfo.envtest.http import Call
 from cfo.envtest.negotiation import SERVED
 from cfo.envtest.registry import ResourceInfo
+from cfo.envtest.repeated import repeated_keys, unmarshal_errors
 from cfo.envtest.strategy import Strategy
 from cfo.runtime.objects import Object
 
@@ -245,7 +246,11 @@ async def parse_typed(call: Call, *, group: str, version: str, kind: str) -> tup
 async def decode_object(call: Call, ctx: RequestContext) -> Object:
     """The object of a POST or PUT, pruned; raises StatusError (400, 413, 415)."""
     obj, data = await parse_object(call, ctx.info)
-    problems = duplicate_fields(data, obj) if ctx.field_validation != "Ignore" else []
+    problems: list[str] = []
+    if ctx.field_validation != "Ignore":
+        problems = duplicate_fields(data, obj)
+        if media_type(call) == "application/yaml" and (lines := repeated_keys(await call.body())):
+            problems = [unmarshal_errors(lines)] if ctx.field_validation == "Strict" else lines
     problems += decode_fields(obj, ctx)
     check_strict(problems, ctx)
     return obj

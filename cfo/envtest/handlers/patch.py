@@ -31,6 +31,7 @@ from cfo.envtest.http import Call, Reply
 from cfo.envtest.negotiation import Output
 from cfo.envtest.options import write_options
 from cfo.envtest.output import object_reply
+from cfo.envtest.repeated import repeated_keys, unmarshal_errors
 from cfo.envtest.schema.node import Schema
 from cfo.envtest.write import admit_mutating, copy_object, dedupe_owners, update_object
 from cfo.runtime.objects import Object
@@ -140,7 +141,7 @@ def check_media(call: Call, ctx: RequestContext) -> str:
 def apply_body(data: bytes) -> Object:
     """The applied configuration; raises StatusError (400)."""
     try:
-        document = load_yaml(data)
+        document = _read_json(data) or load_yaml(data)
     except JSONError as error:
         raise bad_request(f"error decoding YAML: {error}") from None
     if document is None:
@@ -148,6 +149,27 @@ def apply_body(data: bytes) -> Object:
     if not isinstance(document, dict):
         raise bad_request("error decoding YAML: json: cannot unmarshal into Go value of type map[string]interface {}")
     return document
+
+
+def _read_json(data: bytes) -> Any:
+    """The object of a text that may be any YAML, where it is an object in JSON, which is read faster."""
+    try:
+        return load_json(data) if data.startswith(b"{") else None
+    except JSONError:
+        return None
+
+
+def check_repeated_keys(data: bytes, ctx: RequestContext) -> None:
+    """What strict decoding has to say of keys that an applied configuration gives twice."""
+    if ctx.field_validation == "Ignore":
+        return
+    if (document := _read_json(data)) is not None and not duplicate_fields(data, document):
+        return
+    lines = repeated_keys(data)
+    if lines and ctx.field_validation == "Strict":
+        raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {unmarshal_errors(lines)}")
+    for line in lines:
+        ctx.warn(line)
 
 
 def patch_options(call: Call, ctx: RequestContext, *, is_apply: bool) -> None:
@@ -176,9 +198,11 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         async def make(old: Object | None) -> Object:
             if old is None:
                 _check_apply_creates(applied, ctx)
-            return await tracker.settle(
+            made = await tracker.settle(
                 lambda: tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
             )
+            check_repeated_keys(data, ctx)
+            return made
 
     else:
         function = read_patch(media, data, ctx, schema=ctx.info.schema)

@@ -5,6 +5,7 @@ import pytest
 from cfo.envtest.apply import json_patch, merge_patch, strategic_merge
 from cfo.envtest.builtins.catalog import schema_of
 from cfo.envtest.errors import StatusError
+from cfo.envtest.repeated import repeated_keys
 
 POD = schema_of("io.k8s.api.core.v1.Pod")
 META = schema_of("io.k8s.api.core.v1.ConfigMap")
@@ -181,3 +182,21 @@ def test_a_missing_merge_key() -> None:
         strategic_merge(POD, containers("a"), {"spec": {"containers": [{"image": "noname"}]}})
     assert caught.value.code == 500
     assert caught.value.message == "map: map[image:noname] does not contain declared merge key: name"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (b"a: 1\nb: 2\n", []),
+        (b"a: 1\na: 2\n", ['line 2: key "a" already set in map']),
+        (
+            b"a:\n  b: 1\na:\n  b: 2\n  b: 3\n",
+            ['line 5: key "b" already set in map', 'line 4: key "a" already set in map'],
+        ),
+        (b"- 1: x\n  1: y\n", ["line 2: key 1 already set in map"]),
+        (b'{"a": 1, "a": 2}', ['line 1: key "a" already set in map']),
+        (b"", []),
+    ],
+)
+def test_keys_given_twice(text: bytes, lines: list[str]) -> None:
+    assert repeated_keys(text) == lines

@@ -181,6 +181,61 @@ def test_pods_that_are_going_or_done() -> None:
     assert table["rows"][0]["conditions"][0]["reason"] == "Succeeded"
 
 
+def test_restarts_of_sidecars_alone_count_once_a_pod_runs() -> None:
+    last = {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T23:50:00Z"}}
+    state = {"terminated": {"exitCode": 0}}
+    started: dict[str, Any] = {"running": {}}
+    status = {
+        "phase": "Running",
+        "initContainerStatuses": [
+            {"name": "once", "restartCount": 3, "state": state, "lastState": last},
+            {"name": "side", "restartCount": 1, "state": started, "lastState": last, "started": True, "ready": True},
+        ],
+        "containerStatuses": [{"name": "main", "restartCount": 0, "state": started, "ready": True}],
+    }
+    spec = {
+        "initContainers": [{"name": "once"}, {"name": "side", "restartPolicy": "Always"}],
+        "containers": [{"name": "main"}],
+    }
+    assert row("Pod", spec=spec, status=status)[1:4] == ["2/2", "Running", "1 (10m ago)"]
+
+
+def test_quotas_show_requests_and_limits_apart() -> None:
+    status = {"hard": {"limits.cpu": "4", "requests.cpu": "2", "pods": "9"}, "used": {"pods": "1"}}
+    assert row("ResourceQuota", status=status)[1:3] == ["pods: 1/9, requests.cpu: 0/2", "limits.cpu: 0/4"]
+
+
+def test_events_name_who_reports_them() -> None:
+    source = row("Event", source={"component": "scheduler"}, reportingInstance="node-1")[5]
+    assert source == "scheduler, node-1"
+
+
+@pytest.mark.parametrize(
+    ("status", "deleted", "text"),
+    [
+        ({}, False, "pending"),
+        ({"allocation": {}}, False, "allocated"),
+        ({"allocation": {}, "reservedFor": [{}]}, True, "deleted,allocated,reserved"),
+    ],
+)
+def test_claims_of_devices(status: Any, deleted: bool, text: str) -> None:
+    metadata = {"deletionTimestamp": CREATED} if deleted else {}
+    assert row("ResourceClaim", "resource.k8s.io", status=status, metadata=metadata)[1] == text
+
+
+def test_addresses_show_what_they_belong_to() -> None:
+    parent = {"group": "g.io", "resource": "Things", "namespace": "ns", "name": "x"}
+    assert row("IPAddress", "networking.k8s.io", spec={"parentRef": parent})[1] == "things.g.io/ns/x"
+
+
+def test_priority_levels() -> None:
+    queuing = {"queues": 8, "handSize": 2, "queueLengthLimit": 50}
+    spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 5, "limitResponse": {"queuing": queuing}}}
+    group = "flowcontrol.apiserver.k8s.io"
+    assert row("PriorityLevelConfiguration", group, spec=spec)[1:6] == ["Limited", 5, 8, 2, 50]
+    assert row("PriorityLevelConfiguration", group, spec={"type": "Exempt"})[1:6] == ["Exempt", *["<none>"] * 4]
+
+
 @pytest.mark.parametrize("which", sorted(PRINTERS))
 def test_every_printer_has_a_cell_for_each_column_even_of_an_empty_object(which: tuple[str, str]) -> None:
     columns, cells = PRINTERS[which]

@@ -1,0 +1,39 @@
+"""Keys that a YAML text gives twice in one mapping, in the words of the server's YAML reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import yaml
+
+__all__ = ["repeated_keys", "unmarshal_errors"]
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def repeated_keys(data: bytes) -> list[str]:
+    """``line 4: key "a" already set in map`` for each key that is given once more; the line is that of its value."""
+    return list(_walk(yaml.compose(data, Loader=_Loader)))
+
+
+def _walk(node: yaml.Node | None) -> Iterator[str]:
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _walk(item)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: set[str] = set()
+    for key, value in node.value:
+        yield from _walk(value)
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in seen:
+                shown = orjson.dumps(key.value).decode() if key.tag == "tag:yaml.org,2002:str" else key.value
+                yield f"line {value.start_mark.line + 1}: key {shown} already set in map"
+            seen.add(key.value)
+
+
+def unmarshal_errors(lines: list[str]) -> str:
+    """What the reader says as a whole of what it found line by line."""
+    return "\n  ".join(("yaml: unmarshal errors:", *lines))
