@@ -1,12 +1,13 @@
 """What is injected into a pod template, and how: put in, found again, put back, taken out.
 
-Everything is known by its name. What has the name of an injected part gives way to it, in its place; all else stays
-as it is, and where it is. So to inject twice is to inject once.
+Everything is known by its name, and goes in as a copy. What has the name of an injected part gives way to it, in its
+place; all else stays as it is, and where it is. So to inject twice is to inject once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -105,7 +106,8 @@ class Parts:
         current = str(pod.get("serviceAccountName") or "")
         if self.service_account and current != self.service_account:
             pod["serviceAccountName"] = self.service_account
-            changes.append(Change("serviceAccountName", (current,) if current else (), () if current else ("",)))
+            names, absent = ((current,), ()) if current else ((), (self.service_account,))
+            changes.append(Change("serviceAccountName", names, absent))
         return [change for change in changes if change.names or change.absent]
 
     def take_out_of(self, pod: PodSpec) -> list[Change]:
@@ -158,7 +160,7 @@ def _put(
     owner: Object, field: str, parts: Sequence[Object], upsert: _Upsert, before: Sequence[Object], path: str = ""
 ) -> Change:
     items = list(owner.get(field) or ())
-    outcomes = {str(part["name"]): upsert(items, part, before) for part in parts}
+    outcomes = {str(part["name"]): upsert(items, deepcopy(part), before) for part in parts}
     if items != (owner.get(field) or []):
         owner[field] = items
     return Change(
