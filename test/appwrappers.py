@@ -46,7 +46,7 @@ def recorded_denial(message: str) -> str:
 
 def user_of(do: dict[str, Any]) -> UserInfo:
     """Who made a request: the recorder as admin, ``alice``, or somebody who was impersonated."""
-    user = do.get("user") or "admin"
+    user: Any = do.get("user") or "admin"
     if user == "alice":
         return UserInfo("alice", "alice-uid", ("system:authenticated",))
     if user == "admin":

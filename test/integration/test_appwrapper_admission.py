@@ -87,6 +87,14 @@ class Guarded:
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "alice"}
         binding = {"metadata": {"name": "alice"}, "roleRef": ref, "subjects": subjects}
         assert (await self.api.post(f"{RBAC}/namespaces/{name}/rolebindings", binding)).code == 201
+
+        async def may() -> bool:
+            attributes = {"namespace": name, "verb": "create", "resource": "pods"}
+            review = {"spec": {"user": "alice", "resourceAttributes": attributes}}
+            answer = await self.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+            return bool(answer.body["status"]["allowed"])
+
+        await until(may, "alice's rights")  # a real server learns of them with a delay
         return name
 
     async def create(self, obj: Object, user: UserInfo = ADMIN, namespace: str = "ns", **query: str) -> Answer:
@@ -128,8 +136,14 @@ async def guarded(config: AppWrapperConfiguration) -> AsyncIterator[Guarded]:
                     assert not failures, failures
                     return True
 
+                async def asked() -> bool:
+                    answer = await running.create(wrapper(), namespace="default", dryRun="All")
+                    return answer.code == 403
+
+                running = Guarded(plane, api, exchanges)
                 await until(ready, "readiness")
-                yield Guarded(plane, api, exchanges)
+                await until(asked, "the API server asks")  # a real one learns of webhooks with a delay
+                yield running
 
 
 @pytest.fixture

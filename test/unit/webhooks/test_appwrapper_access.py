@@ -86,8 +86,9 @@ async def test_each_kind_is_asked_about_once_as_the_user(server: ApiServer, clie
     assert found[POD].resource is not None
     assert (found[POD].denial, found[POD].failure) == ("", "")
     assert found[JOB].denial == "User alice is not authorized to create jobs in ns"
-    assert found[NODE].resource is not None
-    assert not found[NODE].resource.namespaced
+    node = found[NODE].resource
+    assert node is not None
+    assert not node.namespaced
     assert (found[THING].resource, found[THING].failure) == (None, "")
     asked = sorted((review["spec"] for review in reviews(server)), key=lambda spec: spec["resourceAttributes"]["group"])
     assert asked == [

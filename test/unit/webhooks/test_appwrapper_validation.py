@@ -79,7 +79,8 @@ def test_a_template_that_is_no_object_is_a_field_error(broken: Any, told: list[s
 
 
 def test_without_components_there_are_no_pods() -> None:
-    for spec in ({}, {"components": None}, {"components": []}):
+    specs: list[Object] = [{}, {"components": None}, {"components": []}]
+    for spec in specs:
         assert errors({"metadata": {"name": "aw"}, "spec": spec}) == [
             "spec.components: Invalid value: components contains no podspecs"
         ]
