@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from random import random as default_random
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import anyio
@@ -289,7 +289,7 @@ class Reflector:
         self._quorum = self._in_doubt = False
         return True
 
-    async def _get_page(self, params: dict[str, str], limit: int, *, timeout: float | None = None) -> _Page:
+    async def _get_page(self, params: dict[str, str], limit: int, **how: Any) -> _Page:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(
@@ -298,9 +298,9 @@ class Reflector:
             params=params,
             accept=self._accept_list,
             compress=True,
-            timeout=timeout,
             verb="list",
             resource=str(self._resource.gvr),
+            **how,
         )
         try:
             return _page.decode(response.body)
@@ -376,7 +376,7 @@ class Reflector:
         After a restore from a backup the API server knows only smaller versions; a watch from a greater one stays
         silent.
         """
-        page = await self._get_page(dict(self._selectors), 1, timeout=_ASK_SECONDS)
+        page = await self._get_page(dict(self._selectors), 1, timeout=_ASK_SECONDS, fresh=True)
         self._in_doubt = False
         if 0 < version_number(page.metadata.resource_version) < self._feed.high_water:
             self.state = State.LISTING

@@ -91,6 +91,7 @@ class _Ask(NamedTuple):
     verb: str
     resource: str
     streams: bool = False
+    fresh: bool = False
     retry_of: str = ""
 
 
@@ -178,6 +179,7 @@ class Transport:
         timeout: float | None = None,
         compress: bool = False,
         retry_lost: bool | None = None,
+        fresh: bool = False,
         verb: str = "",
         resource: str = "",
     ) -> Response:
@@ -186,7 +188,8 @@ class Transport:
         ``path`` comes quoted, ``params`` do not. ``timeout``: seconds for everything, waiting and repeating
         included (75 unless told; what is told is told the server too). ``compress`` accepts gzip, which pays
         for long lists. ``retry_lost``: whether the request may be sent again when the connection broke while
-        it may have been worked on (unless told: when it is a GET). ``verb`` and ``resource`` name it in
+        it may have been worked on (unless told: when it is a GET). ``fresh`` asks on a new connection, for one that
+        was idle may be dead. ``verb`` and ``resource`` name it in
         errors. Raises :class:`~cfo.runtime.client.errors.APIError` and
         :class:`~cfo.runtime.client.errors.TransportError`.
         """
@@ -196,7 +199,7 @@ class Transport:
         sent_headers = {"Accept": accept, "Accept-Encoding": "gzip" if compress else "identity", **(headers or {})}
         if body is not None:
             sent_headers["Content-Type"] = content_type
-        ask = _Ask(method, path, params, body, sent_headers, verb or method, resource or path)
+        ask = _Ask(method, path, params, body, sent_headers, verb or method, resource or path, fresh=fresh)
         reads = method == "GET"
         repeatable = reads if retry_lost is None else retry_lost
         attempts = self._attempts(ask, repeatable=repeatable, reads=reads, limit=limit)
@@ -285,7 +288,7 @@ class Transport:
 
     @asynccontextmanager
     async def _send(self, ask: _Ask, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        session = self._streams if ask.streams else self._session
+        session = self._streams if ask.streams or ask.fresh else self._session
         if session is None:
             raise RuntimeError("the transport is closed or was never entered: use 'async with Transport(...)'")
         limited = self._bucket.when(None) if self._bucket is not None else None

@@ -1,0 +1,204 @@
+"""What happens to connections: they break anywhere, they go silent, they are slow, nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from cfo.envtest import ControlPlane
+from cfo.runtime.cache import reflector
+from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.clock import SystemClock
+from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.objects import GVK, Object, key_of
+from test.integration.chaos import new_manager, picture, same_end, settled
+from test.integration.wire import Wire, wire
+from test.integration.world import PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
+
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
+
+
+class Hasty(SystemClock):
+    """A clock whose sleeps are a fiftieth as long: backoffs that a test need not sit through."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 50)
+
+
+@asynccontextmanager
+async def following(carried: Wire, *, idle_seconds: float = 75.0) -> AsyncIterator[Informer]:
+    """An informer of ConfigMaps at the other end of the wire."""
+    async with Transport(carried.config) as transport, anyio.create_task_group() as tasks:
+        mapper = RESTMapper(transport)
+        cache = Cache(transport, mapper, clock=Hasty(), idle_seconds=idle_seconds, page_size=7)
+        informer = cache.informer(CONFIG_MAP)
+        tasks.start_soon(cache.run)
+        yield informer
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def at_both_ends(plane: ControlPlane, *, seed: int = 0) -> AsyncIterator[tuple[Wire, Client]]:
+    """A wire, and a client that does not use it."""
+    async with wire(plane, seed=seed) as carried, Transport(plane.client_config()) as transport:
+        yield carried, Client(transport, RESTMapper(transport), field_manager="tester")
+
+
+def config_map(name: str, **data: str) -> Object:
+    metadata = {"namespace": "default", "name": name}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def agrees(informer: Informer, client: Client) -> None:
+    """Waits until the informer knows what there is."""
+
+    async def look() -> bool:
+        there = {key_of(item): item["metadata"]["resourceVersion"] for item in await client.list(CONFIG_MAP)}
+        return informer.has_synced and there == {
+            entry.key: entry.meta.resource_version for entry in informer.reader.entries()
+        }
+
+    await eventually(look, f"the informer catches up ({informer.problem})")
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_watches_and_lists_that_break_at_any_byte(plane: ControlPlane, seed: int) -> None:
+    async with at_both_ends(plane, seed=seed) as (carried, client):
+        for number in range(20):
+            await client.create(config_map(f"old-{number}", text="x" * 200))
+        carried.cut_within = 9000  # a page of the list may just come through
+        async with following(carried) as informer:
+            for number in range(40):
+                await client.create(config_map(f"new-{number}", text="y" * 300))
+                if number % 3 == 0:
+                    await client.patch(CONFIG_MAP, key_of(config_map(f"new-{number}")), {"data": {"text": "z"}})
+                if number % 5 == 0:
+                    await client.delete(CONFIG_MAP, key_of(config_map(f"new-{number}")))
+            await agrees(informer, client)
+            assert carried.cuts > 3
+            assert carried.opened > carried.cuts
+
+
+async def test_a_connection_that_goes_silent_is_noticed_and_nothing_is_missed(plane: ControlPlane) -> None:
+    async with at_both_ends(plane) as (carried, client), following(carried, idle_seconds=0.5) as informer:
+        await agrees(informer, client)
+        for round_ in range(3):
+            carried.silence()
+            await client.create(config_map(f"unheard-{round_}"))
+            opened = carried.opened
+            await agrees(informer, client)
+            assert carried.opened > opened
+
+
+def test_silence_is_noticed_within_90_seconds() -> None:
+    """A bookmark comes every minute: who hears nothing for longer asks, on a new connection, with a short patience."""
+    idle = inspect.signature(Cache.__init__).parameters["idle_seconds"].default
+    assert idle > 60
+    assert idle + reflector._ASK_SECONDS <= 90
+
+
+async def test_a_server_that_hangs_with_its_connections_open(plane: ControlPlane) -> None:
+    if not hasattr(plane, "faults"):
+        pytest.skip("only the embedded control plane can be made to hang")
+    async with at_both_ends(plane) as (carried, client), following(carried, idle_seconds=0.3) as informer:
+        await agrees(informer, client)
+        plane.faults.pause()
+        await eventually(lambda: _noticed(carried), "silence is noticed")
+        plane.faults.resume()
+        await client.create(config_map("after"))
+        await agrees(informer, client)
+
+
+async def _noticed(carried: Wire, connections: int = 3) -> bool:
+    return carried.opened >= connections
+
+
+async def test_an_operator_on_a_wire_that_breaks_all_the_time() -> None:
+    async with world(*VANILLA) as here:
+        expected = await _undisturbed(here)
+        async with wire(here.plane, seed=5) as carried, _operator(here, carried):
+            carried.cut_within = 40_000
+            for number in range(8):
+                namespace = await here.namespace(f"cut-{number}")
+                await here.create(ray_cluster(namespace=namespace))
+                if number % 2:
+                    carried.cut()
+            for number in range(8):
+                await same_end(here, f"cut-{number}", expected)
+            assert carried.cuts > 4
+
+
+async def test_an_operator_far_away() -> None:
+    """Every piece of an answer takes its time; nothing times out, nothing is written twice."""
+    async with world(*VANILLA) as here:
+        expected = await _undisturbed(here)
+        async with wire(here.plane) as carried, _operator(here, carried):
+            carried.latency = 0.15
+            namespace = await here.namespace("far")
+            here.forget_requests()
+            await here.create(ray_cluster(namespace=namespace))
+            await same_end(here, namespace, expected)
+            await settled(here)
+            writes = [resource for verb, resource in here.requests() if verb in ("create", "apply")]
+            assert len(writes) == len(expected) - 1  # one for each child
+
+
+async def test_an_operator_whose_server_is_away_at_the_start_and_later() -> None:
+    async with world(*VANILLA) as here:
+        expected = await _undisturbed(here)
+        async with wire(here.plane) as carried:
+            carried.refuses = True
+            async with Transport(carried.config, observe=here.exchanges.append) as transport:
+                manager = new_manager(transport, kuberay(**PLAIN))
+                here.manager = manager
+                namespace = await here.namespace("early")
+                await here.create(ray_cluster(namespace=namespace))
+                async with manager:
+                    await eventually(lambda: _failed(here, 3), "it is tried")
+                    carried.refuses = False
+                    await manager.started()
+                    await same_end(here, namespace, expected)
+                    carried.refuses = True
+                    carried.cut()
+                    namespace = await here.namespace("late")
+                    await here.create(ray_cluster(namespace=namespace))
+                    failed = len([None for exchange in here.exchanges if exchange.code == "<error>"])
+                    await eventually(lambda: _failed(here, failed + 3), "it is tried again")
+                    carried.refuses = False
+                    await same_end(here, namespace, expected)
+                here.manager = None
+
+
+async def _failed(here: World, times: int) -> bool:
+    return len([None for exchange in here.exchanges if exchange.code == "<error>"]) >= times
+
+
+async def _undisturbed(here: World) -> dict[str, Any]:
+    namespace = await here.namespace("undisturbed")
+    async with wire(here.plane) as carried, _operator(here, carried):
+        await here.create(ray_cluster(namespace=namespace))
+        await settled(here)
+    return await picture(here, namespace)
+
+
+@asynccontextmanager
+async def _operator(here: World, carried: Wire) -> AsyncIterator[None]:
+    here.forget_requests()
+    async with Transport(carried.config, observe=here.exchanges.append) as transport:
+        manager = new_manager(transport, kuberay(**PLAIN))
+        here.manager = manager
+        try:
+            async with manager:
+                await manager.started()
+                yield
+        finally:
+            here.manager = None
