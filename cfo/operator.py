@@ -1,4 +1,4 @@
-"""The whole operator on one page: configuration -> manager -> controllers.
+"""The whole operator on one page: configuration -> manager -> controllers and webhooks.
 
 :func:`load_configuration` reads the ConfigMap (and makes it where there is none), :func:`new_manager` wires what the
 configuration asks for, :func:`run` does both and runs it. What cannot work is refused before anything is written
@@ -7,6 +7,7 @@ or started: a broken configuration never starts half an operator.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,8 @@ from cfo.runtime.webhook.options import (
 )
 from cfo.runtime.webhook.registration import MUTATING, VALIDATING
 from cfo.runtime.webhook.setup import rules as webhook_rules
+from cfo.version import __version__
+from cfo.webhooks import raycluster as raycluster_webhooks
 
 __all__ = [
     "CONFIG_MAP_NAME",
@@ -243,7 +246,16 @@ def new_manager(
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    raycluster.setup(manager, configuration.kuberay)
+    around = raycluster.setup(manager, configuration.kuberay)
+    if webhook is not None:
+        raycluster_webhooks.register(
+            manager,
+            configuration.kuberay,
+            version=f"v{__version__}",
+            is_openshift=around.platform.is_openshift,
+            ingress_domain=lambda: around.domain.read(manager.client),
+            environment=os.environ,
+        )
     return manager
 
 

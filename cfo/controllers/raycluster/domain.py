@@ -5,7 +5,9 @@ from __future__ import annotations
 from cfo.api.raycluster.kinds import INGRESS_CONFIG
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.platform import OptionalKind
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import UnknownKind
+from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import READ, Rule
 
 __all__ = ["IngressDomain"]
@@ -29,5 +31,19 @@ class IngressDomain:
         """The domain, without a leading dot; empty when nobody has said one."""
         if self._configured or self._settings.informer is None:
             return self._configured
-        settings = self._settings.informer.reader.get(_CLUSTER) or {}
-        return str((settings.get("spec") or {}).get("domain") or "")
+        return _domain_in(self._settings.informer.reader.get(_CLUSTER))
+
+    async def read(self, client: Client) -> str:
+        """The same, also while the settings are not followed yet: then ``client`` asks for them, and raises what that
+        raises."""
+        informer = self._settings.informer
+        if self._configured or (informer is not None and informer.has_synced):
+            return self.current()
+        try:
+            return _domain_in(await client.get(INGRESS_CONFIG, _CLUSTER, live=True))
+        except UnknownKind:
+            return ""
+
+
+def _domain_in(settings: Object | None) -> str:
+    return str(((settings or {}).get("spec") or {}).get("domain") or "")

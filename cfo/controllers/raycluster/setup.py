@@ -8,6 +8,7 @@ head's Service.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -55,7 +56,7 @@ from cfo.runtime.predicate import (
 from cfo.runtime.reconcile import Request, Rule
 from cfo.runtime.source import Channel, Kind
 
-__all__ = ["rules", "setup"]
+__all__ = ["Surroundings", "rules", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -113,17 +114,27 @@ def rules() -> list[Rule]:
     return [rule for reconciler in reconcilers for rule in reconciler.rules]
 
 
-def setup(manager: Manager, config: KubeRayConfiguration) -> None:
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the controllers know of where they run; admission goes by the same."""
+
+    platform: Platform
+    domain: IngressDomain
+
+
+def setup(manager: Manager, config: KubeRayConfiguration) -> Surroundings:
     """Adds the four controllers to ``manager``; they start when the API server serves RayClusters."""
     # What is served is found out in this order: the sources of settings come before those who follow them.
     dsci = OptionalKind(manager, DSC_INITIALIZATION)
     domain_settings = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
 
     async def start(manager: Manager) -> None:
-        await _Controllers(manager, config, dsci, domain_settings, routes).start()
+        await _Controllers(manager, config, dsci, domain_settings, routes, around).start()
 
     routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL)
+    around = Surroundings(Platform(manager.mapper, routes), IngressDomain(config, domain_settings))
     manager.when_available(RAY_CLUSTER, start)
+    return around
 
 
 class _Controllers:
@@ -136,6 +147,7 @@ class _Controllers:
         dsci: OptionalKind,
         domain_settings: OptionalKind,
         routes: OptionalKind,
+        around: Surroundings,
     ) -> None:
         self._manager = manager
         self._config = config
@@ -143,7 +155,8 @@ class _Controllers:
         self._dsci = dsci
         self._domain_settings = domain_settings
         self._routes = routes
-        self._platform = Platform(manager.mapper, routes)
+        self._platform = around.platform
+        self._domain = around.domain
         self._asked = _once(_ASKED)
         self._asked_or_moved = _once(or_(self._asked, _HEAD_SERVICE))
         self._clusters = manager.cache.informer(RAY_CLUSTER)
@@ -209,7 +222,7 @@ class _Controllers:
             manager.events(name),
             self._config,
             self._platform,
-            IngressDomain(self._config, self._domain_settings),
+            self._domain,
             clusters=self._clusters,
             ingresses=manager.cache.informer(INGRESS, label_selector=selector),
         )

@@ -239,7 +239,7 @@ def test_a_sidecar_that_only_looks_injected_is_the_users() -> None:
             {"workerGroupSpecs": ["x", {"template": {"spec": {"containers": [{"env": {}}]}}}]},
             [
                 'spec.workerGroupSpecs[0]: Invalid value: "x": must be an object',
-                "spec.workerGroupSpecs[1].template.spec.containers[0].env: Invalid value: {}: must be a list of objects",
+                f"{WORKER.replace('0', '1')}.containers[0].env: Invalid value: {{}}: must be a list of objects",
             ],
         ),
         ({"tlsOptions": "x"}, ['spec.tlsOptions: Invalid value: "x": must be an object']),
