@@ -7,8 +7,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from cfo.envtest import ControlPlane
+from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.objects import GVK, NamespacedName, controller_of
+from test.integration.webhooks import free_url
 from test.integration.world import crd, eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -63,3 +67,27 @@ async def test_the_operator_of_the_runtime_guide() -> None:
                 return bool(await reported() == {"readyReplicas": 2})
 
             assert await eventually(ready, "the replicas reported")
+
+
+async def test_the_webhooks_of_the_runtime_guide() -> None:
+    website = example("runtime.md", "# website_webhook.py")
+    async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
+        manager = website.new_manager(plane.client_config(), str(free_url()))
+        async with manager:
+            await manager.started()
+
+            async def ready() -> bool:
+                return "webhooks" not in await manager.health.failures()
+
+            await eventually(ready, "the webhooks")
+            client = manager.api_reader.with_field_manager("tester")
+            obj = {
+                "apiVersion": WEBSITE.api_version,
+                "kind": WEBSITE.kind,
+                "metadata": {"namespace": KEY.namespace, "name": KEY.name},
+                "spec": {"html": "<h1>Hello</h1>"},
+            }
+            assert (await client.create(obj))["spec"]["replicas"] == 1
+            with pytest.raises(Forbidden, match=r"spec.html: Required value: a website needs a page"):
+                await client.patch(WEBSITE, KEY, {"spec": {"html": ""}})
+            assert (await client.patch(WEBSITE, KEY, {"spec": {"replicas": 0}}))["spec"]["replicas"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,11 +17,13 @@ from cfo.runtime.client.client import PatchType
 from cfo.runtime.client.errors import APIError, Forbidden, InternalError, Invalid
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.objects import GVK, NamespacedName, Object, uid_of
+from cfo.runtime.reconcile import policy_rules
 from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.runtime.webhook.certificates.announcement import ORIGINAL
 from cfo.runtime.webhook.certificates.material import Material, Stored, advance, read
 from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, WebhookURL
 from cfo.runtime.webhook.registration import MUTATING, VALIDATING
+from cfo.runtime.webhook.setup import rules
 from test.integration.api import Api
 from test.integration.webhooks import (
     CONFIG_MAP,
@@ -366,6 +369,70 @@ async def test_files_of_others_are_checked_against_the_bundle_of_others(
             await user.client.patch(kind, NamespacedName("", NAME), [operation], PatchType.JSON)
         await running.ready()
         assert running.writes() == []
+
+
+async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) -> None:
+    await user.configure()
+    account = {"kind": "ServiceAccount", "namespace": "default", "name": "hooks"}
+    await user.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**_named("hooks")}})
+    for scope, namespaced in (("ClusterRole", False), ("Role", True)):
+        needed = [rule for rule in rules(OPTIONS) if bool(rule.namespace) == namespaced]
+        group = "rbac.authorization.k8s.io"
+        await user.client.create(
+            {
+                "apiVersion": f"{group}/v1",
+                "kind": scope,
+                "metadata": _named("hooks", namespaced=namespaced),
+                "rules": policy_rules(needed),
+            }
+        )
+        await user.client.create(
+            {
+                "apiVersion": f"{group}/v1",
+                "kind": f"{scope}Binding",
+                "metadata": _named("hooks", namespaced=namespaced),
+                "roleRef": {"apiGroup": group, "kind": scope, "name": "hooks"},
+                "subjects": [account],
+            }
+        )
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    key = NamespacedName("default", "hooks")
+    answer = await user.client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
+    token = answer["status"]["token"]
+    async with replica(plane, config=plane.client_config(token=token)) as running:
+        await running.ready()
+        assert len(running.writes()) == 3
+        await user.client.delete(SECRET, SECRET_KEY)
+        before = await running.serial()
+
+        async def swapped() -> bool:
+            return await running.serial() != before
+
+        await until(swapped, "the new certificate")
+        await running.ready()
+
+
+def _named(name: str, *, namespaced: bool = True) -> Object:
+    return {"name": name, **({"namespace": "default"} if namespaced else {})}
+
+
+async def test_the_metrics_are_those_of_the_go_operator(plane: ControlPlane, shared: Path) -> None:
+    recorded = json.loads((shared / "golden" / "metrics-go.json").read_text())["metrics"]
+    wanted = {
+        metric["name"]: (metric["type"], sorted(metric["labels"]))
+        for metric in recorded
+        if "webhook" in metric["name"] or metric["name"].startswith("certwatcher")
+    }
+    assert len(wanted) == 7
+    async with replica(plane, local()) as running:
+        await running.ready()
+        found = {}
+        for metric in running.manager.metrics.registry.collect():
+            name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+            if name in wanted:
+                labels = {label for sample in metric.samples for label in sample.labels} - {"le"}
+                found[name] = (metric.type, sorted(labels))
+        assert found == wanted
 
 
 # Webhooks outside of the cluster.

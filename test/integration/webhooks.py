@@ -15,6 +15,7 @@ from cryptography import x509
 
 from cfo.envtest import ControlPlane
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import RESTMapper
@@ -93,7 +94,7 @@ def free_url() -> WebhookURL:
 
 
 def short(**policy: Any) -> RotatedCertificates:
-    return replace(POLICY, **{"overlap": timedelta(seconds=1), **policy})
+    return replace(POLICY, **{"overlap": timedelta(seconds=3), **policy})
 
 
 class Replica:
@@ -148,10 +149,14 @@ async def until(look: Callable[[], Any], what: str) -> Any:
 
 @asynccontextmanager
 async def replica(
-    plane: ControlPlane, options: WebhookOptions = OPTIONS, *, clock: Clock | None = None
+    plane: ControlPlane,
+    options: WebhookOptions = OPTIONS,
+    *,
+    clock: Clock | None = None,
+    config: ClientConfig | None = None,
 ) -> AsyncIterator[Replica]:
     exchanges: list[Exchange] = []
-    async with Transport(plane.client_config(), observe=exchanges.append) as transport:
+    async with Transport(config or plane.client_config(), observe=exchanges.append) as transport:
         manager = Manager(transport, ManagerOptions(field_manager="hooks", webhook=options), clock=clock)
         register(manager.webhooks)
         async with manager:

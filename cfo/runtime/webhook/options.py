@@ -95,6 +95,10 @@ class RotatedCertificates:
     overlap: timedelta = timedelta(hours=1)
     propagation: float = 10.0
 
+    def __post_init__(self) -> None:
+        if self.overlap.total_seconds() <= self.propagation:
+            raise ValueError(f"overlap: {self.overlap}: must be longer than propagation ({self.propagation:g} s)")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFiles:

@@ -108,6 +108,21 @@ def test_the_authority_is_renewed_in_time_and_the_former_one_stays_trusted_for_a
     assert done.pair == renewed.pair
 
 
+def test_an_authority_is_trusted_for_as_long_as_its_certificate_is_served() -> None:
+    old = made()
+    new, _ = advance(Stored(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle])
+    late = NOW + POLICY.overlap * 2
+    kept, reasons = advance(read(new.data()), POLICY, NAMES, now=late, served=old.pair.leaf)
+    assert (kept.former, reasons) == ((old.authority.certificate,), [])
+    dropped, _ = advance(read(new.data()), POLICY, NAMES, now=late, served=new.pair.leaf)
+    assert dropped.former == ()
+
+
+def test_an_overlap_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"overlap: 0:00:05: must be longer than propagation \(10 s\)"):
+        RotatedCertificates(secret=NamespacedName("ns", "cert"), overlap=timedelta(seconds=5))
+
+
 def test_a_lost_secret_means_a_new_authority_beside_those_that_were_trusted() -> None:
     old = made()
     new, reasons = advance(Stored(problems=("it does not exist",)), POLICY, NAMES, now=NOW, trusted=[old.bundle, b"x"])

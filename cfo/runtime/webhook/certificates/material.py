@@ -145,12 +145,19 @@ def _pair(certificate: bytes, key_pem: bytes, problems: list[str]) -> KeyPair | 
 
 
 def advance(
-    stored: Stored, policy: RotatedCertificates, names: Sequence[str], *, now: datetime, trusted: Iterable[bytes] = ()
+    stored: Stored,
+    policy: RotatedCertificates,
+    names: Sequence[str],
+    *,
+    now: datetime,
+    trusted: Iterable[bytes] = (),
+    served: x509.Certificate | None = None,
 ) -> tuple[Material, list[str]]:
     """What should be in the Secret, and why that is not what is in it (nothing: it is).
 
     ``names`` must be in the serving certificate. ``trusted`` are bundles (PEM) that API servers were told to trust
-    until now: a new authority joins those in them.
+    until now: a new authority joins those in them. ``served`` is what is shown at this moment: the authority that
+    vouches for it stays trusted.
     """
     reasons = list(stored.problems)
     authority = stored.authority
@@ -167,7 +174,7 @@ def advance(
     else:
         former = [other for other in stored.former if other.not_valid_after_utc > now]
         if now >= _begin(authority.certificate) + policy.overlap:
-            former = []
+            former = [other for other in former if served is not None and vouches(other, served)]
         if len(former) != len(stored.former):
             reasons.append("a former authority need not be trusted any more")
     pair = stored.pair

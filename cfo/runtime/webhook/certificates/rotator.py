@@ -98,7 +98,7 @@ class CertificateRotator:
         await self._announcer.announce(material.bundle)
         wait = self._serve(pair, material.authority, now)
         until = (min(material.next_change(self._policy), renewal(pair.leaf)) - now).total_seconds()
-        return Result(requeue_after=max(min(until, wait or _LOOK_AGAIN, _LOOK_AGAIN), 0.001))
+        return Result(requeue_after=min(seconds for seconds in (until, wait, _LOOK_AGAIN) if seconds > 0))
 
     async def _keep_secret(self, now: datetime) -> Material:
         """Makes the Secret good, if it is not; returns what is in it."""
@@ -106,7 +106,12 @@ class CertificateRotator:
         secret = self.secret.reader.get(key)
         stored = read(secret.get("data") or {}) if secret is not None else Stored(problems=("it does not exist",))
         material, reasons = advance(
-            stored, self._policy, self._options.service.dns_names, now=now, trusted=self._trusted_until_now()
+            stored,
+            self._policy,
+            self._options.service.dns_names,
+            now=now,
+            trusted=self._trusted_until_now(),
+            served=self._serving.leaf,
         )
         if reasons:
             try:
