@@ -97,7 +97,7 @@ async def _run(
 ) -> None:
     async with Transport(target) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
-        await _prepare(client, config_map, objects)
+        await _prepare(client, config_map)
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -119,6 +119,8 @@ async def _run(
 
         manager: Manager = await tasks.start(operate)
         (view,) = views
+        await _webhooks_answer(manager)
+        await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
             if overview:
                 tasks.start_soon(view.run)
@@ -147,8 +149,14 @@ def _is_ray_cluster(obj: Object) -> bool:
     return (gvk.group, gvk.kind) == (RAY_CLUSTER.group, RAY_CLUSTER.kind)
 
 
-async def _prepare(client: Client, config_map: NamespacedName, objects: Sequence[Object]) -> None:
-    """Makes the operator's namespace and configuration, and applies ``objects``."""
+async def _webhooks_answer(manager: Manager) -> None:
+    """Returns when what is applied is admitted by the operator's webhooks."""
+    while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check tells who asks)
+        await anyio.sleep(0.02)
+
+
+async def _prepare(client: Client, config_map: NamespacedName) -> None:
+    """Makes the operator's namespace and configuration."""
     with suppress(AlreadyExists):
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
     with suppress(AlreadyExists):
@@ -160,6 +168,10 @@ async def _prepare(client: Client, config_map: NamespacedName, objects: Sequence
                 "data": {"config.yaml": CONFIGURATION},
             }
         )
+
+
+async def _apply(client: Client, objects: Sequence[Object]) -> None:
+    """Applies what the user gave. Raises :class:`DemoMisuse` for what is refused."""
     for obj in objects:
         try:
             resource = await client.mapper.resource(gvk_of(obj))
