@@ -1,0 +1,306 @@
+"""Admission of RayClusters through an API server: recorded cases, samples, malformed clusters, warnings."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+import yaml
+
+from cfo.api.raycluster.kinds import INGRESS_CONFIG, ROUTE
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.domain import IngressDomain
+from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.envtest import ControlPlane
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.manager import Manager, ManagerOptions
+from cfo.runtime.objects import Object
+from cfo.webhooks import raycluster as webhooks
+from test.integration.api import Answer, Api
+from test.integration.test_raycluster_golden import CONFIGURATIONS, definitions
+from test.integration.webhooks import OPTIONS, free_url, until
+from test.integration.world import INGRESS_CONFIGS, OAUTH, OPENSHIFT, PLAIN, RAY_CLUSTERS, kuberay
+from test.recordings import RAYCLUSTER, load
+from test.unit.webhooks.test_raycluster_defaulting import head_of, names, ray_cluster, worker, worker_of
+from test.unit.webhooks.test_raycluster_golden import REFUSED_HERE, Play, patched, stored
+
+SAMPLES = Path(__file__).parents[2] / "config" / "samples"
+
+
+class Admission:
+    """A user of an API server that asks the operator's webhooks about RayClusters."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def _path(self, namespace: str, name: str = "") -> str:
+        return f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters" + (f"/{name}" if name else "")
+
+    async def namespace(self, name: str, **labels: str) -> None:
+        metadata = {"name": name, "labels": {key.replace("_", "/"): value for key, value in labels.items()}}
+        answer = await self._api.post("/api/v1/namespaces", {"metadata": metadata})
+        assert answer.code == 201, answer.body
+
+    async def create(self, obj: Object, namespace: str = "ns") -> Answer:
+        return await self._api.post(self._path(namespace), obj)
+
+    async def get(self, name: str, namespace: str = "ns") -> Answer:
+        return await self._api.get(self._path(namespace, name))
+
+    async def replace(self, obj: Object, namespace: str = "ns") -> Answer:
+        return await self._api.put(self._path(namespace, obj["metadata"]["name"]), obj)
+
+    async def merge(self, name: str, patch: Any, namespace: str = "ns") -> Answer:
+        return await self._api.merge(self._path(namespace, name), patch)
+
+    async def patch(self, name: str, patch: Any, media_type: str, namespace: str = "ns") -> Answer:
+        return await self._api.request("PATCH", self._path(namespace, name), patch, content_type=media_type)
+
+    async def delete(self, name: str, namespace: str = "ns") -> Answer:
+        return await self._api.delete(self._path(namespace, name))
+
+
+def warnings(answer: Answer) -> list[str]:
+    found = answer.headers.getall("Warning", [])  # type: ignore[attr-defined]
+    return [
+        re.sub(r"\\(.)", r"\1", text) for header in found for text in re.findall(r'299 \S+ "((?:[^"\\]|\\.)*)"', header)
+    ]
+
+
+@asynccontextmanager
+async def admission(
+    config: KubeRayConfiguration, *crds: Object, version: str = "UNKNOWN", objects: tuple[Object, ...] = ()
+) -> AsyncIterator[Admission]:
+    """A control plane with these definitions, the webhooks of an operator outside of it, and a user."""
+    async with ControlPlane.auto(crds=crds) as plane, Transport(plane.client_config()) as transport, Api(plane) as api:
+        client = Client(transport, RESTMapper(transport), field_manager="admin")
+        for obj in objects:
+            await client.create(obj)
+        options = replace(
+            OPTIONS, url=free_url(), mutating_configuration="rayclusters", validating_configuration="rayclusters"
+        )
+        manager = Manager(transport, ManagerOptions(webhook=options))
+        # as the controllers have it, without them
+        domain = IngressDomain(config, OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster"))
+        webhooks.register(
+            manager,
+            config,
+            version=version,
+            is_openshift=Platform(manager.mapper, OptionalKind(manager, ROUTE)).is_openshift,
+            ingress_domain=lambda: domain.read(client),
+            environment={},
+        )
+        async with manager:
+            await manager.started()
+
+            async def ready() -> bool:
+                failures = await manager.health.failures()
+                assert not failures, failures
+                return True
+
+            await until(ready, "readiness")
+            user = Admission(api)
+            await user.namespace("ns")
+            yield user
+
+
+# --- the recorded cases -----------------------------------------------------------------------------------------------
+
+
+class LivePlay(Play):
+    """A recording played to an API server; what is compared is what it persisted and told."""
+
+    def __init__(self, recording: dict[str, Any], user: Admission) -> None:
+        super().__init__(recording)
+        self.admitted = user
+
+    async def live(self) -> None:
+        if self.skips_webhooks:
+            return  # to keep webhooks out of a namespace is a selector of the recorder's own configurations
+        namespace = self.recording["namespace"]
+        await self.admitted.namespace(namespace)
+        name = ""
+        for step in self.recording["steps"]:
+            do = step.get("do")
+            if not do or "RayCluster" not in (do.get("kind"), (do.get("object") or {}).get("kind")):
+                continue
+            result = step.get("result") or do["result"]
+            if do["op"] == "delete":
+                await self.admitted.delete(do["objectName"], namespace)
+            elif do["op"] == "create":
+                self.user, name = stored(do["object"]), do["object"]["metadata"]["name"]
+                answer = await self.admitted.create(do["object"], namespace)
+                if self.recording["name"] in REFUSED_HERE:
+                    assert REFUSED_HERE[self.recording["name"]] in answer.body["message"]
+                    assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
+                    return
+                self.judge(answer, None, result)
+            else:
+                media_type = do.get("type") or "application/merge-patch+json"
+                try:
+                    patched(self.state, do)
+                except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
+                    continue  # it is of the proxy, which is not there
+                self.judge(await self.admitted.patch(name, do["patch"], media_type, namespace), self.state, result)
+
+    def judge(self, answer: Answer, old: Object | None, result: dict[str, Any]) -> None:
+        self.compared += 1
+        assert answer.code == result["code"], answer.body
+        if answer.code >= 400:
+            assert (answer.body["reason"], answer.body["message"]) == (result["reason"], result["message"])
+            return
+        self.state = stored(answer.body)
+        if "object" in result:
+            assert self.state == self.expected(result["object"], old)
+
+
+@pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+async def test_recorded_cases(configuration: str) -> None:
+    cases = sorted(path.stem for path in (RAYCLUSTER / configuration).glob("*.yaml"))
+    config = load(f"{configuration}/{cases[0]}")["config"]
+    compared = 0
+    async with admission(kuberay(**config["kuberay"]), *definitions(openshift=config["openshift"])) as user:
+        for case in cases:
+            play = LivePlay(load(f"{configuration}/{case}"), user)
+            try:
+                await play.live()
+            except AssertionError as error:
+                raise AssertionError(f"{configuration}/{case}: {error}") from error
+            compared += play.compared
+    assert compared > 30
+
+
+# --- what users see ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_domain_is_that_of_openshift_before_anybody_follows_it() -> None:
+    settings = {
+        "apiVersion": INGRESS_CONFIG.api_version,
+        "kind": INGRESS_CONFIG.kind,
+        "metadata": {"name": "cluster"},
+        "spec": {"domain": "apps.openshift.test"},
+    }
+    config = kuberay(**{**OAUTH, "ingressDomain": ""})
+    async with admission(config, *OPENSHIFT, INGRESS_CONFIGS, objects=(settings,)) as user:
+        made = (await user.create(ray_cluster())).body
+        assert "DNS.5 = rayclient-rc-ns.apps.openshift.test" in head_of(made)["initContainers"][0]["command"][2]
+
+
+async def test_warnings_reach_the_user() -> None:
+    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+        made = await user.create(ray_cluster(worker(), head={"serviceAccountName": "mine"}))
+        assert made.code == 201
+        (warning,) = warnings(made)
+        assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: mine: gave way to ")
+        changed = copy.deepcopy(made.body)
+        changed["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["image"] = "evil"
+        worker_of(changed)["containers"][0]["env"] = []
+        answer = await user.replace(changed)
+        assert answer.code == 200
+        assert answer.body["spec"] == made.body["spec"]
+        assert answer.body["metadata"]["generation"] == made.body["metadata"]["generation"]
+        assert [text.rpartition(": ")[2] for text in warnings(answer)] == [
+            "injected by the operator, so it was put back"
+        ] * 2
+        assert warnings(await user.merge("rc", {"metadata": {"labels": {"a": "b"}}})) == []
+
+
+async def test_a_generated_name_is_that_of_all_that_is_injected() -> None:
+    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+        cluster = ray_cluster()
+        cluster["metadata"] = {"generateName": "my-"}
+        made = (await user.create(cluster)).body
+        name = made["metadata"]["name"]
+        assert re.fullmatch(r"my-[a-z0-9]{5}", name)
+        assert head_of(made)["serviceAccountName"].startswith(f"{name}-oauth-proxy-")
+
+
+async def test_a_cluster_that_is_being_deleted_loses_its_finalizer_whatever_is_in_it() -> None:
+    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+        cluster = ray_cluster()
+        cluster["metadata"]["finalizers"] = ["example.com/hold"]
+        made = (await user.create(cluster)).body
+        await user.delete("rc")
+        going = (await user.get("rc")).body
+        del head_of(going)["containers"][1]
+        going["spec"]["headGroupSpec"]["enableIngress"] = True
+        edited = await user.replace(going)
+        assert (edited.code, warnings(edited)) == (200, [])
+        assert names(head_of(edited.body)["containers"]) == ["ray-head"]
+        assert names(head_of(made)["containers"]) == ["ray-head", "oauth-proxy"]
+        finalized = await user.merge("rc", {"metadata": {"finalizers": None}})
+        assert finalized.code == 200
+        assert (await user.get("rc")).code == 404
+
+
+async def test_every_sample_is_admitted() -> None:
+    samples = [
+        document
+        for path in sorted(SAMPLES.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+        if document and document["kind"] == "RayCluster"
+    ]
+    assert samples
+    async with admission(kuberay(**PLAIN), RAY_CLUSTERS) as user:
+        for sample in samples:
+            sample["metadata"]["namespace"] = "ns"
+            made = await user.create(sample)
+            assert made.code == 201, made.body
+            assert names(head_of(made.body)["initContainers"])[-1] == "create-cert"
+
+
+MALFORMED: dict[str, tuple[Any, list[str]]] = {
+    "ingress": (
+        {"headGroupSpec": {**ray_cluster()["spec"]["headGroupSpec"], "enableIngress": True}},
+        ["spec.headGroupSpec.enableIngress"],
+    ),
+    "no-containers": (
+        ray_cluster(worker(containers=[]), head={"containers": []})["spec"],
+        ["spec.headGroupSpec.template.spec.containers", "spec.workerGroupSpecs[0].template.spec.containers"],
+    ),
+    "only-a-proxy": (
+        ray_cluster(head={"containers": [{"name": "oauth-proxy", "image": "ray"}]})["spec"],
+        ["spec.headGroupSpec.template.spec.containers"],
+    ),
+    "no-list": (
+        {"headGroupSpec": {"template": {"spec": {"containers": "ray"}}}},
+        ["spec.headGroupSpec.template.spec.containers"],
+    ),
+    "n" * 64: (ray_cluster()["spec"], ["metadata.name"]),
+    "nothing": ({}, ["spec.headGroupSpec.template.spec.containers"]),
+}
+
+
+async def test_malformed_clusters_are_refused_with_the_path_and_leave_nothing() -> None:
+    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+        for name, (spec, fields) in MALFORMED.items():
+            answer = await user.create({**ray_cluster(), "metadata": {"name": name}, "spec": spec})
+            assert answer.code == 403, (name, answer.body)
+            assert [cause["field"] for cause in answer.body["details"]["causes"]] == fields, name
+            assert all(field in answer.body["message"] for field in fields)
+            assert (await user.get(name)).code == 404
+        assert (await user.get("")).body["items"] == []
+
+
+@pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="the real definition is beside the repository")
+async def test_the_real_definition_says_what_has_the_wrong_type() -> None:
+    async with admission(kuberay(**OAUTH), *definitions(openshift=True)) as user:
+        cluster = ray_cluster(worker(), {"groupName": "w", "template": {"spec": {"containers": [{"name": 1}]}}})
+        for group in cluster["spec"]["workerGroupSpecs"]:
+            group.update(replicas=1, minReplicas=0, maxReplicas=2, rayStartParams={})
+        head_of(cluster)["volumes"] = "x"
+        answer = await user.create(cluster)
+        assert (answer.code, answer.body["reason"]) == (422, "Invalid")
+        fields = {cause["field"] for cause in answer.body["details"]["causes"]}
+        assert "spec.headGroupSpec.template.spec.volumes" in fields
+        assert "spec.workerGroupSpecs[1].template.spec.containers[0].name" in fields
