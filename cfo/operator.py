@@ -18,7 +18,7 @@ from anyio.abc import TaskStatus
 
 from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
-from cfo.controllers import raycluster
+from cfo.controllers import appwrapper, raycluster
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -42,6 +42,7 @@ from cfo.runtime.webhook.options import (
 from cfo.runtime.webhook.registration import MUTATING, VALIDATING
 from cfo.runtime.webhook.setup import rules as webhook_rules
 from cfo.version import __version__
+from cfo.webhooks import appwrapper as appwrapper_webhooks
 from cfo.webhooks import raycluster as raycluster_webhooks
 
 __all__ = [
@@ -81,6 +82,8 @@ def rules(namespace: str) -> list[Rule]:
         *leader_election_rules(LeaderElection().resource_name, namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
         *raycluster.rules(),
+        *appwrapper.rules(),
+        *appwrapper_webhooks.rules(),
     ]
 
 
@@ -121,18 +124,9 @@ async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
 def _checked(key: NamespacedName, document: str) -> Parsed:
     try:
         parsed = parse(document)
-        _refuse_what_is_not_there(parsed.configuration)
     except ConfigurationError as error:
         raise ConfigurationError(f"ConfigMap {key}: {error}") from None
     return parsed
-
-
-def _refuse_what_is_not_there(configuration: OperatorConfiguration) -> None:
-    """A setting that would have no effect is refused in words, never ignored."""
-    if configuration.appwrapper.enabled:
-        raise ConfigurationError(
-            "appwrapper.enabled: True: the AppWrapper controller is not part of this version; set it to false"
-        )
 
 
 def election(target: ClientConfig, configuration: LeaderElection, namespace: str) -> LeaderElectionOptions | None:
@@ -234,7 +228,7 @@ def new_manager(
         target,
         ManagerOptions(
             field_manager=FIELD_MANAGER,
-            field_managers=[raycluster.FIELD_MANAGER],
+            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER],
             metrics_bind_address=configuration.metrics.bind_address,
             metrics_tls=_metrics_tls(configuration.metrics, namespace),
             health_bind_address=configuration.health.bind_address,
@@ -256,6 +250,10 @@ def new_manager(
             ingress_domain=lambda: around.domain.read(manager.client),
             environment=os.environ,
         )
+    if configuration.appwrapper.enabled:
+        appwrapper.setup(manager, configuration.appwrapper)
+        if webhook is not None:
+            appwrapper_webhooks.register(manager, configuration.appwrapper)
     return manager
 
 
