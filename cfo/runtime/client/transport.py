@@ -149,9 +149,10 @@ class Transport:
         sessions = [self._session, self._streams, *(session for session, _ in self._retired)]
         self._session = self._streams = None
         self._retired.clear()
-        for session in sessions:
-            if session is not None:
-                await session.close()
+        with anyio.CancelScope(shield=True):
+            for session in sessions:
+                if session is not None:
+                    await session.close()
 
     async def _renew_pool(self, silent: aiohttp.ClientSession | None) -> None:
         """Uses no connection of the pool ``silent`` any more; requests that are under way on some go on.
