@@ -428,3 +428,67 @@ async def test_events_are_one_resource_in_two_groups(api: Api) -> None:
     other = (await api.get("/apis/events.k8s.io/v1/namespaces/default/events/one")).body
     assert other["apiVersion"] == "events.k8s.io/v1"
     assert (other["note"], other["regarding"]["name"]) == ("hello", "p")
+
+
+def doubled_env() -> dict[str, Any]:
+    variables = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    return {"containers": [{"name": "c", "image": "i", "env": variables}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "warnings"),
+    [
+        (
+            f"{CORE}/pods",
+            pod("a.b"),
+            [
+                (
+                    "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
+                    "a DNS label is recommended: [must not contain dots]"
+                )
+            ],
+        ),
+        (
+            f"{CORE}/pods",
+            pod(nodeSelector={"beta.kubernetes.io/os": "linux"}),
+            ['spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead'],
+        ),
+        (
+            f"{CORE}/pods",
+            pod(**doubled_env()),
+            ['spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'],
+        ),
+        (
+            f"{CORE}/pods",
+            pod(containers=[{"name": "c", "image": "i", "ports": [{"containerPort": 1}, {"containerPort": 1}]}]),
+            ["spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]"],
+        ),
+        (
+            f"{APPS}/deployments",
+            workload("Deployment", template=template(**doubled_env())),
+            [
+                (
+                    'spec.template.spec.containers[0].env[1]: hides previous definition of "A", which may be dropped '
+                    "when using apply"
+                )
+            ],
+        ),
+        (
+            f"{NET}/ingresses",
+            {**ingress(), "metadata": {"name": "one", "annotations": {"kubernetes.io/ingress.class": "n"}}},
+            ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"],
+        ),
+        (f"{CORE}/services", service(type="ClusterIP", trafficDistribution="PreferSameNode"), []),
+        (
+            f"{CORE}/services",
+            service(externalName="e.example.com"),
+            ['spec.externalName is ignored when spec.type is not "ExternalName"'],
+        ),
+    ],
+)
+async def test_what_is_accepted_with_a_warning(api: Api, path: str, body: dict[str, Any], warnings: list[str]) -> None:
+    answer = await api.post(path, body)
+    assert answer.code == 201, answer.body
+    headers = answer.headers.getall("Warning", [])  # type: ignore[attr-defined]
+    escaped = [text.replace('"', '\\"') for text in warnings]
+    assert headers == [f'299 - "{text}"' for text in escaped]

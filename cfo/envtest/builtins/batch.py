@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cfo.envtest.builtins.internal_form import internal_pod_spec
 from cfo.envtest.builtins.pod_rules import template_errors
+from cfo.envtest.builtins.pod_warnings import template_warnings
 from cfo.envtest.builtins.pods import template_defaults
 from cfo.envtest.builtins.texts import label_selector_errors, nonnegative, selects
 from cfo.envtest.builtins.workloads import WorkloadStrategy, immutable
@@ -152,15 +154,35 @@ class CronJobStrategy(WorkloadStrategy):
         spec.setdefault("failedJobsHistoryLimit", 1)
         template_defaults(spec["jobTemplate"]["spec"]["template"]["spec"])
 
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.check`: jobs add eleven characters to the name."""
+        name = obj["metadata"].get("name") or ""
+        if old is None and len(name) > _NAME_LIMIT:
+            yield invalid("metadata.name", name, f"must be no more than {_NAME_LIMIT} characters")
+        yield from super().check(obj, old, ctx)
+
+    def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
+        """See :meth:`WorkloadStrategy.spec_warnings`."""
+        yield from template_warnings(spec["jobTemplate"]["spec"]["template"], "spec.jobTemplate.spec.template")
+        if "TZ" in (spec.get("schedule") or ""):
+            link = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/"
+            yield f"CRON_TZ or TZ used in spec.schedule is not officially supported, see {link} for more details"
+
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         schedule = spec.get("schedule") or ""
         if not schedule:
             yield required("spec.schedule")
+        elif "TZ" in schedule:
+            if old is None or old.get("schedule") != schedule:
+                text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+                yield invalid("spec.schedule", schedule, text)
         elif problem := _schedule_problem(schedule):
             yield invalid("spec.schedule", schedule, problem)
         for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
             yield from nonnegative(f"spec.{name}", spec.get(name))
+        if spec.get("timeZone") is not None and (problem := _zone_problem(spec["timeZone"])):
+            yield invalid("spec.timeZone", spec["timeZone"], problem)
         policy = spec.get("concurrencyPolicy") or ""
         if not policy:
             yield required("spec.concurrencyPolicy")
@@ -174,6 +196,7 @@ class CronJobStrategy(WorkloadStrategy):
             yield not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
 
 
+_NAME_LIMIT = 63 - 11
 _BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 _DAYS = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
 _MONTHS = {
@@ -182,6 +205,19 @@ _MONTHS = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
     )
 }
+
+
+def _zone_problem(zone: str) -> str:
+    """What is wrong with the name of a time zone, or an empty text."""
+    if not zone:
+        return "timeZone must be nil or non-empty string"
+    if zone.lower() == "local":
+        return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return f"unknown time zone {zone}"
+    return ""
 
 
 def _schedule_problem(schedule: str) -> str:

@@ -1,4 +1,4 @@
-"""Kinds of small groups: leases, disruption budgets, autoscalers, priority and storage classes, API services."""
+"""Kinds of small groups: leases, disruption budgets, autoscalers, priority classes, endpoint slices, API services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ __all__ = [
     "EndpointSliceStrategy",
     "LeaseStrategy",
     "PriorityClassStrategy",
-    "StorageClassStrategy",
     "VersionedStrategy",
 ]
 
@@ -149,35 +148,6 @@ class PriorityClassStrategy(BuiltinStrategy):
                 yield forbidden("value", "may not be changed in an update.")
             if obj.get("preemptionPolicy") != old.get("preemptionPolicy"):
                 yield invalid("preemptionPolicy", obj.get("preemptionPolicy"), "field is immutable")
-
-
-class StorageClassStrategy(BuiltinStrategy):
-    """storage.k8s.io/v1 StorageClass."""
-
-    def set_defaults(self, obj: Object) -> None:
-        """Volumes go with their claims and are bound at once."""
-        obj.setdefault("reclaimPolicy", "Delete")
-        obj.setdefault("volumeBindingMode", "Immediate")
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """A provisioner, and parameters that stay."""
-        if not obj.get("provisioner"):
-            yield required("provisioner")
-        if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
-            yield not_supported("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Retain"))
-        mode = obj.get("volumeBindingMode")
-        if mode not in ("Immediate", "WaitForFirstConsumer"):
-            yield not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
-        if old is None:
-            return
-        if (obj.get("parameters") or {}) != (old.get("parameters") or {}):
-            yield forbidden("parameters", "updates to parameters are forbidden.")
-        if obj.get("provisioner") != old.get("provisioner"):
-            yield forbidden("provisioner", "updates to provisioner are forbidden.")
-        if obj.get("reclaimPolicy") != old.get("reclaimPolicy"):
-            yield forbidden("reclaimPolicy", "updates to reclaimPolicy are forbidden.")
-        if mode != old.get("volumeBindingMode"):
-            yield invalid("volumeBindingMode", mode, "field is immutable")
 
 
 class EndpointSliceStrategy(BuiltinStrategy):

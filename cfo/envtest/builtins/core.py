@@ -20,7 +20,7 @@ from cfo.envtest.field_errors import (
     required,
     too_long,
 )
-from cfo.envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from cfo.envtest.metadata import dns_label, label_value, mask_trailing_dash, qualified_name
 from cfo.envtest.schema.quantity import parse_quantity
 from cfo.envtest.schema.shaping import copy_json
 from cfo.runtime.objects import Object
@@ -32,8 +32,6 @@ __all__ = [
     "LimitRangeStrategy",
     "NamespaceStrategy",
     "NodeStrategy",
-    "PersistentVolumeClaimStrategy",
-    "PersistentVolumeStrategy",
     "ResourceQuotaStrategy",
     "SecretStrategy",
     "ServiceAccountStrategy",
@@ -164,7 +162,7 @@ class NamespaceStrategy(BuiltinStrategy):
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """A DNS label."""
-        return label_name_problems(name, prefix=prefix)
+        return dns_label(mask_trailing_dash(name) if prefix else name)
 
     def set_defaults(self, obj: Object) -> None:
         """Active, and labelled with its name."""
@@ -199,18 +197,6 @@ class NamespaceStrategy(BuiltinStrategy):
             new["spec"]["finalizers"] = copy_json(old["spec"].get("finalizers"))
             if not new["spec"]["finalizers"]:
                 new["spec"].pop("finalizers")
-
-
-def label_name_problems(name: str, *, prefix: bool = False) -> list[str]:
-    """What keeps a name from being a DNS label, in the words used for names of objects."""
-    text = name[:-1] + "a" if prefix and name.endswith("-") else name
-    problems = []
-    if len(text) > 63:
-        problems.append("must be no more than 63 characters")
-    rest = [each for each in dns_label(text[:63] if len(text) > 63 else text) if "no more than" not in each]
-    if rest and not dns_subdomain(text):
-        return [*problems, "must not contain dots"]
-    return problems + rest
 
 
 class NodeStrategy(BuiltinStrategy):
@@ -400,58 +386,3 @@ class EndpointsStrategy(BuiltinStrategy):
                         yield invalid(f"{where}.name", port["name"], problem)
                 for problem in port_number(port.get("port")):
                     yield invalid(f"{where}.port", port.get("port"), problem)
-
-
-class PersistentVolumeStrategy(BuiltinStrategy):
-    """v1 PersistentVolume."""
-
-    def set_defaults(self, obj: Object) -> None:
-        """Pending, kept after its claim, a file system."""
-        obj["status"].setdefault("phase", "Pending")
-        obj["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
-        obj["spec"].setdefault("volumeMode", "Filesystem")
-
-    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Pending."""
-        obj["status"] = {"phase": "Pending"}
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Modes and capacity."""
-        if not obj["spec"].get("accessModes"):
-            yield required("spec.accessModes")
-        if not obj["spec"].get("capacity"):
-            yield required("spec.capacity")
-
-
-class PersistentVolumeClaimStrategy(BuiltinStrategy):
-    """v1 PersistentVolumeClaim."""
-
-    def set_defaults(self, obj: Object) -> None:
-        """Pending, a file system."""
-        obj["status"].setdefault("phase", "Pending")
-        obj["spec"].setdefault("volumeMode", "Filesystem")
-
-    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Pending."""
-        obj["status"] = {"phase": "Pending"}
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Modes, size, and a spec that stays."""
-        spec = obj["spec"]
-        if not spec.get("accessModes"):
-            yield required("spec.accessModes", "at least 1 access mode is required")
-        requests = (spec.get("resources") or {}).get("requests") or {}
-        if "storage" not in requests:
-            yield required("spec.resources[storage]")
-        elif parse_quantity(requests["storage"]).value <= 0:
-            yield invalid("spec.resources[storage]", requests["storage"], "must be greater than zero")
-        if old is not None and not ctx.subresource:
-            free = {"resources", "volumeAttributesClassName", "volumeName"}
-            before = {name: value for name, value in old["spec"].items() if name not in free}
-            after = {name: value for name, value in spec.items() if name not in free}
-            if before != after:
-                text = (
-                    "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
-                    "bound claims"
-                )
-                yield forbidden("spec", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any
 
@@ -33,6 +33,12 @@ class IngressStrategy(BuiltinStrategy):
     """networking.k8s.io/v1 Ingress."""
 
     has_spec_generation = True
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: the annotation from before there were ingress classes."""
+        if old is not None or "kubernetes.io/ingress.class" not in (obj["metadata"].get("annotations") or {}):
+            return ()
+        return ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """The errors of an Ingress."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cfo.envtest.builtins.pod_rules import pod_spec_errors
+from cfo.envtest.builtins.pod_warnings import pod_warnings
 from cfo.envtest.builtins.strategy import BuiltinStrategy
 from cfo.envtest.context import RequestContext
 from cfo.envtest.field_errors import FieldError, forbidden, invalid
 from cfo.envtest.schema.shaping import copy_json
 from cfo.runtime.objects import Object
 
-__all__ = ["PodStrategy", "image_pull_policy", "template_defaults"]
+__all__ = ["PodStrategy", "image_pull_policy", "source_defaults", "template_defaults"]
 
 _NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _MUTABLE_FIELDS = (
@@ -60,8 +61,7 @@ def _volume_defaults(volume: Object) -> None:
     for name in ("secret", "configMap", "downwardAPI", "projected"):
         if name in volume:
             volume[name].setdefault("defaultMode", 420)
-    if "hostPath" in volume:
-        volume["hostPath"].setdefault("type", "")
+    source_defaults(volume)
     for source in (volume.get("projected") or {}).get("sources") or ():
         if "serviceAccountToken" in source:
             source["serviceAccountToken"].setdefault("expirationSeconds", 3600)
@@ -69,16 +69,27 @@ def _volume_defaults(volume: Object) -> None:
             _field_ref_defaults(item)
     for item in (volume.get("downwardAPI") or {}).get("items") or ():
         _field_ref_defaults(item)
-    if "iscsi" in volume:
-        volume["iscsi"].setdefault("iscsiInterface", "default")
-    if "rbd" in volume:
-        for name, value in (("pool", "rbd"), ("user", "admin"), ("keyring", "/etc/ceph/keyring")):
-            volume["rbd"].setdefault(name, value)
     claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
     if claim is not None:
         claim["spec"].setdefault("volumeMode", "Filesystem")
     if "image" in volume:
         volume["image"].setdefault("pullPolicy", image_pull_policy(volume["image"].get("reference") or ""))
+
+
+_SOURCES: Mapping[str, Mapping[str, Any]] = {
+    "hostPath": {"type": ""},
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Shared", "readOnly": False},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+
+
+def source_defaults(volume: Object) -> None:
+    """The defaults of what pods and persistent volumes can both be made of."""
+    for source in _SOURCES.keys() & volume.keys():
+        for name, value in _SOURCES[source].items():
+            volume[source].setdefault(name, value)
 
 
 def _field_ref_defaults(item: Object) -> None:
@@ -170,6 +181,10 @@ class PodStrategy(BuiltinStrategy):
         super().prepare_update(new, old, ctx)
         if ctx.subresource == "status":
             new["status"].setdefault("qosClass", (old.get("status") or {}).get("qosClass", "BestEffort"))
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: on creation only, as updates of pods are many."""
+        return list(pod_warnings(obj)) if old is None else ()
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """The errors of a pod."""

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, ip_address
 from typing import Any, Final
 
-from cfo.envtest.builtins.core import label_name_problems
 from cfo.envtest.builtins.strategy import BuiltinStrategy
 from cfo.envtest.builtins.texts import NO_ADDRESS, balancer_errors, is_ip, port_name, port_number
 from cfo.envtest.context import RequestContext
 from cfo.envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from cfo.envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from cfo.envtest.metadata import dns_label, dns_subdomain, label_value, mask_trailing_dash, qualified_name
 from cfo.runtime.objects import Object
 
 __all__ = ["SERVICE_NETWORK", "ServiceStrategy"]
@@ -79,7 +78,11 @@ class ServiceStrategy(BuiltinStrategy):
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """A DNS label."""
-        return label_name_problems(name, prefix=prefix)
+        return dns_label(mask_trailing_dash(name) if prefix else name)
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: what is ignored or deprecated."""
+        return list(_warnings(obj))
 
     def set_defaults(self, obj: Object) -> None:
         """Type, affinity, protocols, target ports and policies."""
@@ -321,6 +324,28 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Itera
             shown = {name: value for name, value in (("protocol", protocol), ("port", number)) if value}
             yield duplicate(path, {**shown, "targetPort": 0})
         numbers.add(identity)
+
+
+def _warnings(obj: Object) -> Iterator[str]:
+    """The texts are those of ``GetWarningsForService``."""
+    spec, kind = obj["spec"], obj["spec"].get("type")
+    hints = "service.kubernetes.io/topology-aware-hints"
+    if hints in (obj["metadata"].get("annotations") or {}):
+        yield f"annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
+    if kind == "ClusterIP" and spec.get("clusterIP") == "None":
+        if spec.get("loadBalancerIP"):
+            yield "spec.loadBalancerIP is ignored for headless services"
+        if spec.get("externalIPs"):
+            yield "spec.externalIPs is ignored for headless services"
+        if spec.get("sessionAffinity") != "None":
+            yield "spec.SessionAffinity is ignored for headless services"
+    if kind == "ExternalName":
+        if spec.get("externalIPs"):
+            yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
+    elif spec.get("externalName"):
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
+    if spec.get("trafficDistribution") == "PreferClose":
+        yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
 
 
 def _change_errors(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cfo.envtest.builtins import access, batch, cluster, core, networking, pods, registration, services, workloads
+from cfo.envtest.builtins import (
+    access,
+    batch,
+    cluster,
+    core,
+    flow,
+    networking,
+    pods,
+    registration,
+    services,
+    storage,
+    workloads,
+)
 from cfo.envtest.builtins.catalog import Resource, all_resources, schema_of, storage_hash
 from cfo.envtest.builtins.conversions import converter_between
 from cfo.envtest.builtins.strategy import BuiltinStrategy
@@ -24,8 +36,8 @@ _STRATEGIES: Final[dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]]]
     ("", "LimitRange"): core.LimitRangeStrategy,
     ("", "Namespace"): core.NamespaceStrategy,
     ("", "Node"): core.NodeStrategy,
-    ("", "PersistentVolume"): core.PersistentVolumeStrategy,
-    ("", "PersistentVolumeClaim"): core.PersistentVolumeClaimStrategy,
+    ("", "PersistentVolume"): storage.PersistentVolumeStrategy,
+    ("", "PersistentVolumeClaim"): storage.PersistentVolumeClaimStrategy,
     ("", "Pod"): pods.PodStrategy,
     ("", "PodTemplate"): workloads.PodTemplateStrategy,
     ("", "ReplicationController"): workloads.ReplicationControllerStrategy,
@@ -46,16 +58,19 @@ _STRATEGIES: Final[dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]]]
     ("coordination.k8s.io", "Lease"): cluster.LeaseStrategy,
     ("discovery.k8s.io", "EndpointSlice"): cluster.EndpointSliceStrategy,
     ("events.k8s.io", "Event"): core.EventStrategy,
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): cluster.VersionedStrategy,
-    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): cluster.VersionedStrategy,
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): flow.FlowSchemaStrategy,
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): flow.PriorityLevelStrategy,
     ("networking.k8s.io", "Ingress"): networking.IngressStrategy,
     ("networking.k8s.io", "IngressClass"): networking.IngressClassStrategy,
     ("networking.k8s.io", "NetworkPolicy"): networking.NetworkPolicyStrategy,
     ("policy", "PodDisruptionBudget"): cluster.DisruptionBudgetStrategy,
     ("resource.k8s.io", "ResourceSlice"): cluster.VersionedStrategy,
     ("resource.k8s.io", "DeviceClass"): cluster.VersionedStrategy,
+    ("resource.k8s.io", "ResourceClaim"): flow.DeviceClaimStrategy,
+    ("resource.k8s.io", "ResourceClaimTemplate"): flow.DeviceClaimTemplateStrategy,
     ("scheduling.k8s.io", "PriorityClass"): cluster.PriorityClassStrategy,
-    ("storage.k8s.io", "StorageClass"): cluster.StorageClassStrategy,
+    ("storage.k8s.io", "CSIDriver"): storage.CSIDriverStrategy,
+    ("storage.k8s.io", "StorageClass"): storage.StorageClassStrategy,
     (_ADMISSION, "MutatingAdmissionPolicy"): registration.PolicyStrategy,
     (_ADMISSION, "MutatingAdmissionPolicyBinding"): registration.PolicyBindingStrategy,
     (_ADMISSION, "MutatingWebhookConfiguration"): registration.WebhookConfigurationStrategy,

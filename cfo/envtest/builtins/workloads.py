@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from cfo.envtest.builtins.pod_rules import template_errors
+from cfo.envtest.builtins.pod_warnings import name_warnings, template_warnings
 from cfo.envtest.builtins.pods import template_defaults
 from cfo.envtest.builtins.strategy import BuiltinStrategy
 from cfo.envtest.builtins.texts import label_selector_errors, nonnegative, percent_or_int_errors, selects
@@ -73,6 +74,10 @@ class PodTemplateStrategy(BuiltinStrategy):
         """The errors of the template."""
         yield from template_errors(obj["template"], "template")
 
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`."""
+        return list(template_warnings(obj["template"], "template"))
+
 
 class WorkloadStrategy(BuiltinStrategy):
     """What runs pods from a template at ``spec.template``."""
@@ -80,6 +85,8 @@ class WorkloadStrategy(BuiltinStrategy):
     has_spec_generation = True
     counted: ClassVar[tuple[str, ...]] = ()
     """The counts of the status which are parts of its ``replicas``."""
+    names_pods: ClassVar[bool] = True
+    """The names of its pods begin with its own, whatever that is; elsewhere only DNS labels are accepted."""
 
     def set_defaults(self, obj: Object) -> None:
         """Those of the template and of the spec."""
@@ -97,6 +104,17 @@ class WorkloadStrategy(BuiltinStrategy):
             yield from _status_errors(obj.get("status") or {}, self.counted)
             return
         yield from self.spec_errors(obj["spec"], old["spec"] if old is not None else None)
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: of the name on creation, of the template whenever the spec changes."""
+        if ctx.subresource or (old is not None and old["metadata"].get("generation") == obj["metadata"]["generation"]):
+            return ()
+        texts = list(name_warnings(obj["metadata"]["name"])) if self.names_pods and old is None else []
+        return [*texts, *self.spec_warnings(obj["spec"])]
+
+    def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
+        """What is questionable about the spec."""
+        yield from template_warnings(spec.get("template"), "spec.template")
 
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """The errors of the spec, and of its change."""
@@ -246,6 +264,7 @@ class ReplicationControllerStrategy(WorkloadStrategy):
 class StatefulSetStrategy(WorkloadStrategy):
     """apps/v1 StatefulSet."""
 
+    names_pods = False
     counted = ("readyReplicas", "currentReplicas", "updatedReplicas")
 
     def spec_defaults(self, spec: Object) -> None:
@@ -298,6 +317,13 @@ class StatefulSetStrategy(WorkloadStrategy):
         if old is not None:
             yield from self._change_errors(spec, old)
 
+    def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
+        """See :meth:`WorkloadStrategy.spec_warnings`."""
+        yield from super().spec_warnings(spec)
+        if (spec.get("revisionHistoryLimit") or 0) < 0:
+            text = "a negative value retains all historical revisions; a value >= 0 is recommended"
+            yield f"spec.revisionHistoryLimit: {text}"
+
     @staticmethod
     def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
         free = {
@@ -320,6 +346,8 @@ class StatefulSetStrategy(WorkloadStrategy):
 
 class DaemonSetStrategy(WorkloadStrategy):
     """apps/v1 DaemonSet."""
+
+    names_pods = False
 
     def spec_defaults(self, spec: Object) -> None:
         """A rolling update, one node at a time."""
