@@ -7,6 +7,7 @@ what was persisted, but for the differences that docs/differences.md lists under
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import jsonpatch
@@ -118,6 +119,7 @@ def with_real_head_service(obj: dict[str, Any]) -> dict[str, Any]:
     return obj
 
 
+# what docs/differences.md says of these, under "Admission"
 OTHER_HEAD_SERVICE = {"name-of-63", "name-with-dots"}
 REFUSED_HERE = {"head-without-containers": "spec.headGroupSpec.template.spec.containers: Required value"}
 UNTOUCHED_HERE = {"old-names-unannotated"}
@@ -192,3 +194,13 @@ def test_recorded_admission(case: str) -> None:
     play = Play(load(case))
     play.run()
     assert play.compared or case.endswith("old-names-annotated-by-hand")
+
+
+def test_each_difference_is_written_down() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "differences.md").read_text()
+    _, _, after = text.partition("### Admission")
+    section, _, _ = after.partition("###")
+    for scenario in (*OTHER_HEAD_SERVICE, *REFUSED_HERE, *UNTOUCHED_HERE, "kuberay-sample"):
+        assert f"/{scenario}`" in section, scenario
+    for field in ("resources", "metadata", "scaleStrategy"):
+        assert f"`{field}: {{}}`" in section
