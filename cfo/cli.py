@@ -101,12 +101,17 @@ def cli() -> None:
     metavar="PATH",
     help="With --embedded: apply these manifests (a file, or a folder of them). Repeatable.",
 )
-@click.option("--overview", is_flag=True, help="With --embedded: show what each RayCluster got.")
+@click.option(
+    "--overview",
+    is_flag=True,
+    help="With --embedded: show what each RayCluster got, and where each AppWrapper is.",
+)
 @click.option(
     "--until-settled",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="With --embedded: end when every applied RayCluster has all it should get; fail after SECONDS.",
+    help="With --embedded: end when every applied RayCluster has all it should get, and every AppWrapper has succeeded; "
+    "fail after SECONDS.",
 )
 def run(
     config_name: str,

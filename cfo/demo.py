@@ -15,7 +15,9 @@ import structlog
 from anyio.abc import TaskStatus
 from rich.console import Console
 
-from cfo import crds, operator
+from cfo import crds, demo_ray, operator
+from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.models import definition
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.envtest import ControlPlane
 from cfo.envtest.manifests import read_manifests
@@ -26,7 +28,7 @@ from cfo.runtime.client.errors import AlreadyExists, APIError, UnknownKind
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of
+from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of
 from cfo.runtime.webhook.options import WebhookURL
 
 __all__ = ["DemoFailed", "DemoMisuse", "run_embedded"]
@@ -39,11 +41,16 @@ kuberay:
   rayDashboardOAuthEnabled: false
   ingressDomain: apps.example.test
   mTLSEnabled: true
+appwrapper:
+  enabled: true
 metrics:
   bindAddress: 127.0.0.1:0
 health:
   bindAddress: 127.0.0.1:0
 """
+
+_CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
+"""What the control plane runs: pods, without containers, and what makes them."""
 
 _MARK = "cfo-envtest"
 """Stands in every kubeconfig that an embedded control plane writes."""
@@ -71,13 +78,14 @@ async def run_embedded(
     overview: bool,
     until_settled: float | None,
 ) -> None:
-    """Runs control plane and operator until a signal, or until all applied RayClusters have settled.
+    """Runs control plane and operator until a signal, or until all that was applied has settled.
 
     ``kubeconfig``: where the control plane's is written, and removed at the end. ``until_settled``: seconds that
-    the RayClusters have to settle; ``None``: stay up. Raises :class:`DemoMisuse` and :class:`DemoFailed`.
+    RayClusters have to settle and AppWrappers to succeed; ``None``: stay up. Raises :class:`DemoMisuse` and
+    :class:`DemoFailed`.
     """
     objects = read_objects(manifests)
-    async with ControlPlane.embedded(crds=crds.load()) as plane:
+    async with ControlPlane.embedded(crds=[*crds.load(), definition()], controllers=_CONTROLLERS) as plane:
         _claim(kubeconfig)
         plane.kubeconfig(kubeconfig)
         try:
@@ -107,12 +115,16 @@ async def _run(
     settled = False
     async with anyio.create_task_group() as tasks:
 
+        def observe(manager: Manager) -> None:
+            views.append(Overview(manager, console))
+            demo_ray.setup(manager)
+
         async def operate(*, task_status: TaskStatus[Manager]) -> None:
             await operator.run(
                 target,
                 config_map,
                 webhook_url=WebhookURL("127.0.0.1", _free_port()),
-                observe=lambda manager: views.append(Overview(manager, console)),
+                observe=observe,
                 task_status=task_status,
             )
             tasks.cancel_scope.cancel()
@@ -125,13 +137,13 @@ async def _run(
             if overview:
                 tasks.start_soon(view.run)
             await anyio.sleep_forever()
-        clusters = [key_of(obj) for obj in objects if _is_ray_cluster(obj)]
+        expected = [(gvk, key_of(obj)) for obj in objects for gvk in (RAY_CLUSTER, APPWRAPPER) if _is_a(obj, gvk)]
         with anyio.move_on_after(until_settled):
-            await view.settled(clusters)
+            await view.settled(expected)
             settled = True
         if overview:
-            console.print(view.table())
-        missing = "; ".join(f"{key} misses {', '.join(what)}" for key in clusters if (what := view.missing(key)))
+            console.print(view.tables())
+        missing = "; ".join(what for gvk, key in expected if (what := view.unsettled(gvk, key)))
         manager.stop()
         await anyio.sleep_forever()
     if until_settled is not None and not settled:
@@ -144,9 +156,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _is_ray_cluster(obj: Object) -> bool:
+def _is_a(obj: Object, wanted: GVK) -> bool:
     gvk = gvk_of(obj)
-    return (gvk.group, gvk.kind) == (RAY_CLUSTER.group, RAY_CLUSTER.kind)
+    return (gvk.group, gvk.kind) == (wanted.group, wanted.kind)
 
 
 async def _webhooks_answer(manager: Manager) -> None:
