@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,12 +20,13 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.client.transport import Response, Transport
+from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import name_of
 from test.integration.world import World, eventually
 
-__all__ = ["Flow", "Unruly", "crashed", "new_manager", "picture", "running", "same_end", "settled"]
+__all__ = ["Flow", "Hasty", "Unruly", "crashed", "new_manager", "picture", "running", "same_end", "settled"]
 
 _RANDOM_DATA = "(random)"
 
@@ -34,7 +36,11 @@ def _plain(value: Any, namespace: str) -> Any:
         return {key: _plain(item, namespace) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item, namespace) for item in value]
-    return value.replace(namespace, "<namespace>") if isinstance(value, str) else value
+    return _anywhere(value, namespace) if isinstance(value, str) else value
+
+
+def _anywhere(text: str, namespace: str) -> str:
+    return re.sub(rf"(?<![a-z0-9]){re.escape(namespace)}(?![a-z0-9])", "<namespace>", text)
 
 
 async def picture(world: World, namespace: str, *, openshift: bool = False) -> dict[str, Any]:
@@ -57,7 +63,7 @@ async def picture(world: World, namespace: str, *, openshift: bool = False) -> d
         ]
         if kind == "ClusterRoleBinding":  # there is a hash of the namespace in it
             name = name.rpartition("-")[0]
-        found[f"{kind} {name}".replace(namespace, "<namespace>")] = _plain(
+        found[_anywhere(f"{kind} {name}", namespace)] = _plain(
             {
                 "labels": metadata.get("labels"),
                 "annotations": metadata.get("annotations"),
@@ -93,6 +99,14 @@ async def same_end(
         return await owners_exist(world, namespace, openshift=openshift)
 
     await eventually(look, why)
+
+
+class Hasty(SystemClock):
+    """A clock whose sleeps are a fiftieth as long: backoffs that a test need not sit through."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Returns after ``seconds / 50``."""
+        await asyncio.sleep(seconds / 50)
 
 
 class Flow:
@@ -180,7 +194,11 @@ class Unruly(Transport):
 
 
 def new_manager(
-    transport: Transport, config: KubeRayConfiguration, *, election: LeaderElectionOptions | None = None
+    transport: Transport,
+    config: KubeRayConfiguration,
+    *,
+    election: LeaderElectionOptions | None = None,
+    clock: Clock | None = None,
 ) -> Manager:
     """A manager with the RayCluster controllers."""
     options = ManagerOptions(
@@ -189,20 +207,25 @@ def new_manager(
         graceful_shutdown_timeout=5.0,
         leader_election=election,
     )
-    manager = Manager(transport, options)
+    manager = Manager(transport, options, clock=clock)
     raycluster.setup(manager, config)
     return manager
 
 
 @asynccontextmanager
 async def running(
-    world: World, config: KubeRayConfiguration, *, repeats: float = 0.0, seed: int = 0
+    world: World,
+    config: KubeRayConfiguration,
+    *,
+    repeats: float = 0.0,
+    seed: int = 0,
+    clock: Clock | None = None,
 ) -> AsyncIterator[tuple[Manager, Unruly]]:
     """The RayCluster controllers at work, on an unruly transport, until the end of the block."""
     world.forget_requests()
     target = world.plane.client_config()
-    async with Unruly(target, observe=world.exchanges.append, repeats=repeats, seed=seed) as transport:
-        manager = new_manager(transport, config)
+    async with Unruly(target, observe=world.exchanges.append, repeats=repeats, seed=seed, clock=clock) as transport:
+        manager = new_manager(transport, config, clock=clock)
         world.manager = manager
         try:
             async with manager:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,21 +16,13 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.objects import GVK, Object, key_of
-from test.integration.chaos import new_manager, picture, same_end, settled
+from test.integration.chaos import Hasty, new_manager, picture, same_end, settled
 from test.integration.wire import Wire, wire
 from test.integration.world import PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
 
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
-
-
-class Hasty(SystemClock):
-    """A clock whose sleeps are a fiftieth as long: backoffs that a test need not sit through."""
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / 50)
 
 
 @asynccontextmanager

@@ -89,6 +89,10 @@ class Authenticator:
         """Lets ``token`` stand for ``user``."""
         self._static[_digest(token)] = user
 
+    def remove_user(self, token: str) -> None:
+        """Lets ``token`` stand for nobody any more, as if it had expired."""
+        self._static.pop(_digest(token), None)
+
     def authenticate(self, authorization: str, peer_certificate: bytes | None = None) -> User | None:
         """The user that sent a request with this ``Authorization`` header and client certificate (DER, verified).
 
