@@ -110,7 +110,7 @@ def cli() -> None:
     "--until-settled",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="With --embedded: end when every applied RayCluster has all it should get, and every AppWrapper has succeeded; "
+    help="With --embedded: end when every applied RayCluster has all it should get and every AppWrapper succeeded; "
     "fail after SECONDS.",
 )
 def run(
