@@ -6,9 +6,9 @@ whether the rest of this package can read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cfo.runtime.objects import Object
 from cfo.runtime.webhook.field import FieldError, Path, type_invalid
@@ -18,6 +18,7 @@ __all__ = ["Group", "groups_of", "shape_errors"]
 
 _HEAD = Path("spec", "headGroupSpec")
 _WORKERS = Path("spec", "workerGroupSpecs")
+_TYPES: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "a string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,51 +64,78 @@ def shape_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
 def _spec_errors(spec: object) -> Iterator[FieldError]:
     path = Path("spec")
     if not isinstance(spec, dict):
-        yield from _not_an_object(path, spec)
+        yield from _not(dict, path, spec)
         return
     for name in ("tlsOptions", "authOptions"):
-        yield from _not_an_object(path.child(name), spec.get(name))
-    yield from _group_errors(_HEAD, spec.get("headGroupSpec"))
-    workers = spec.get("workerGroupSpecs")
-    yield from _not_a_list(_WORKERS, workers)
-    for at, group in enumerate(workers if isinstance(workers, list) else ()):
-        if isinstance(group, dict):
-            yield from _group_errors(_WORKERS.index(at), group)
+        yield from _not(dict, path.child(name), spec.get(name))
+    head = spec.get("headGroupSpec")
+    yield from _group_errors(_HEAD, head)
+    if isinstance(head, dict):
+        yield from _service_errors(_HEAD.child("headService"), head.get("headService"))
+    yield from _entry_errors(_WORKERS, spec.get("workerGroupSpecs"), _group_errors)
+
+
+def _service_errors(path: Path, service: object) -> Iterator[FieldError]:
+    yield from _not(dict, path, service)
+    metadata = service.get("metadata") if isinstance(service, dict) else None
+    yield from _not(dict, path.child("metadata"), metadata)
+    if isinstance(metadata, dict):
+        yield from _not(str, path.child("metadata", "name"), metadata.get("name"))
 
 
 def _group_errors(path: Path, group: object) -> Iterator[FieldError]:
     for name in ("template", "spec"):
-        yield from _not_an_object(path, group)
+        yield from _not(dict, path, group)
         if not isinstance(group, dict):
             return
         path, group = path.child(name), group.get(name)
-    yield from _not_an_object(path, group)
+    yield from _not(dict, path, group)
     if not isinstance(group, dict):
         return
-    for field in ("containers", "initContainers", "volumes"):
-        yield from _not_a_list(path.child(field), group.get(field))
-    for at, volume in enumerate(_objects(group.get("volumes"))):
-        yield from _not_an_object(path.child("volumes").index(at).child("secret"), volume.get("secret"))
-    for at, container in enumerate(_objects(group.get("containers"))):
-        for field in ("env", "volumeMounts"):
-            yield from _not_a_list(path.child("containers").index(at).child(field), container.get(field))
+    yield from _not(str, path.child("serviceAccountName"), group.get("serviceAccountName"))
+    yield from _entry_errors(path.child("containers"), group.get("containers"), _container_errors)
+    yield from _entry_errors(path.child("initContainers"), group.get("initContainers"), _command_errors)
+    yield from _entry_errors(path.child("volumes"), group.get("volumes"), _volume_errors)
 
 
-def _objects(value: object) -> list[Object]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+def _volume_errors(path: Path, volume: Object) -> Iterator[FieldError]:
+    secret = volume.get("secret")
+    yield from _not(dict, path.child("secret"), secret)
+    if isinstance(secret, dict):
+        yield from _not(str, path.child("secret", "secretName"), secret.get("secretName"))
 
 
-def _not_an_object(path: Path, value: object) -> Iterator[FieldError]:
-    if value is not None and not isinstance(value, dict):
-        yield type_invalid(path, value, "must be an object")
+def _container_errors(path: Path, container: Object) -> Iterator[FieldError]:
+    for field in ("env", "volumeMounts"):
+        yield from _entry_errors(path.child(field), container.get(field))
 
 
-def _not_a_list(path: Path, value: object) -> Iterator[FieldError]:
-    if value is None:
-        return
-    if not isinstance(value, list):
-        yield type_invalid(path, value, "must be a list of objects")
-        return
-    for at, item in enumerate(value):
+def _command_errors(path: Path, container: Object) -> Iterator[FieldError]:
+    command = container.get("command")
+    yield from _not(list, path.child("command"), command)
+    for at, word in enumerate(_list(command)):
+        yield from _not(str, path.child("command").index(at), word, nothing_is_fine=False)
+
+
+def _entry_errors(
+    path: Path, value: object, more: Callable[[Path, Any], Iterator[FieldError]] | None = None
+) -> Iterator[FieldError]:
+    """What is wrong with a list of objects, and with what may be the name of one."""
+    yield from _not(list, path, value)
+    for at, item in enumerate(_list(value)):
         if not isinstance(item, dict):
-            yield type_invalid(path.index(at), item, "must be an object")
+            yield from _not(dict, path.index(at), item, nothing_is_fine=False)
+            continue
+        if not isinstance(item.get("name", ""), str):
+            yield from _not(str, path.index(at).child("name"), item["name"], nothing_is_fine=False)
+        if more is not None:
+            yield from more(path.index(at), item)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _not(wanted: type, path: Path, value: object, *, nothing_is_fine: bool = True) -> Iterator[FieldError]:
+    if not isinstance(value, wanted) and not (nothing_is_fine and value is None):
+        yield type_invalid(path, value, f"must be {_TYPES[wanted]}")

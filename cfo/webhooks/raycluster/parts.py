@@ -94,9 +94,7 @@ class Parts:
         ]
         at = ray_container(pod)
         if at is not None and (self.env or self.mounts):
-            containers = pod["containers"] = list(pod["containers"])
-            ray = containers[at] = dict(containers[at])
-            path = f"containers[{at}]."
+            ray, path = pod["containers"][at], f"containers[{at}]."
             changes += [
                 _put(ray, "env", self.env, _upsert, before.env if before else (), path),
                 _put(ray, "volumeMounts", self.mounts, _upsert_mount, before.mounts if before else (), path),
@@ -119,12 +117,8 @@ class Parts:
         ]
         at = ray_container(pod)
         if at is not None:
-            containers = pod["containers"] = list(pod["containers"])
-            ray = containers[at] = dict(containers[at])
-            changes += [
-                _take(ray, "env", self.env, f"containers[{at}]."),
-                _take(ray, "volumeMounts", self.mounts, f"containers[{at}]."),
-            ]
+            ray, path = pod["containers"][at], f"containers[{at}]."
+            changes += [_take(ray, "env", self.env, path), _take(ray, "volumeMounts", self.mounts, path)]
         if self.service_account and pod.get("serviceAccountName") == self.service_account:
             del pod["serviceAccountName"]
             changes.append(Change("serviceAccountName", (self.service_account,)))
@@ -160,7 +154,7 @@ def _put(
     owner: Object, field: str, parts: Sequence[Object], upsert: _Upsert, before: Sequence[Object], path: str = ""
 ) -> Change:
     items = list(owner.get(field) or ())
-    outcomes = {str(part["name"]): upsert(items, deepcopy(part), before) for part in parts}
+    outcomes = {str(part["name"]): upsert(items, part, before) for part in parts}
     if items != (owner.get(field) or []):
         owner[field] = items
     return Change(
@@ -175,12 +169,12 @@ def _upsert(items: list[Object], part: Object, before: Sequence[Object]) -> bool
     there before gave way; ``None`` when there was nothing."""
     places = [at for at, item in enumerate(items) if item.get("name") == part["name"]]
     if not places:
-        items.append(part)
+        items.append(deepcopy(part))
         return None
     first, *others = places
     gave_way = bool(others) or not any(same(items[first], item) for item in (part, *before))
     if not same(items[first], part):
-        items[first] = part
+        items[first] = deepcopy(part)
     for at in reversed(others):  # the last of several environment variables of one name counts, so none may stay
         del items[at]
     return gave_way
@@ -197,10 +191,10 @@ def _upsert_mount(items: list[Object], part: Object, before: Sequence[Object]) -
         if place is None:
             place = next((at for at, item in enumerate(items) if _path(item) == _path(part)), None)
         if place is None:
-            items.append(part)
+            items.append(deepcopy(part))
             return None
         outcome = not any(same(items[place], item) for item in before)
-        items[place] = part
+        items[place] = deepcopy(part)
     for at in reversed(range(len(items))):
         if at != place and _path(items[at]) == _path(part):
             del items[at]

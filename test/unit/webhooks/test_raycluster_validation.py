@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -231,7 +232,7 @@ def test_a_sidecar_that_only_looks_injected_is_the_users() -> None:
         (
             {"headGroupSpec": {"template": {"spec": {"containers": "x", "volumes": [1]}}}},
             [
-                f'{HEAD}.containers: Invalid value: "x": must be a list of objects',
+                f'{HEAD}.containers: Invalid value: "x": must be a list',
                 f"{HEAD}.volumes[0]: Invalid value: 1: must be an object",
             ],
         ),
@@ -239,7 +240,7 @@ def test_a_sidecar_that_only_looks_injected_is_the_users() -> None:
             {"workerGroupSpecs": ["x", {"template": {"spec": {"containers": [{"env": {}}]}}}]},
             [
                 'spec.workerGroupSpecs[0]: Invalid value: "x": must be an object',
-                f"{WORKER.replace('0', '1')}.containers[0].env: Invalid value: {{}}: must be a list of objects",
+                f"{WORKER.replace('0', '1')}.containers[0].env: Invalid value: {{}}: must be a list",
             ],
         ),
         ({"tlsOptions": "x"}, ['spec.tlsOptions: Invalid value: "x": must be an object']),
@@ -253,3 +254,35 @@ def test_what_has_the_wrong_type_is_named(spec: Any, errors: list[str]) -> None:
     cluster = {"metadata": {"name": "rc", "namespace": "ns"}, "spec": spec}
     assert refusals(cluster) == errors
     assert update_refusals(ray_cluster(), cluster) == errors
+
+
+ODD: list[Any] = [None, 1, True, "x", [], {}, [1], [None], {"a": 1}, [{"name": {}}]]
+
+
+def everywhere(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all that is in ``value``."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from everywhere(item, (*path, key))
+
+
+def with_odd(cluster: Cluster, path: tuple[Any, ...], odd: Any) -> Cluster:
+    made = copy.deepcopy(cluster)
+    owner: Any = made
+    for key in path[:-1]:
+        owner = owner[key]
+    owner[path[-1]] = odd
+    return made
+
+
+@pytest.mark.parametrize("settings", [BOTH, NOTHING])
+def test_whatever_stands_wherever_is_answered(settings: Settings) -> None:
+    full = created(worker(), tlsOptions={"enabled": False}, authOptions={"mode": "none"})
+    full["spec"]["headGroupSpec"].update(enableIngress=False, headService={"metadata": {"name": "mine"}})
+    for path in everywhere(full["spec"], ("spec",)):
+        for odd in ODD:
+            strange = with_odd(full, path, odd)
+            refusals(strange, settings)
+            update_refusals(full, default(strange, full, settings).cluster, settings)
+            update_refusals(strange, default(full, strange, settings).cluster, settings)
