@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from cfo.runtime.objects import NamespacedName
@@ -81,8 +82,9 @@ class WebhookURL:
 class RotatedCertificates:
     """An own authority and a serving certificate, kept in a Secret and renewed in time.
 
-    ``common_name`` and ``organization`` are those of the authority. ``lifetime`` is that of serving certificates; what
-    has a third of its life left is renewed. ``overlap``: how long a former authority stays trusted after the new one
+    ``common_name`` and ``organization`` are those of the authority; ``key_algorithm`` is that of new keys (P-256, or
+    RSA with 2048 bits, which are slow to make). ``lifetime`` is that of serving certificates; what has a third of its
+    life left is renewed. ``overlap``: how long a former authority stays trusted after the new one
     came. ``propagation``: seconds that API servers get to learn of a new authority before a certificate that only it
     vouches for replaces one that is still good.
     """
@@ -90,6 +92,7 @@ class RotatedCertificates:
     secret: NamespacedName
     common_name: str = "webhook-ca"
     organization: str = ""
+    key_algorithm: Literal["ecdsa", "rsa"] = "ecdsa"
     authority_lifetime: timedelta = timedelta(days=3650)
     lifetime: timedelta = timedelta(days=365)
     overlap: timedelta = timedelta(hours=1)

@@ -181,7 +181,7 @@ def advance(
     if fault := _fault(pair, authority, names, now):
         if not reasons:
             reasons.append(fault)
-        pair = issue(authority, names, policy.lifetime, now=now)
+        pair = issue(authority, names, policy, now=now)
     assert pair is not None
     return Material(authority, tuple(former), pair), reasons
 
@@ -245,7 +245,7 @@ def renewal(certificate: x509.Certificate) -> datetime:
 
 
 def _new_authority(policy: RotatedCertificates, now: datetime) -> Authority:
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = _new_key(policy)
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, policy.common_name)]
     if policy.organization:
         subject.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, policy.organization))
@@ -253,6 +253,8 @@ def _new_authority(policy: RotatedCertificates, now: datetime) -> Authority:
     begin = now - _BACKDATED
     certificate = (
         _builder(name, name, key, begin, begin + policy.authority_lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(policy.common_name)]), critical=False)
         .add_extension(_usage(authority=True), critical=True)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -260,9 +262,15 @@ def _new_authority(policy: RotatedCertificates, now: datetime) -> Authority:
     return Authority(key, certificate)
 
 
-def issue(authority: Authority, names: Sequence[str], lifetime: timedelta, *, now: datetime) -> KeyPair:
-    """A new serving certificate for ``names`` (host names and IP addresses), with a new key (P-256)."""
-    key = ec.generate_private_key(ec.SECP256R1())
+def _new_key(policy: RotatedCertificates) -> PrivateKey:
+    if policy.key_algorithm == "rsa":
+        return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def issue(authority: Authority, names: Sequence[str], policy: RotatedCertificates, *, now: datetime) -> KeyPair:
+    """A new serving certificate for ``names`` (host names and IP addresses), with a new key."""
+    key = _new_key(policy)
     alternatives: list[x509.GeneralName] = []
     for name in names:
         try:
@@ -275,7 +283,7 @@ def issue(authority: Authority, names: Sequence[str], lifetime: timedelta, *, no
     )
     usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     begin = now - _BACKDATED
-    end = min(begin + lifetime, authority.certificate.not_valid_after_utc)
+    end = min(begin + policy.lifetime, authority.certificate.not_valid_after_utc)
     certificate = (
         _builder(subject, authority.certificate.subject, key, begin, end)
         .add_extension(_usage(authority=False), critical=True)
@@ -308,7 +316,6 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin.replace(microsecond=0))
         .not_valid_after(end.replace(microsecond=0))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
 

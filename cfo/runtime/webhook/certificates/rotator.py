@@ -152,7 +152,7 @@ class CertificateRotator:
             return material.pair
         authority = material.authority
         if self._own is None or self._own[0] != authority.certificate or now >= renewal(self._own[1].leaf):
-            self._own = authority.certificate, issue(authority, names, self._policy.lifetime, now=now)
+            self._own = authority.certificate, issue(authority, names, self._policy, now=now)
         return self._own[1]
 
     def _serve(self, pair: KeyPair, authority: Authority, now: datetime) -> float:
