@@ -162,7 +162,10 @@ def webhook_options(
     certificates: RotatedCertificates | CertificateFiles = CertificateFiles(directory=Path(configuration.cert_dir))
     if configuration.rotate_certificates:
         certificates = RotatedCertificates(
-            secret=NamespacedName(namespace, WEBHOOK_SECRET_NAME), common_name="codeflare", organization="openshift.ai"
+            secret=NamespacedName(namespace, WEBHOOK_SECRET_NAME),
+            common_name="codeflare",
+            organization="openshift.ai",
+            key_algorithm="rsa",  # the Go operator reads no other, should somebody go back to it
         )
     return WebhookOptions(
         service=ServiceReference(namespace, configuration.service_name),
