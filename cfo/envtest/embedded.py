@@ -5,17 +5,18 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from cfo.envtest.assembly import SYSTEM, Machine, assemble, boot, resume
+from cfo.envtest.assembly import Machine, assemble, boot, resume
 from cfo.envtest.audit import AuditLog
 from cfo.envtest.auth.authenticator import load_token_file
 from cfo.envtest.certificates import Authority, KeyPair, server_context
-from cfo.envtest.context import RequestContext, User
+from cfo.envtest.context import User
 from cfo.envtest.controllers import Runner, make_runner
+from cfo.envtest.controllers.actor import Actor
+from cfo.envtest.errors import StatusError
 from cfo.envtest.faults import Faults
-from cfo.envtest.plane import ControlPlane, CRDSource, load_crds
+from cfo.envtest.plane import ControlPlane, InstallError, Manifests, load_crds
 from cfo.envtest.storage import Store
 from cfo.envtest.storage.archive import Archive
-from cfo.envtest.write import copy_object, create_object, update_object
 from cfo.runtime.objects import Object
 
 __all__ = ["EmbeddedControlPlane"]
@@ -39,7 +40,7 @@ class EmbeddedControlPlane(ControlPlane):
         *,
         port: int,
         host: str,
-        crds: list[CRDSource],
+        crds: list[Manifests],
         controllers: tuple[str, ...],
         token: str | None,
         token_auth_file: Path | None,
@@ -160,36 +161,27 @@ class EmbeddedControlPlane(ControlPlane):
         """Lets ``token`` authenticate as ``user``."""
         self.machine.authenticator.add_user(token, user)
 
-    async def install_crds(self, *sources: CRDSource) -> list[str]:
-        """Creates or updates CRDs; they are established when this returns."""
-        core = self.machine.core
-        info = core.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-        assert info is not None
+    async def install_crds(self, *sources: Manifests) -> list[str]:
+        """Creates or updates CRDs; they are established when this returns. Raises InstallError."""
         names: list[str] = []
         for crd in load_crds(sources):
-            body = copy_object(crd)
-            name = body["metadata"]["name"]
-            ctx = RequestContext(SYSTEM, "create", info, "", name, operation="CREATE", field_manager="cfo-envtest")
-            ctx.field_validation = "Ignore"
-            body.pop("status", None)
-            info.strategy.decode(body, ctx)
-            if core.store.get(info.storage, "", name) is None:
-                await create_object(core, ctx, body)
-            else:
-                ctx.operation = ctx.verb = "UPDATE"
-                await self._update_crd(ctx, body)
-            names.append(name)
+            await self._install({key: value for key, value in crd.items() if key != "status"})
+            names.append(crd["metadata"]["name"])
         return names
 
-    async def _update_crd(self, ctx: RequestContext, body: Object) -> None:
-        core = self.machine.core
+    def _installer(self) -> Actor:
+        return Actor(self.machine.core, "cfo-envtest", manager="cfo-envtest")
 
-        async def replace(old: Object | None) -> Object:
-            new = copy_object(body)
-            ctx.info.strategy.default(new)
-            if old is not None:
-                new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-            core.trackers.of(ctx.info).track(old, new, manager=ctx.field_manager, now=ctx.now)
-            return new
+    async def _install(self, obj: Object) -> None:
+        try:
+            await self._installer().put(obj)
+        except StatusError as error:
+            raise InstallError(error.message) from error
+        except LookupError as error:
+            raise InstallError(f"{obj['metadata']['name']}: {error}") from error
 
-        await update_object(core, ctx, replace)
+    async def _remove(self, obj: Object) -> None:
+        try:
+            await self._installer().remove(obj)
+        except StatusError as error:
+            raise InstallError(error.message) from error

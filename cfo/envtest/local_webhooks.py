@@ -3,10 +3,8 @@
 Manifests name a Service, and nothing stands behind it in a test. As controller-runtime's envtest does, the service
 reference of each webhook becomes a local url, with the CA of a certificate made for the occasion::
 
-    webhooks = LocalWebhooks.prepare(tmp_path)
-    for obj in manifests:
-        await client.create(webhooks.rewritten(obj))
-    serve(host=webhooks.host, port=webhooks.port, certfile=tmp_path / "tls.crt", keyfile=tmp_path / "tls.key")
+    webhooks = await plane.install_webhooks("config/webhook", server=tmp_path)
+    serve(webhooks.host, webhooks.port, certfile=webhooks.certificate, keyfile=webhooks.key)
 """
 
 from __future__ import annotations
@@ -20,35 +18,53 @@ from pathlib import Path
 from typing import Any
 
 from cfo.envtest.certificates import Authority
+from cfo.envtest.manifests import CRD, WEBHOOK_CONFIGURATIONS
 from cfo.runtime.objects import Object
 
-__all__ = ["LocalWebhooks"]
+__all__ = ["LocalWebhooks", "conversion_of", "free_port"]
 
-_CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+def conversion_of(obj: Object) -> dict[str, Any]:
+    """The conversion of a CRD where a webhook does it, else nothing."""
+    if obj.get("kind") != CRD:
+        return {}
+    conversion: dict[str, Any] = (obj.get("spec") or {}).get("conversion") or {}
+    return conversion if conversion.get("strategy") == "Webhook" else {}
 
 
 @dataclass(frozen=True, slots=True)
 class LocalWebhooks:
-    """One local webhook server. ``ca_pem`` is the CA of its certificate."""
+    """One local webhook server. ``ca_pem`` is the CA of its certificate, which is in ``directory``."""
 
     host: str
     port: int
     ca_pem: bytes
+    directory: Path
 
     @classmethod
     def prepare(cls, directory: Path, *, host: str = "127.0.0.1", port: int = 0) -> LocalWebhooks:
-        """Writes ``tls.crt`` and ``tls.key`` (readable by their owner alone) to ``directory``, which is made if needed.
+        """Writes ``tls.crt``, ``tls.key`` and ``ca.crt`` to ``directory``, which is made if needed.
 
-        ``port`` 0 picks one that is free now. Raises OSError.
+        Only their owner can read them. ``port`` 0 picks one that is free now. Raises OSError.
         """
         authority = Authority(name="cfo-envtest-webhooks-ca")
         pair = authority.server([host, "localhost"])
         directory.mkdir(parents=True, exist_ok=True)
-        for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", authority.pem)):
             descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
-        return cls(host, port or _free_port(host), authority.pem)
+        return cls(host, port or free_port(host), authority.pem, directory)
+
+    @property
+    def certificate(self) -> Path:
+        """The serving certificate (PEM)."""
+        return self.directory / "tls.crt"
+
+    @property
+    def key(self) -> Path:
+        """The certificate's key (PEM)."""
+        return self.directory / "tls.key"
 
     @property
     def url(self) -> str:
@@ -62,13 +78,11 @@ class LocalWebhooks:
         Other objects come back as they are.
         """
         rewritten = copy.deepcopy(obj)
-        if obj.get("kind") in _CONFIGURATIONS:
+        if obj.get("kind") in WEBHOOK_CONFIGURATIONS:
             for webhook in rewritten.get("webhooks") or ():
                 self._rewrite(webhook.setdefault("clientConfig", {}))
-        elif obj.get("kind") == "CustomResourceDefinition":
-            conversion = (rewritten.get("spec") or {}).get("conversion") or {}
-            if conversion.get("strategy") == "Webhook":
-                self._rewrite(conversion.setdefault("webhook", {}).setdefault("clientConfig", {}))
+        elif conversion := conversion_of(rewritten):
+            self._rewrite(conversion.setdefault("webhook", {}).setdefault("clientConfig", {}))
         return rewritten
 
     def _rewrite(self, config: dict[str, Any]) -> None:
@@ -79,7 +93,8 @@ class LocalWebhooks:
         config["caBundle"] = b64encode(self.ca_pem).decode()
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port of ``host`` that is free now."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]

@@ -8,20 +8,24 @@ from pathlib import Path
 from cfo.envtest.body import JSONError, load_yaml
 from cfo.runtime.objects import Object
 
-__all__ = ["read_manifests"]
+__all__ = ["CRD", "WEBHOOK_CONFIGURATIONS", "read_manifests"]
+
+CRD = "CustomResourceDefinition"
+WEBHOOK_CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 
-def read_manifests(path: Path) -> Iterator[Object]:
+def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object]:
     """The objects of a file, or of the manifest files of a folder in the order of their names.
 
+    ``objects_only`` passes over well-formed documents that are no objects, such as kustomize's files.
     Raises OSError where it cannot be read, ValueError (naming the file) where it is no manifest.
     """
     if path.is_dir():
         for file in sorted(path.iterdir()):
             if file.suffix in _SUFFIXES:
-                yield from read_manifests(file)
+                yield from read_manifests(file, objects_only=objects_only)
         return
     for text in _documents(path.read_bytes()):
         try:
@@ -31,6 +35,8 @@ def read_manifests(path: Path) -> Iterator[Object]:
         if document is None:
             continue
         if not isinstance(document, dict) or not document.get("kind"):
+            if objects_only:
+                continue
             raise ValueError(f"{path}: not a Kubernetes object: apiVersion and kind are missing")
         if document["kind"] == "List":
             yield from document.get("items") or ()

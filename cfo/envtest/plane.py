@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from cfo.envtest.manifests import read_manifests
+from cfo.envtest.manifests import CRD, WEBHOOK_CONFIGURATIONS, read_manifests
 from cfo.runtime.objects import Object
 
 if TYPE_CHECKING:
     from cfo.envtest.embedded import EmbeddedControlPlane
+    from cfo.envtest.local_webhooks import LocalWebhooks
     from cfo.envtest.real import RealControlPlane
     from cfo.runtime.client.config import ClientConfig
 
-__all__ = ["CRDSource", "ControlPlane"]
+__all__ = ["ControlPlane", "InstallError", "Manifests"]
 
-CRDSource = Path | str | Mapping[str, Any]
-"""A CRD: an object, a YAML file, or a folder of those."""
+Manifests = Path | str | Mapping[str, Any]
+"""An object, a YAML or JSON file, or a folder of those."""
+
+
+class InstallError(ValueError):
+    """An object could not be installed; the message names it and says why."""
 
 
 class ControlPlane(abc.ABC):
@@ -45,7 +50,7 @@ class ControlPlane(abc.ABC):
         *,
         port: int = 0,
         host: str = "127.0.0.1",
-        crds: Iterable[CRDSource] = (),
+        crds: Iterable[Manifests] = (),
         controllers: Sequence[str] = ("gc", "namespace", "serviceaccount"),
         token: str | None = None,
         token_auth_file: Path | None = None,
@@ -72,14 +77,14 @@ class ControlPlane(abc.ABC):
         )
 
     @staticmethod
-    def real(*, crds: Iterable[CRDSource] = (), assets: Path | None = None) -> RealControlPlane:
+    def real(*, crds: Iterable[Manifests] = (), assets: Path | None = None) -> RealControlPlane:
         """etcd and kube-apiserver from ``assets``, by default ``$KUBEBUILDER_ASSETS``."""
         from cfo.envtest.real import RealControlPlane
 
         return RealControlPlane(crds=list(crds), assets=assets)
 
     @staticmethod
-    def auto(*, crds: Iterable[CRDSource] = ()) -> ControlPlane:
+    def auto(*, crds: Iterable[Manifests] = ()) -> ControlPlane:
         """The real control plane where ``$KUBEBUILDER_ASSETS`` is set, else the embedded one."""
         if os.environ.get("KUBEBUILDER_ASSETS"):
             return ControlPlane.real(crds=crds)
@@ -94,8 +99,43 @@ class ControlPlane(abc.ABC):
         """Stops it; all connections are closed."""
 
     @abc.abstractmethod
-    async def install_crds(self, *sources: CRDSource) -> list[str]:
-        """Creates or updates CRDs and waits until they are established; returns their names."""
+    async def install_crds(self, *sources: Manifests) -> list[str]:
+        """Creates or updates CRDs and waits until they are established; returns their names.
+
+        Raises OSError, ValueError; InstallError where the API server refuses one.
+        """
+
+    async def install_webhooks(self, *sources: Manifests, server: LocalWebhooks | Path | str) -> LocalWebhooks:
+        """Creates or updates webhook configurations, and CRDs with conversion webhooks, to be served from here.
+
+        Every service reference becomes a url of ``server``: what an earlier call returned, or a folder, where a
+        certificate is made for a server on a free port of 127.0.0.1. Other objects of ``sources`` are passed over.
+        Start serving what is returned, with its certificate and key, before the next write. Raises as
+        :meth:`install_crds`.
+        """
+        from cfo.envtest.local_webhooks import LocalWebhooks, conversion_of
+
+        found = list(load_manifests(sources, *WEBHOOK_CONFIGURATIONS, CRD))
+        local = server if isinstance(server, LocalWebhooks) else LocalWebhooks.prepare(Path(server))
+        for obj in found:
+            if obj["kind"] != CRD:
+                await self._install(local.rewritten(obj))
+            elif conversion_of(obj):
+                await self.install_crds(local.rewritten(obj))
+        return local
+
+    async def remove_webhooks(self, *sources: Manifests) -> None:
+        """Deletes the webhook configurations of ``sources``, where they exist. Raises as :meth:`install_crds`."""
+        for obj in load_manifests(sources, *WEBHOOK_CONFIGURATIONS):
+            await self._remove(obj)
+
+    @abc.abstractmethod
+    async def _install(self, obj: Object) -> None:
+        """Creates an object, or replaces the one of its name. Raises InstallError."""
+
+    @abc.abstractmethod
+    async def _remove(self, obj: Object) -> None:
+        """Deletes the object of this kind and name, if there is one. Raises InstallError."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -146,12 +186,20 @@ class ControlPlane(abc.ABC):
         return text
 
 
-def load_crds(sources: Iterable[CRDSource]) -> list[Object]:
-    """The CRDs that ``sources`` name; other objects in the files are passed over. Raises ValueError, OSError."""
-    found: list[Object] = []
+def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object]:
+    """The objects of ``kinds`` among those that ``sources`` name. Raises ValueError, OSError."""
     for source in sources:
-        if isinstance(source, Mapping):
-            found.append(dict(source))
-        else:
-            found += [each for each in read_manifests(Path(source)) if each.get("kind") == "CustomResourceDefinition"]
-    return found
+        objects = [dict(source)] if isinstance(source, Mapping) else read_manifests(Path(source), objects_only=True)
+        for obj in objects:
+            if obj.get("kind") not in kinds:
+                continue
+            metadata = obj.get("metadata")
+            if not isinstance(metadata, Mapping) or not metadata.get("name"):
+                where = "" if isinstance(source, Mapping) else f"{source}: "
+                raise ValueError(f"{where}{obj['kind']}: metadata.name is missing")
+            yield obj
+
+
+def load_crds(sources: Iterable[Manifests]) -> list[Object]:
+    """The CRDs among the objects that ``sources`` name. Raises ValueError, OSError."""
+    return list(load_manifests(sources, CRD))

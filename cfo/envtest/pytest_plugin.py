@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from cfo.envtest.plane import ControlPlane, CRDSource
+    from cfo.envtest.local_webhooks import LocalWebhooks
+    from cfo.envtest.plane import ControlPlane, Manifests
     from cfo.envtest.threaded import ThreadedControlPlane
     from cfo.runtime.client.client import Client
 
@@ -112,10 +113,32 @@ def namespace(_threaded_control_plane: ThreadedControlPlane) -> Iterator[str]:
 def install_crds(_threaded_control_plane: ThreadedControlPlane) -> Callable[..., list[str]]:
     """A function that installs CRDs (objects, files or folders) and returns when they are established."""
 
-    def install(*sources: CRDSource) -> list[str]:
+    def install(*sources: Manifests) -> list[str]:
         return _threaded_control_plane.install_crds(*sources)
 
     return install
+
+
+@pytest.fixture
+def install_webhooks(
+    _threaded_control_plane: ThreadedControlPlane, tmp_path: Path
+) -> Iterator[Callable[..., LocalWebhooks]]:
+    """A function that lets webhook configurations (objects, files or folders) lead to a server of the test's.
+
+    It returns where that has to listen, with which certificate; the same for all calls of one test, after which the
+    configurations are deleted.
+    """
+    server: LocalWebhooks | Path = tmp_path / "webhooks"
+    installed: list[Manifests] = []
+
+    def install(*sources: Manifests) -> LocalWebhooks:
+        nonlocal server
+        installed.extend(sources)
+        server = _threaded_control_plane.install_webhooks(*sources, server=server)
+        return server
+
+    yield install
+    _threaded_control_plane.remove_webhooks(*installed)
 
 
 async def _kube_client(control_plane: ControlPlane) -> AsyncIterator[Client]:

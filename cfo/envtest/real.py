@@ -6,11 +6,11 @@ import asyncio
 import os
 import secrets
 import shutil
-import socket
 import ssl
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cfo.envtest.certificates import Authority
-from cfo.envtest.plane import ControlPlane, CRDSource, load_crds
+from cfo.envtest.local_webhooks import free_port
+from cfo.envtest.plane import ControlPlane, InstallError, Manifests, load_crds
 from cfo.runtime.objects import Object, find_condition
 
 __all__ = ["RealControlPlane", "StartFailed"]
@@ -26,17 +27,16 @@ __all__ = ["RealControlPlane", "StartFailed"]
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_COLLECTIONS = {
+    "CustomResourceDefinition": _CRDS,
+    "MutatingWebhookConfiguration": f"{_WEBHOOKS}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{_WEBHOOKS}/validatingwebhookconfigurations",
+}
 
 
 class StartFailed(RuntimeError):
     """A program could not be started or did not become ready; the message has the end of its log."""
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class _Program:
@@ -82,7 +82,7 @@ class RealControlPlane(ControlPlane):
     controllers: as a controller-runtime envtest has it.
     """
 
-    def __init__(self, *, crds: list[CRDSource], assets: Path | None) -> None:
+    def __init__(self, *, crds: list[Manifests], assets: Path | None) -> None:
         self._crds = crds
         folder = assets or (Path(os.environ["KUBEBUILDER_ASSETS"]) if "KUBEBUILDER_ASSETS" in os.environ else None)
         if folder is None:
@@ -121,8 +121,8 @@ class RealControlPlane(ControlPlane):
         authority = Authority()
         self.ca_pem = authority.pem
         files = _write_credentials(folder, authority, self.token)
-        etcd_url, peer_url = f"http://127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
-        port = _free_port()
+        etcd_url, peer_url = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+        port = free_port()
         self.url = f"https://127.0.0.1:{port}"
         etcd = [
             self._binary("etcd"),
@@ -184,26 +184,34 @@ class RealControlPlane(ControlPlane):
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
-    async def install_crds(self, *sources: CRDSource) -> list[str]:
-        """Applies CRDs and waits until they are established. Raises :class:`StartFailed` for one that is refused."""
+    async def install_crds(self, *sources: Manifests) -> list[str]:
+        """Applies CRDs and waits until they are established. Raises :class:`InstallError` for one that is refused."""
         names: list[str] = []
         for crd in load_crds(sources):
             names.append(crd["metadata"]["name"])
-            await self._apply(crd)
+            await self._install(crd)
         for name in names:
             await self._wait_established(name)
         return names
 
-    async def _apply(self, crd: Object) -> None:
-        assert self._session is not None
-        async with self._session.patch(
-            f"{_CRDS}/{crd['metadata']['name']}",
+    async def _install(self, obj: Object) -> None:
+        await self._send(
+            "PATCH",
+            obj,
             params={"fieldManager": "cfo-envtest", "force": "true"},
-            data=orjson.dumps({key: value for key, value in crd.items() if key != "status"}),
+            data=orjson.dumps({key: value for key, value in obj.items() if key != "status"}),
             headers={"Content-Type": "application/apply-patch+yaml"},
-        ) as answer:
-            if answer.status not in {200, 201}:
-                raise StartFailed(f"{crd['metadata']['name']}: {(await answer.json()).get('message')}")
+        )
+
+    async def _remove(self, obj: Object) -> None:
+        await self._send("DELETE", obj, absent=404)
+
+    async def _send(self, method: str, obj: Object, *, absent: int = 0, **more: Any) -> None:
+        assert self._session is not None
+        name = obj["metadata"]["name"]
+        async with self._session.request(method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more) as answer:
+            if answer.status not in {200, 201, absent}:
+                raise InstallError(f"{name}: {(await answer.json()).get('message')}")
 
     async def _wait_established(self, name: str) -> None:
         assert self._session is not None

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from cfo.envtest.plane import ControlPlane, CRDSource
+from cfo.envtest.plane import ControlPlane, Manifests
+
+if TYPE_CHECKING:
+    from cfo.envtest.local_webhooks import LocalWebhooks
 
 __all__ = ["ThreadedControlPlane"]
 
@@ -53,9 +57,17 @@ class ThreadedControlPlane:
         """Runs a coroutine on the control plane's loop and waits for what it returns."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def install_crds(self, *sources: CRDSource) -> list[str]:
+    def install_crds(self, *sources: Manifests) -> list[str]:
         """See :meth:`ControlPlane.install_crds`."""
         return self.call(self.plane.install_crds(*sources))
+
+    def install_webhooks(self, *sources: Manifests, server: LocalWebhooks | Path | str) -> LocalWebhooks:
+        """See :meth:`ControlPlane.install_webhooks`."""
+        return self.call(self.plane.install_webhooks(*sources, server=server))
+
+    def remove_webhooks(self, *sources: Manifests) -> None:
+        """See :meth:`ControlPlane.remove_webhooks`."""
+        self.call(self.plane.remove_webhooks(*sources))
 
     def __enter__(self) -> Self:
         self.start()

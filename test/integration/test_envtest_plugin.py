@@ -51,6 +51,32 @@ async def test_asynchronous(kube_client, namespace, install_crds):
     found = await kube_client.get(GVK("example.com", "v1", "Toy"), NamespacedName(namespace, "bear"))
     assert found["metadata"]["name"] == "bear"
 
+HOOKS = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingWebhookConfiguration",
+    "metadata": {"name": "hooks"},
+    "webhooks": [
+        {
+            "name": "hooks.example.com",
+            "clientConfig": {"service": {"namespace": "acme", "name": "hooks", "path": "/judge"}},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+    ],
+}
+HOOKS_GVK = GVK("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")
+
+async def test_webhooks(kube_client, install_webhooks):
+    webhooks = install_webhooks(HOOKS)
+    assert install_webhooks(HOOKS) == webhooks
+    found = await kube_client.get(HOOKS_GVK, NamespacedName("", "hooks"))
+    assert found["webhooks"][0]["clientConfig"]["url"] == f"https://127.0.0.1:{webhooks.port}/judge"
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(webhooks.certificate, webhooks.key)
+
+async def test_webhooks_of_another_test_are_gone(kube_client):
+    assert await kube_client.get(HOOKS_GVK, NamespacedName("", "hooks")) is None
+
 @pytest.mark.real_control_plane
 def test_only_on_the_real_one(control_plane):
     raise AssertionError("must not run")
@@ -62,4 +88,4 @@ def test_the_plugin_in_another_project(pytester: pytest.Pytester, monkeypatch: p
     pytester.makepyfile(USE.replace("__CRD__", repr(TOYS)))
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     result = pytester.runpytest_subprocess("-p", "cfo.envtest.pytest_plugin", "--strict-markers", timeout=60)
-    result.assert_outcomes(passed=2, skipped=1)
+    result.assert_outcomes(passed=4, skipped=1)

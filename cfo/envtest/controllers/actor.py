@@ -165,6 +165,36 @@ class Actor:
             raise
         return True
 
+    async def put(self, obj: Object) -> None:
+        """Creates an object, or replaces the one of its name. Raises StatusError; LookupError for an unknown kind."""
+        info = self._info_of(obj)
+        metadata = obj["metadata"]
+        if await self.create(info.storage, copy_object(obj)) is not None:
+            return
+        wanted = copy_object(obj)
+        info.strategy.decode(wanted, self._context(info, "update", metadata.get("namespace") or "", metadata["name"]))
+
+        def replace(live: Object) -> None:
+            revision = live["metadata"]["resourceVersion"]
+            live.clear()
+            live.update(copy_object(wanted))
+            live["metadata"]["resourceVersion"] = revision
+
+        await self.modify(info.storage, metadata.get("namespace") or "", metadata["name"], replace)
+
+    async def remove(self, obj: Object) -> None:
+        """Deletes the object of this kind and name, if there is one. Raises as :meth:`put`."""
+        info, metadata = self._info_of(obj), obj["metadata"]
+        await self.delete(info.storage, metadata.get("namespace") or "", metadata["name"])
+
+    def _info_of(self, obj: Object) -> ResourceInfo:
+        version = str(obj.get("apiVersion") or "")
+        group, _, short = version.rpartition("/")
+        info = self.core.registry.by_kind(group, short, str(obj.get("kind")))
+        if info is None:
+            raise LookupError(f"{obj.get('kind')} in {version or 'no version'} is not served")
+        return info
+
     def _known(self, resource: GroupResource) -> ResourceInfo:
         info = self.info(resource)
         if info is None:
