@@ -53,17 +53,21 @@ def value_element(value: Any) -> str:
 
 def key_element(keys: Mapping[str, Any]) -> str:
     """The element of a list map's item, from the values of its key fields."""
-    if len(keys) == 1:
-        for name, value in keys.items():
-            if isinstance(value, str):
-                return _one_key_element(name, value)
+    try:
+        return _key_element(*[(name, value.__class__, value) for name, value in keys.items()])
+    except TypeError:  # a value that cannot be hashed
+        return _key_element_of(keys)
+
+
+def _key_element_of(keys: Mapping[str, Any]) -> str:
     parts = (f"{_json(name)}:{_json(keys[name])}" for name in sorted(keys))
     return "k:{" + ",".join(parts) + "}"
 
 
 @lru_cache(maxsize=65536)
-def _one_key_element(name: str, value: str) -> str:
-    return f"k:{{{_json(name)}:{_json(value)}}}"
+def _key_element(*keys: tuple[str, type, Any]) -> str:
+    """The types are there so that ``1`` and ``true``, which are equal in Python, are kept apart."""
+    return _key_element_of({name: value for name, _, value in keys})
 
 
 @lru_cache(maxsize=65536)

@@ -201,8 +201,12 @@ def _collect(kind: Type, value: Any, into: FieldSet) -> bool:
         if isinstance(value, dict):
             for name, item in value.items():
                 element = field_element(name)
+                field = kind.field(name) or _nothing
+                if field.scalar and isinstance(item, _SCALARS):
+                    into.members.add(element)
+                    continue
                 below = FieldSet()
-                leaf = _collect(kind.field(name) or _nothing, item, below)
+                leaf = _collect(field, item, below)
                 if below.members or below.children:
                     into.children[element] = below
                 if leaf or item is None or item == {} or not kind.declares(name):
@@ -221,10 +225,11 @@ _nothing = Type(None)
 
 def _collect_items(kind: Type, items: list[Any], into: FieldSet) -> None:
     elements = _elements(kind, items)
+    unique = len(set(elements)) == len(elements)
     for index, item in enumerate(items):
         element = elements[index]
         into.members.add(element)
-        if elements.count(element) > 1:
+        if not isinstance(item, dict | list) or not (unique or elements.count(element) == 1):
             continue
         below = FieldSet()
         _collect(kind.item, item, below)
@@ -261,8 +266,14 @@ def same(left: Any, right: Any) -> bool:
 def compare(kind: Type, left: Any, right: Any) -> Comparison:
     """What was removed from, modified in and added to ``left`` so that it became ``right``."""
     found = Comparison(FieldSet(), FieldSet(), FieldSet())
-    _compare(kind, left, right, found)
+    if left is ABSENT or right is ABSENT or not _alike(left, right):
+        _compare(kind, left, right, found)
     return found
+
+
+def _alike(left: Any, right: Any) -> bool:
+    """Whether two values are the same in every respect, order too: a quick look that spares a thorough one."""
+    return bool(orjson.dumps(left) == orjson.dumps(right))
 
 
 def _everything(kind: Type, value: Any) -> FieldSet | None:
@@ -337,7 +348,7 @@ def _compare_fields(kind: Type, left: dict[str, Any], right: dict[str, Any], fou
         elif isinstance(one, _SCALARS) and isinstance(other, _SCALARS):
             if not same(one, other):
                 found.modified.members.add(field_element(name))
-        else:
+        elif not _alike(one, other):
             _descend(kind.field(name) or _nothing, field_element(name), one, other, found)
     for name, other in right.items():
         if name not in left:
@@ -356,7 +367,8 @@ def _compare_items(kind: Type, left: list[Any], right: list[Any], found: Compari
     for element in [*ones, *(element for element in others if element not in ones)]:
         one, other = ones.get(element, []), others.get(element, [])
         if len(one) == 1 and len(other) == 1:
-            _descend(kind.item, element, one[0], other[0], found)
+            if not _alike(one[0], other[0]):
+                _descend(kind.item, element, one[0], other[0], found)
         elif len(one) > 1 and len(other) > 1:
             if not same(one, other):
                 found.modified.members.add(element)

@@ -181,6 +181,8 @@ class Updater:
         """Removes what only the last apply of ``manager`` said."""
         if last is None or not last.fields:
             return merged
+        if last.api_version == merged.api_version and not last.fields - managers[manager].fields:
+            return merged
         failed = "failed to prune fields: failed to convert {} object to last applied version"
         whole = self._convert(merged, last.api_version, failed.format("merged"))
         if whole is None:
