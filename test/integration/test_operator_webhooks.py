@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,59 @@ async def test_certificates_are_made_and_injected_as_the_go_operator_does(tmp_pa
             running.process.send_signal(signal.SIGTERM)
             assert await running.exit_code() == 0, running.output
         assert "PRIVATE KEY" not in running.output
+
+
+def described(pem: bytes) -> dict[str, Any]:
+    """A certificate in the words of the recordings."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    names = {
+        "keyUsage": x509.KeyUsage,
+        "extendedKeyUsage": x509.ExtendedKeyUsage,
+        "basicConstraints": x509.BasicConstraints,
+        "subjectKeyIdentifier": x509.SubjectKeyIdentifier,
+        "authorityKeyIdentifier": x509.AuthorityKeyIdentifier,
+        "subjectAltName": x509.SubjectAlternativeName,
+    }
+    usages = ("digital_signature", "key_encipherment", "key_cert_sign")
+    found: dict[str, Any] = {}
+    for name, kind in names.items():
+        for extension in certificate.extensions:
+            if isinstance(extension.value, kind):
+                found[name] = {"critical": extension.critical}
+                if isinstance(extension.value, x509.KeyUsage):
+                    found[name]["set"] = [usage for usage in usages if getattr(extension.value, usage)]
+                if isinstance(extension.value, x509.ExtendedKeyUsage):
+                    found[name]["set"] = ["serverAuth" for usage in extension.value if "serverAuth" in str(usage)]
+                if isinstance(extension.value, x509.BasicConstraints):
+                    found[name] |= {"ca": extension.value.ca, "pathLength": extension.value.path_length}
+    assert len(found) == len(certificate.extensions)
+    return {
+        "issuer": ",".join(sorted(certificate.issuer.rfc4514_string().split(","))),
+        "days": (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days,
+        "signature": certificate.signature_hash_algorithm.name if certificate.signature_hash_algorithm else "",
+        "version": certificate.version.name,
+        "key": f"RSAPublicKey-{certificate.public_key().key_size}",  # type: ignore[union-attr]
+        "extensions": found,
+        "pemBlocks": pem.count(b"-----BEGIN"),
+    }
+
+
+async def test_the_secret_holds_what_the_recording_holds(tmp_path: Path, shared: Path) -> None:
+    recorded = yaml.safe_load((shared / "golden" / "startup" / "vanilla" / "certificates.yaml").read_text())
+    expected = recorded["then"]["secret"]
+    async with world(*VANILLA) as there:
+        await configure(there, settings())
+        await install(there)
+        async with operator(there, tmp_path) as running:
+            await running.ready()
+            secret = await there.get(SECRET, WEBHOOK_SECRET_NAME, "default")
+    data = {name: b64decode(value) for name, value in secret["data"].items()}
+    assert data.keys() == expected.keys()
+    for name in ("ca.crt", "tls.crt"):
+        wanted = {key: value for key, value in expected[name]["certificate"].items() if key != "subject"}
+        assert described(data[name]) == wanted
+    for name in ("ca.key", "tls.key"):
+        assert data[name].decode().splitlines()[0].strip("-") == expected[name]["privateKey"]
 
 
 async def test_a_missing_configuration_is_named_by_the_readiness_check(tmp_path: Path) -> None:
