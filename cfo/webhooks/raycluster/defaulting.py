@@ -12,8 +12,8 @@ from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime.objects import Object, annotations_of, is_deleting, name_of
 from cfo.runtime.webhook.field import Path
 from cfo.webhooks.raycluster.groups import groups_of, shape_errors
-from cfo.webhooks.raycluster.oauth import stand_aside
-from cfo.webhooks.raycluster.parts import Change, ray_container
+from cfo.webhooks.raycluster.oauth import stand_aside, stands_first
+from cfo.webhooks.raycluster.parts import PROXY_CONTAINER, Change, ray_container
 from cfo.webhooks.raycluster.plan import OAUTH, Action, Step, plan
 from cfo.webhooks.raycluster.settings import Settings
 
@@ -84,7 +84,7 @@ def _done(step: Step) -> Iterator[str]:
         case Action.INJECT:
             if not pod.get("containers"):
                 return  # nothing runs there: it is refused
-            if step.concern is OAUTH:
+            if step.concern is OAUTH and stands_first(pod):
                 stand_aside(pod)
             for change in step.parts.put_into(pod):
                 if change.names:
@@ -96,6 +96,12 @@ def _done(step: Step) -> Iterator[str]:
                     f"but the settings for Ray went to {pod['containers'][at].get('name')!r}: put that first"
                 )
         case Action.KEEP:
+            if step.concern is OAUTH and stands_first(pod) and not (step.former and stands_first(step.former.pod)):
+                stand_aside(pod)
+                yield (
+                    f"{path.child('containers').index(0)}: KubeRay starts Ray in the first container, "
+                    f"so the injected {PROXY_CONTAINER} was moved behind the others"
+                )
             for change in step.parts.put_into(pod, step.before):
                 names = (*change.names, *change.absent)
                 yield f"{_named(path, change, names)}: injected by the operator, so it was put back"

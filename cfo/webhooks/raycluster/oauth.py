@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 
 from cfo.api.raycluster.naming import names_of
-from cfo.runtime.objects import namespace_of
+from cfo.runtime.objects import Object, namespace_of
 from cfo.webhooks.raycluster.parts import PROXY_CONTAINER, Parts, PodSpec
 
-__all__ = ["proxy_parts", "stand_aside"]
+__all__ = ["proxy_parts", "stand_aside", "stands_first"]
 
 _VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY = "/etc/tls/private"
@@ -54,8 +54,12 @@ def proxy_parts(cluster: Mapping[str, Any], image: str) -> Parts:
     )
 
 
+def stands_first(pod: Mapping[str, Any]) -> bool:
+    """Whether what has the proxy's name stands where KubeRay starts Ray, and something else could."""
+    containers: list[Object] = pod.get("containers") or []
+    return len(containers) > 1 and containers[0].get("name") == PROXY_CONTAINER
+
+
 def stand_aside(pod: PodSpec) -> None:
-    """Moves what has the proxy's name from the first place, where KubeRay starts Ray, to the last."""
-    containers = pod.get("containers") or []
-    if len(containers) > 1 and containers[0].get("name") == PROXY_CONTAINER:
-        pod["containers"] = [*containers[1:], containers[0]]
+    """Moves the first container to the last place."""
+    pod["containers"] = [*pod["containers"][1:], pod["containers"][0]]

@@ -67,21 +67,19 @@ MTLS: Final = Concern("mTLS", "tlsOptions", lambda settings: settings.mtls, uses
 class Step:
     """``parts`` of ``concern`` are put into, kept in or taken out of ``group``.
 
-    ``before`` are those which the group had until now, where it had any.
+    To be kept or taken out they were in ``former``, the group as it was, as ``before``.
     """
 
     action: Action
     concern: Concern
     group: Group
     parts: Parts
+    former: Group | None = None
     before: Parts | None = None
 
 
 def plan(cluster: Object, groups: list[Group], old: Object | None, settings: Settings) -> Iterator[Step]:
-    """The steps for ``cluster``, whose groups are ``groups``; ``old`` is what it replaces, ``None`` for a new one.
-
-    A step may be decided by what those before it did, so do each as it comes.
-    """
+    """The steps for ``cluster``, whose groups are ``groups``; ``old`` is what it replaces, ``None`` for a new one."""
     if old is not None and shape_errors(old):
         return
     # what a user writes into the status is not KubeRay's word
@@ -101,18 +99,15 @@ def _step(
     if old is None or not concern.is_wanted(old, settings):
         parts = concern.parts(cluster, group, settings) if wanted else None
         return Step(Action.INJECT, concern, group, parts) if parts is not None else None
-    before = group.counterpart(former)
-    if before is None:
-        head = former[0]
-        had = concern.parts(old, head, settings)
-        parts = concern.parts(cluster, group, settings)
-        if not wanted or had is None or parts is None or not had.are_in(head.pod):
-            return None
-        return Step(Action.INJECT, concern, group, parts)
-    had = concern.parts(old, before, settings)
-    if had is None or not had.are_in(before.pod):
+    was = group.counterpart(former)
+    model = was or former[0]  # a new group gets what the head has
+    had = concern.parts(old, model, settings)
+    if had is None or not had.are_in(model.pod):
         return None
-    kept = had.found_in(before.pod)
+    if was is None:
+        parts = concern.parts(cluster, group, settings)
+        return Step(Action.INJECT, concern, group, parts) if wanted and parts is not None else None
+    before = had.found_in(was.pod)
     if not wanted:
-        return Step(Action.REMOVE, concern, group, kept)
-    return Step(Action.KEEP, concern, group, following_head_service(kept, old, cluster), kept)
+        return Step(Action.REMOVE, concern, group, before, was, before)
+    return Step(Action.KEEP, concern, group, following_head_service(before, old, cluster), was, before)

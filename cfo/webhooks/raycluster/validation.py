@@ -74,12 +74,10 @@ def _errors(cluster: Object, old: Object | None, settings: Settings) -> Iterator
 def _container_error(group: Group, before: Group | None, steps: Sequence[Step]) -> FieldError | None:
     """A group in which Ray cannot run; one that was so before stays editable."""
     path = group.pod_path.child("containers")
-    if before is not None and not before.pod.get("containers"):
-        return None
     if not group.pod.get("containers"):
-        return required(path, _NO_CONTAINER)
-    if any(step.action is Action.INJECT for step in steps) and ray_container(group.pod) is None:
-        return required(path, _ONLY_PROXY)
+        return required(path, _NO_CONTAINER) if before is None or before.pod.get("containers") else None
+    if ray_container(group.pod) is None and any(step.action is not Action.REMOVE for step in steps):
+        return required(path, _ONLY_PROXY) if before is None or ray_container(before.pod) is not None else None
     return None
 
 

@@ -275,6 +275,23 @@ def test_the_injected_proxy_never_stands_where_kuberay_starts_ray(image: str) ->
     assert names(found["containers"][2]["env"]) == ["COOKIE_SECRET"]
 
 
+def test_an_edit_that_puts_the_proxy_first_is_put_right() -> None:
+    old = created(head={"containers": [{"name": "ray"}, {"name": "side"}]})
+    new = copy.deepcopy(old)
+    head_of(new)["containers"].reverse()
+    made = default(new, old, BOTH)
+    assert names(head_of(made.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
+    assert made.warnings[0].endswith("so the injected oauth-proxy was moved behind the others")
+
+
+def test_where_the_go_operator_left_the_proxy_first_it_stays() -> None:
+    old = created(head={"containers": [{"name": "ray"}, {"name": "side"}]}, settings=OAUTH)
+    head_of(old)["containers"].reverse()
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"touched": "yes"}
+    assert default(new, old, OAUTH) == Defaulted(new)
+
+
 # --- KubeRay's own TLS and authentication -----------------------------------------------------------------------------
 
 
