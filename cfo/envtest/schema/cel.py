@@ -68,11 +68,6 @@ class Program:
             raise CELError(_go_words(str(result.value())))
         return result.plain_value()
 
-    def serialized(self) -> bytes:
-        """The checked expression as a protobuf message (``google.api.expr.v1alpha1.CheckedExpr``)."""
-        content: bytes = self._expression.serialize()
-        return content
-
 
 def _go_words(message: str) -> str:
     """A runtime error as cel-go words it."""
@@ -100,17 +95,24 @@ def _type(kind: Kind) -> Any:
         return getattr(cel.Type, _SIMPLE[kind])
     if kind.startswith("list("):
         return cel.Type.List(_type(kind[5:-1]))
+    if not kind.startswith("map("):
+        return cel.Type(kind)
     key, _, value = kind[4:-1].partition(", ")
     return cel.Type.Map(_type(key), _type(value))
 
 
 @cache
 def _environment(variables: tuple[tuple[str, Kind], ...]) -> Any:
+    return _new_environment(variables, None)
+
+
+def _new_environment(variables: tuple[tuple[str, Kind], ...], pool: Any) -> Any:
     from cel_expr_python.ext import ext_bindings, ext_optional
 
     from cfo.envtest.schema.cel_functions import declarations
 
     return _cel().NewEnv(
+        descriptor_pool=pool,
         variables={name: _type(kind) for name, kind in variables},
         extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
         functions=_declared(declarations),
@@ -131,8 +133,23 @@ def _compile(expression: str, variables: tuple[tuple[str, Kind], ...]) -> Progra
     try:
         return Program(_environment(variables).compile(expression), expression)
     except (RuntimeError, ValueError, TypeError) as error:
-        message = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise CELCompileError(message) from None
+        raise CELCompileError(_compile_message(error)) from None
+
+
+def _compile_message(error: Exception) -> str:
+    return str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+
+
+def checked_kind(expression: str, variables: Mapping[str, Kind], pool: Any) -> Kind:
+    """The static type of an expression over ``variables``, whose kinds may name messages of a descriptor ``pool``.
+
+    Raises :class:`CELCompileError`.
+    """
+    environment = _new_environment(tuple(variables.items()), pool)
+    try:
+        return Program(environment.compile(expression), expression).kind
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise CELCompileError(_compile_message(error)) from None
 
 
 def compile_expression(expression: str, variables: Mapping[str, Kind]) -> Program:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from cfo.envtest.field_errors import OMIT, FieldError, duplicate, forbidden, go_json, invalid, required
 from cfo.envtest.schema.cel import CELCompileError, CELError, Kind, Program, compile_expression
-from cfo.envtest.schema.cel_fields import escape, undefined_fields, used_names
+from cfo.envtest.schema.cel_types import check_types, escape
 from cfo.envtest.schema.formats import parse_duration
 from cfo.envtest.schema.node import Schema
 from cfo.envtest.schema.validation import json_type
@@ -233,40 +233,51 @@ def prepare_rule(raw: Mapping[str, Any], schema: Schema, *, resource_root: bool)
     if not source:
         return Rule(raw)
     optional = bool(raw.get("optionalOldSelf"))
-    program, error, names = _compiled(source, schema, optional, resource_root)
-    if program is not None and program.kind not in ("bool", "dyn"):
-        error = "cel expression must evaluate to a bool"
+    program, error = _compiled(source, schema, optional, resource_root, "bool")
     message, message_error = None, ""
     expression = (raw.get("messageExpression") or "").strip()
     if expression and not error:
-        message, message_error, used = _compiled(expression, schema, optional, resource_root)
-        names |= used
-        if message is not None and message.kind not in ("string", "dyn"):
-            message, message_error = None, "messageExpression must evaluate to a string"
-    uses_old = bool(names & {"oldSelf", "old__"})
+        message, message_error = _compiled(expression, schema, optional, resource_root, "string")
+    uses_old = _uses_old(source, schema) or _uses_old(expression, schema)
     path = _normal_path(raw.get("fieldPath") or "")
     return Rule(raw, None if error else program, message, uses_old, error, message_error, path)
 
 
-def _compiled(source: str, schema: Schema, optional: bool, root: bool) -> tuple[Program | None, str, set[str]]:
-    kind = _kind(schema)
+def _uses_old(source: str, schema: Schema) -> bool:
+    """Whether an expression needs ``oldSelf``: one that does not compiles without it."""
+    if "oldSelf" not in source:
+        return False
+    try:
+        compile_expression(source, {"self": _kind(schema)})
+    except CELCompileError:
+        return True
+    return False
+
+
+_WRONG_KIND = {
+    "bool": "cel expression must evaluate to a bool",
+    "string": "messageExpression must evaluate to a string",
+}
+
+
+def _compiled(source: str, schema: Schema, optional: bool, root: bool, wanted: Kind) -> tuple[Program | None, str]:
+    """The program, or what is wrong with it; types are checked with the schema, values are evaluated without."""
+    kind, schemas, others = _kind(schema), {"self": schema}, {}
     variables: dict[str, Kind] = {"self": kind}
     if optional:
+        schemas["old__"], others["has__"] = schema, "bool"
         variables |= {"has__": "bool", "old__": kind}
         text = f"cel.bind(oldSelf, has__ ? optional.of(old__) : optional.none(), {source})"
     else:
+        schemas["oldSelf"] = schema
         variables["oldSelf"] = kind
         text = source
     try:
+        found = check_types(text, schemas, others, resource_root=root)
         program = compile_expression(text, variables)
     except CELCompileError as error:
-        return None, f"compilation failed: {error}", set()
-    serialized = program.serialized()
-    undefined = undefined_fields(serialized, {"self": schema, "oldSelf": schema}, resource_root=root)
-    if undefined:
-        details = "\n".join(f"ERROR: <input>: undefined field '{name}'" for name in undefined)
-        return None, f"compilation failed: {details}", set()
-    return program, "", used_names(serialized)
+        return None, f"compilation failed: {error}"
+    return (program, "") if found in (wanted, "dyn") else (None, _WRONG_KIND[wanted])
 
 
 def _normal_path(path: str) -> str:

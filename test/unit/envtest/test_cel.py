@@ -195,3 +195,52 @@ def test_the_root_of_a_resource_has_metadata_and_a_kind() -> None:
 def test_a_rule_must_tell_true_from_false() -> None:
     prepared = prepare_rule({"rule": "self"}, Schema(INTEGER), resource_root=False)
     assert "must evaluate to a bool" in prepared.error
+
+
+TYPED = {
+    "type": "object",
+    "properties": {
+        "n": INTEGER,
+        "share": {"type": "number"},
+        "text": {"type": "string"},
+        "since": {"type": "string", "format": "date-time"},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "counts": {"type": "object", "additionalProperties": INTEGER},
+        "parts": {"type": "array", "items": {"type": "object", "properties": {"a-b": INTEGER}}},
+        "port": {"x-kubernetes-int-or-string": True},
+        "rows": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.n > 1 && self.share > 0.5 && self.text.startsWith('a')",
+        "self.since > timestamp('2024-01-01T00:00:00Z')",
+        "self.names.all(name, name.size() < 5) && self.names.isSorted()",
+        "self.counts.all(name, self.counts[name] > 1)",
+        "self.parts.all(part, part.a__dash__b > 1) && self.parts.map(part, part.a__dash__b).sum() < 9",
+        "type(self.port) == int ? self.port > 1 : self.port == 'http'",
+        "self.rows.all(row, row.all(cell, cell != ''))",
+        "self.?n.orValue(1) > 0 && oldSelf.n <= self.n",
+        "self == oldSelf",
+    ],
+)
+def test_rules_that_fit_their_schema(rule: str) -> None:
+    assert not prepare_rule({"rule": rule}, Schema(TYPED), resource_root=False).error
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("self.n + 'a' == ''", "found no matching overload for '_+_' applied to '(int, string)'"),
+        ("self.names.all(name, name > 1)", "found no matching overload for '_>_' applied to '(string, int)'"),
+        ("self.counts.all(name, self.counts[name] == 'a')", "found no matching overload for '_==_'"),
+        ("self.parts.exists(part, part.other == 1)", "ERROR: <input>:1:29: undefined field 'other'\n"),
+        ("self.all(name, true)", "cannot be the range of a comprehension"),
+        ("self.n", "must evaluate to a bool"),
+    ],
+)
+def test_rules_that_do_not(rule: str, message: str) -> None:
+    assert message in prepare_rule({"rule": rule}, Schema(TYPED), resource_root=False).error
