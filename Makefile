@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint manifests bench lock clean
+.PHONY: help run demo test soak lint manifests bench lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,12 @@ demo: $(VENV)/.installed ## The same, but stop when every sample has settled (fa
 
 test: $(VENV)/.installed ## Run the tests
 	$(BIN)/python -m pytest
+
+SOAK_SECONDS ?= 180
+SOAK_SEED    ?= 0
+
+soak: $(VENV)/.installed ## Let everything fail at once, by chance, for SOAK_SECONDS (repeat with SOAK_SEED)
+	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak test/integration/test_faults_soak.py
 
 lint: $(VENV)/.installed ## Check style, types, layers and generated files
 	$(BIN)/ruff check .

@@ -92,19 +92,18 @@ async def test_every_field_there_and_back(openshift: bool) -> None:
             there = await picture(here, f"direct-{index}", openshift=openshift)
             cluster = ray_cluster(namespace=f"moving-{index}")
             why = ".".join(field.path)
-            for _ in range(2):
-                assert await _change(here, cluster, field.path, field.other), why
-                await same_end(here, f"moving-{index}", there, openshift=openshift, why=f"{why} changed")
-                passed += await _change(here, cluster, field.path, field.impossible)
-                await settled(here)
-                original: Any = base
-                for part in field.path:
-                    original = (original or {}).get(part)
-                await _change(here, cluster, field.path, None)  # what a merge would keep
-                if original is not None:
-                    assert await _change(here, cluster, field.path, original), why
-                await same_end(here, f"moving-{index}", at_base, openshift=openshift, why=f"{why} changed back")
-        assert passed < 2 * len(FIELDS)
+            assert await _change(here, cluster, field.path, field.other), why
+            await same_end(here, f"moving-{index}", there, openshift=openshift, why=f"{why} changed")
+            passed += await _change(here, cluster, field.path, field.impossible)
+            await settled(here)
+            original: Any = base
+            for part in field.path:
+                original = (original or {}).get(part)
+            await _change(here, cluster, field.path, None)  # what a merge would keep
+            if original is not None:
+                assert await _change(here, cluster, field.path, original), why
+            await same_end(here, f"moving-{index}", at_base, openshift=openshift, why=f"{why} changed back")
+        assert passed < len(FIELDS) / 2
 
 
 SETTINGS: list[dict[str, Any]] = [
