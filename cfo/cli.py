@@ -1,4 +1,4 @@
-"""The command line: ``cfo run | envtest | config | version``.
+"""The command line: ``cfo run | envtest | manifests | config | version``.
 
 A mistake in how it is called, or in the configuration, is one line on stderr and exit code 2; what goes wrong
 outside (no cluster, a crash) is one line and exit code 1. Everything that a command needs is imported when it
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+SERVICE_ACCOUNT = Path(os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its token; another place for tests, and for pods that mount it themselves."""
 
 
 class Failure(click.ClickException):
@@ -41,7 +42,10 @@ class Misuse(click.ClickException):
 class _LazyGroup(click.Group):
     """Imports a subcommand of another package only when it is asked for."""
 
-    lazy = {"envtest": "cfo.envtest.command:command"}  # noqa: RUF012
+    lazy = {  # noqa: RUF012
+        "envtest": "cfo.envtest.command:command",
+        "manifests": "cfo.manifests.command:command",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *self.lazy])
@@ -92,6 +96,13 @@ def cli() -> None:
     help="Serve the admission webhooks from outside of the cluster: listen on PORT, and let the API server call HOST. "
     "What the webhook configurations said before is put back on exit.",
 )
+@click.option(
+    "--webhook-cert-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Serve the webhooks with tls.crt and tls.key from DIR, where cert-manager or OLM mounts them and tells the "
+    "API server whom to trust; whatever the ConfigMap says.",
+)
 @click.option("--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster.")
 @click.option(
     "--apply",
@@ -119,6 +130,7 @@ def run(
     log_format: str | None,
     log_level: str,
     webhook_url: str | None,
+    webhook_cert_dir: Path | None,
     embedded: bool,
     manifests: tuple[str, ...],
     overview: bool,
@@ -134,6 +146,8 @@ def run(
 
         if webhook_url is not None:
             raise Misuse("--webhook-url is for a cluster; with --embedded webhooks are served anyway")
+        if webhook_cert_dir is not None:
+            raise Misuse("--webhook-cert-dir is for a cluster; with --embedded webhooks are served anyway")
         _execute(
             run_embedded(
                 namespace=_checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default"),
@@ -148,18 +162,29 @@ def run(
     for given, flag in ((manifests, "--apply"), (overview, "--overview"), (until_settled, "--until-settled")):
         if given:
             raise Misuse(f"{flag} needs --embedded")
-    _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, _checked_url(webhook_url)))
+    if webhook_url is not None and webhook_cert_dir is not None:
+        raise Misuse("--webhook-url and --webhook-cert-dir: give one of them")
+    _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, _checked_url(webhook_url), webhook_cert_dir))
 
 
 async def _run_on_cluster(
-    namespace: str, config_name: str, kubeconfig: str | None, webhook_url: WebhookURL | None
+    namespace: str,
+    config_name: str,
+    kubeconfig: str | None,
+    webhook_url: WebhookURL | None,
+    webhook_cert_dir: Path | None,
 ) -> None:
     from cfo import operator
     from cfo.runtime.client.config import load_config
     from cfo.runtime.objects import NamespacedName
 
-    target = await load_config(kubeconfig)
-    await operator.run(target, NamespacedName(namespace, config_name), webhook_url=webhook_url)
+    target = await load_config(kubeconfig, service_account=SERVICE_ACCOUNT)
+    await operator.run(
+        target,
+        NamespacedName(namespace, config_name),
+        webhook_url=webhook_url,
+        webhook_cert_dir=webhook_cert_dir,
+    )
 
 
 def _checked_url(text: str | None) -> WebhookURL | None:
@@ -176,11 +201,11 @@ def _own_namespace() -> str:
     if namespace := os.environ.get("NAMESPACE", "").strip():
         return _checked_namespace(namespace)
     try:
-        return SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
+        return (SERVICE_ACCOUNT / "namespace").read_text().strip()
     except OSError:
         raise Misuse(
             "the operator's namespace is not known: set NAMESPACE, as in: NAMESPACE=default cfo run "
-            f"(not in a pod either: there is no {SERVICE_ACCOUNT_NAMESPACE})"
+            f"(not in a pod either: there is no {SERVICE_ACCOUNT / 'namespace'})"
         ) from None
 
 

@@ -197,6 +197,19 @@ def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
     return [configuration for configuration in found if configuration is not None]
 
 
+def _provided(configuration: WebhookConfiguration, directory: Path) -> WebhookConfiguration:
+    """The webhooks' settings where somebody else brings the certificate and keeps the configurations."""
+    return configuration.model_copy(
+        update={
+            "enabled": True,
+            "rotate_certificates": False,
+            "cert_dir": str(directory),
+            "mutating_configuration_name": "",
+            "validating_configuration_name": "",
+        }
+    )
+
+
 async def _webhooks_wanted(
     target: ClientConfig, client: Client, configuration: WebhookConfiguration, url: WebhookURL | None
 ) -> bool:
@@ -265,14 +278,16 @@ async def run(
     config_map: NamespacedName,
     *,
     webhook_url: WebhookURL | None = None,
+    webhook_cert_dir: Path | None = None,
     observe: Callable[[Manager], None] | None = None,
     handle_signals: bool = True,
     task_status: TaskStatus[Manager] = TASK_STATUS_IGNORED,
 ) -> None:
     """Runs the operator against ``target`` until a signal, or until something crashes.
 
-    ``webhook_url`` serves the webhooks of an operator outside of the cluster. ``observe`` gets the manager before it
-    starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and what
+    ``webhook_url`` serves the webhooks of an operator outside of the cluster. ``webhook_cert_dir``: where cert-manager
+    or OLM mounts their certificate; that it is trusted is then no business of ours. ``observe`` gets the manager before
+    it starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and what
     :meth:`cfo.runtime.manager.Manager.run` raises.
     """
     try:
@@ -280,6 +295,8 @@ async def run(
             client = Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER)
             parsed = await load_configuration(client, config_map)
             settings = parsed.configuration.webhook
+            if webhook_cert_dir is not None:
+                settings = _provided(settings, webhook_cert_dir)
             webhook = None
             if await _webhooks_wanted(target, client, settings, webhook_url):
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)

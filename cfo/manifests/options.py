@@ -1,0 +1,89 @@
+"""What can be added to an installation: cert-manager, Prometheus, a NetworkPolicy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonpatch
+
+from cfo.config import OperatorConfiguration
+from cfo.manifests import monitoring
+from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, named
+from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
+from cfo.runtime.objects import Object
+
+__all__ = ["COMPONENTS", "certificate_patch", "certificates", "network_policies", "patch"]
+
+CERTIFICATE = f"{PREFIX}-serving-cert"
+INJECTION = "cert-manager.io/inject-ca-from"
+
+
+def patch(obj: Object, operations: list[dict[str, Any]]) -> None:
+    """Applies a JSON patch to ``obj`` in place."""
+    jsonpatch.apply_patch(obj, operations, in_place=True)
+
+
+def certificates(namespace: str) -> list[Object]:
+    """An issuer that signs itself, and the webhooks' certificate."""
+    service = f"{OperatorConfiguration().webhook.service_name}.{namespace}.svc"
+    issuer = f"{PREFIX}-selfsigned-issuer"
+    return [
+        named("cert-manager.io/v1", "Issuer", issuer, namespace, spec={"selfSigned": {}}),
+        named(
+            "cert-manager.io/v1",
+            "Certificate",
+            CERTIFICATE,
+            namespace,
+            spec={
+                "dnsNames": [service, f"{service}.cluster.local"],
+                "issuerRef": {"kind": "Issuer", "name": issuer},
+                "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+                "secretName": CERTIFICATE,
+            },
+        ),
+    ]
+
+
+def certificate_patch() -> list[dict[str, Any]]:
+    """Lets the Deployment serve the certificate that cert-manager brings (JSON patch)."""
+    spec, directory = "/spec/template/spec", OperatorConfiguration().webhook.cert_dir
+    mount = {"name": "cert", "mountPath": directory, "readOnly": True}
+    return [
+        {"op": "add", "path": f"{spec}/containers/0/args", "value": [f"--webhook-cert-dir={directory}"]},
+        {"op": "add", "path": f"{spec}/containers/0/volumeMounts/-", "value": mount},
+        {"op": "add", "path": f"{spec}/volumes/-", "value": {"name": "cert", "secret": {"secretName": CERTIFICATE}}},
+    ]
+
+
+def _certmanager(objects: list[Object], namespace: str) -> list[Object]:
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            patch(obj, certificate_patch())
+        elif obj["kind"].endswith("WebhookConfiguration"):
+            obj["metadata"].setdefault("annotations", {})[INJECTION] = f"{namespace}/{CERTIFICATE}"
+    return [*objects, *certificates(namespace)]
+
+
+def network_policies(namespace: str) -> list[Object]:
+    """Lets API servers reach the webhooks, and namespaces labelled ``metrics: enabled`` the metrics; nobody else.
+
+    The kubelet's probes come from the node, which policies do not stop.
+    """
+    scrapers = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+    spec = {
+        "podSelector": {"matchLabels": dict(LABELS)},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {"ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]},
+            {"from": scrapers, "ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+        ],
+    }
+    return [named("networking.k8s.io/v1", "NetworkPolicy", DEPLOYMENT, namespace, spec=spec)]
+
+
+COMPONENTS: dict[str, Callable[[list[Object], str], list[Object]]] = {
+    "certmanager": _certmanager,
+    "network-policy": lambda objects, namespace: [*objects, *network_policies(namespace)],
+    "prometheus": lambda objects, namespace: [*objects, *monitoring.objects(namespace)],
+}

@@ -1,0 +1,110 @@
+"""Which objects make an installation, and how the variants of it differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+
+from cfo.api.appwrapper.models import definition
+from cfo.manifests import options, rbac, workload
+from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
+from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
+from cfo.runtime.objects import Object, name_of, namespace_of
+
+__all__ = ["COMPONENTS", "OVERLAYS", "bases", "render"]
+
+E2E_CONFIGURATION = """\
+kuberay:
+  rayDashboardOAuthEnabled: false
+  ingressDomain: "kind"
+appwrapper:
+  enabled: true
+"""
+
+E2E_CERTIFICATE_IMAGE = "quay.io/modh/ray:2.35.0-py311-cu121"
+"""What the end-to-end tests let init containers make certificates with: an image that the tests load anyway."""
+
+
+def bases(namespace: str, image: str) -> dict[str, list[Object]]:
+    """The objects of the default installation, by the folder of ``config/`` that holds them."""
+    configurations = webhook_configurations(namespace)
+    for configuration in configurations:
+        configuration["metadata"]["labels"] = dict(LABELS)
+    return {
+        "crd": definitions(),
+        "rbac": [*rbac.access(namespace), *rbac.user_roles()],
+        "manager": [
+            workload.namespace_object(namespace),
+            *workload.services(namespace),
+            workload.deployment(namespace, image),
+        ],
+        "webhook": [workload.webhook_service(namespace), *configurations],
+    }
+
+
+def definitions() -> list[Object]:
+    """The CustomResourceDefinitions that are ours; those of RayClusters come with KubeRay."""
+    found = definition()
+    found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **LABELS}
+    return [found]
+
+
+def _default(objects: list[Object], namespace: str) -> list[Object]:
+    return objects
+
+
+def e2e_config_map(namespace: str) -> Object:
+    """The configuration for the end-to-end tests."""
+    config_map = named("v1", "ConfigMap", CONFIG_MAP_NAME, namespace, data={"config.yaml": E2E_CONFIGURATION})
+    del config_map["metadata"]["labels"]
+    return config_map
+
+
+def e2e_patch() -> list[dict[str, object]]:
+    """What the end-to-end tests change in the Deployment (JSON patch): a small machine, an image that is loaded."""
+    container = "/spec/template/spec/containers/0"
+    variable = {"name": "CERT_GENERATOR_IMAGE", "value": E2E_CERTIFICATE_IMAGE}
+    return [
+        {"op": "remove", "path": f"{container}/resources"},
+        {"op": "add", "path": f"{container}/env/-", "value": variable},
+    ]
+
+
+def _e2e(objects: list[Object], namespace: str) -> list[Object]:
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            options.patch(obj, e2e_patch())
+    return [*objects, e2e_config_map(namespace)]
+
+
+OVERLAYS: dict[str, Callable[[list[Object], str], list[Object]]] = {
+    "default": _default,
+    "e2e": _e2e,
+    "odh": _default,  # differs in where image and namespace come from, not in what is deployed
+}
+"""What ``cfo manifests --overlay`` and the folders of ``config/`` offer."""
+
+COMPONENTS = options.COMPONENTS
+"""What can be added to any overlay."""
+
+_ORDER = (
+    *("Namespace", "CustomResourceDefinition", "ServiceAccount", "Role", "ClusterRole", "RoleBinding"),
+    *("ClusterRoleBinding", "ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Issuer", "Certificate"),
+    *("Deployment", "ServiceMonitor", "PrometheusRule"),
+    *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+)
+
+
+def render(
+    overlay: str = "default", *, namespace: str = "", image: str = "", components: Iterable[str] = ()
+) -> list[Object]:
+    """All objects of an installation, in the order in which they can be applied.
+
+    ``namespace`` and ``image``: the defaults of the overlay where empty. ``components``: names in :data:`COMPONENTS`.
+    """
+    namespace = namespace or ("opendatahub" if overlay == "odh" else DEFAULT_NAMESPACE)
+    made = bases(namespace, image or default_image())
+    objects = OVERLAYS[overlay]([deepcopy(obj) for objects in made.values() for obj in objects], namespace)
+    for name in sorted(set(components)):
+        objects = COMPONENTS[name](objects, namespace)
+    return sorted(objects, key=lambda obj: (_ORDER.index(obj["kind"]), namespace_of(obj), name_of(obj)))

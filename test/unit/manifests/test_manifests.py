@@ -1,0 +1,141 @@
+"""``cfo manifests`` and ``config/`` say the same, and what they say is sound."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cfo.cli import cli
+from cfo.manifests import COMPONENTS, OVERLAYS, default_image, render
+from cfo.manifests.names import LABELS
+
+ROOT = Path(__file__).parents[3]
+
+
+def kustomize(folder: Path) -> list[dict[str, Any]]:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed: it brings kustomize")
+    done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def by_key(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    keys = [(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in objects]
+    assert [key for key, count in Counter(keys).items() if count > 1] == []
+    return dict(zip(keys, objects, strict=True))
+
+
+def printed(*arguments: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(cli, ["manifests", *arguments])
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.output))
+
+
+@pytest.mark.parametrize("overlay", sorted(OVERLAYS))
+def test_the_command_prints_what_kustomize_builds(overlay: str) -> None:
+    assert by_key(printed("--overlay", overlay)) == by_key(kustomize(ROOT / "config" / overlay))
+
+
+@pytest.mark.parametrize("component", sorted(COMPONENTS))
+def test_components_are_the_same_in_both(component: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    layers: dict[str, dict[str, Any]] = {
+        "there": {"resources": ["../config/default"], "namespace": "elsewhere"},
+        "mine": {"resources": ["../there"], "components": [f"../config/{component}"]},
+    }
+    for name, layer in layers.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kustomization.yaml").write_text(yaml.safe_dump(layer))
+    ours = printed("--with", component, "--namespace", "elsewhere")
+    theirs = by_key(kustomize(tmp_path / "mine"))
+    assert by_key(ours).keys() == theirs.keys()
+    assert by_key(ours) == theirs
+
+
+def test_the_odh_operator_sets_image_and_namespace_in_params_env(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    params = tmp_path / "config" / "manager" / "params.env"
+    assert f"codeflare-operator-controller-image={default_image()}\n" in params.read_text()
+    params.write_text("codeflare-operator-controller-image=registry.test/cfo@sha256:0\nnamespace=redhat-ods\n")
+    built = kustomize(tmp_path / "config" / "odh")
+    assert by_key(built) == by_key(render("odh", namespace="redhat-ods", image="registry.test/cfo@sha256:0"))
+    assert "CustomResourceDefinition" in {obj["kind"] for obj in built}
+
+
+def test_no_other_namespace_is_named() -> None:
+    for components in ([], sorted(COMPONENTS)):
+        text = yaml.safe_dump_all(render(namespace="only-here", components=components))
+        assert "openshift-operators" not in text
+        assert "system\n" not in text
+
+
+def test_names_are_those_of_the_go_operators_deployment() -> None:
+    names = {(kind, name) for kind, _, name in by_key(render())}
+    assert names >= {
+        ("ClusterRole", "codeflare-operator-appwrapper-editor-role"),
+        ("ClusterRole", "codeflare-operator-manager-role"),
+        ("ClusterRole", "codeflare-operator-viewer-role"),
+        ("ClusterRoleBinding", "codeflare-operator-manager-rolebinding"),
+        ("CustomResourceDefinition", "appwrappers.workload.codeflare.dev"),
+        ("Deployment", "codeflare-operator-manager"),
+        ("MutatingWebhookConfiguration", "codeflare-operator-mutating-webhook-configuration"),
+        ("Namespace", "openshift-operators"),
+        ("Role", "codeflare-operator-leader-election-role"),
+        ("RoleBinding", "codeflare-operator-leader-election-rolebinding"),
+        ("Service", "codeflare-operator-manager-metrics"),
+        ("Service", "codeflare-operator-webhook-service"),
+        ("ServiceAccount", "codeflare-operator-controller-manager"),
+        ("ValidatingWebhookConfiguration", "codeflare-operator-validating-webhook-configuration"),
+    }
+    (deployment,) = [obj for obj in render() if obj["kind"] == "Deployment"]
+    assert deployment["spec"]["selector"] == {"matchLabels": LABELS}
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["command"] == ["/manager"]
+
+
+def test_the_deployment_is_locked_down() -> None:
+    (deployment,) = [obj for obj in render() if obj["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert container["resources"].keys() == {"requests", "limits"}
+
+
+def test_nothing_refers_to_what_is_not_there() -> None:
+    objects = render(components=COMPONENTS)
+    there = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
+    for obj in objects:
+        if obj["kind"].endswith("Binding"):
+            assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in there
+            for subject in obj["subjects"]:
+                assert (subject["kind"], subject["name"]) in there
+        for hook in obj.get("webhooks", ()):
+            assert ("Service", hook["clientConfig"]["service"]["name"]) in there
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--namespace", "No_Such"), "--namespace"),
+        (("--image", "a b"), "--image"),
+        (("--overlay", "production"), "--overlay"),
+        (("--with", "everything"), "--with"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: tuple[str, ...], word: str) -> None:
+    result = CliRunner().invoke(cli, ["manifests", *arguments])
+    assert result.exit_code == 2
+    assert word in result.output
