@@ -28,9 +28,8 @@ class ServiceReference:
 
     @property
     def dns_names(self) -> tuple[str, ...]:
-        """The names that a certificate for it carries: the one that API servers verify first."""
-        host = f"{self.name}.{self.namespace}.svc"
-        return host, f"{host}.cluster.local"
+        """The names that a certificate for it carries: the one that API servers verify."""
+        return (f"{self.name}.{self.namespace}.svc",)
 
 
 @dataclass(frozen=True, slots=True)
