@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,10 @@ from cfo.config import AppWrapperConfiguration
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.envtest import ControlPlane
+from cfo.envtest.embedded import EmbeddedControlPlane
+from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import UnknownKind
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import RESTMapper
@@ -103,6 +107,15 @@ class Watched(World):
         self.states: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
         self.created: list[tuple[str, str, str]] = []
 
+    @property
+    def enforces_quotas(self) -> bool:
+        """Whether the control plane counts objects (the embedded one does not)."""
+        return not isinstance(self.plane, EmbeddedControlPlane)
+
+    async def _caught_up(self, informer: Informer) -> None:
+        with contextlib.suppress(UnknownKind):  # a kind may go in the course of a test
+            await super()._caught_up(informer)
+
     async def wrapper(self, name: str = "w", namespace: str = "ns") -> Object:
         """The AppWrapper."""
         return await self.get(APPWRAPPER, name, namespace)
@@ -145,7 +158,7 @@ class Watched(World):
 
         await eventually(look, f"{name} gone")
 
-    async def suspend(self, value: bool, name: str = "w", namespace: str = "ns") -> None:  # noqa: FBT001
+    async def suspend(self, value: bool, name: str = "w", namespace: str = "ns") -> None:
         """Suspends or resumes, as a queue does."""
         await self.client.patch(APPWRAPPER, NamespacedName(namespace, name), {"spec": {"suspend": value}})
 
