@@ -16,6 +16,8 @@ import structlog
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import appwrapper, raycluster
@@ -245,6 +247,8 @@ def new_manager(
         ManagerOptions(
             field_manager=FIELD_MANAGER,
             field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER],
+            namespaces=configuration.watch_namespaces or None,
+            selectors=dict.fromkeys((RAY_CLUSTER, APPWRAPPER), configuration.label_selector),
             metrics_bind_address=configuration.metrics.bind_address,
             metrics_tls=_metrics_tls(configuration.metrics, namespace),
             health_bind_address=configuration.health.bind_address,

@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cfo.config.durations import format_duration, parse_duration
+from cfo.runtime.cache.selectors import LabelSelector
 
 __all__ = [
     "AppWrapperConfiguration",
@@ -428,9 +429,26 @@ _PERIODS = (
 )
 
 
+def _label_selector(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
+    return str(LabelSelector.of(value))
+
+
 class OperatorConfiguration(_Section):
     """The whole document."""
 
+    watch_namespaces: list[Namespace] = Field(
+        default_factory=list,
+        description="The namespaces whose RayClusters and AppWrappers are looked after, by rights in these namespaces "
+        "alone (but for the OAuth proxy, which needs ClusterRoleBindings); empty: all. "
+        "`kuberay.operatorNamespaces` is then not found out: name it.",
+    )
+    label_selector: Annotated[str, BeforeValidator(_label_selector)] = Field(
+        default="",
+        description="Only RayClusters and AppWrappers with these labels are looked after, such as "
+        "`operatorVersion=v1`: operators of several versions can share a cluster. Empty: all.",
+    )
     client_connection: ClientConnection = Field(default_factory=ClientConnection)
     metrics: MetricsConfiguration = Field(default_factory=MetricsConfiguration)
     health: HealthConfiguration = Field(default_factory=HealthConfiguration)

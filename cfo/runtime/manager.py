@@ -8,9 +8,9 @@ lease is given up, and the servers go last. When leadership is lost, all ends at
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -54,7 +54,8 @@ class ManagerOptions:
 
     ``field_manager`` is that of its client, ``field_managers`` are all others that its controllers write with:
     the cache keeps what they own, for writes that change nothing to be left out. ``namespaces`` limits the
-    cache (``None``: the whole cluster). ``metrics_bind_address`` and ``health_bind_address`` are ``host:port``,
+    cache (``None``: the whole cluster), ``selectors`` (label selectors by kind) limit it to some objects of a kind.
+    ``metrics_bind_address`` and ``health_bind_address`` are ``host:port``,
     ``:port``, or ``0`` for none. With ``metrics_tls`` metrics are served over HTTPS, to those who may read them.
     ``graceful_shutdown_timeout``: seconds that running reconciles have to finish
     (``None``: as long as it takes). ``qps`` and ``burst`` limit the requests (``None``: the server does).
@@ -66,6 +67,7 @@ class ManagerOptions:
     field_manager: str = "cfo"
     field_managers: Collection[str] = ()
     namespaces: Collection[str] | None = None
+    selectors: Mapping[GVK, str] = field(default_factory=dict)
     metrics_bind_address: str = "0"
     metrics_tls: MetricsTLS | None = None
     health_bind_address: str = "0"
@@ -117,6 +119,7 @@ class Manager:
             self.mapper,
             field_managers={manager, *self.options.field_managers},
             namespaces=self.options.namespaces,
+            selectors=self.options.selectors,
             clock=self.clock,
         )
         self.metrics.observe_cache(lambda: self.cache.informers)

@@ -111,9 +111,9 @@ def service_account_of(authorization: str) -> NamespacedName | None:
 class OperatorNamespaces:
     """Knows the namespaces, and when they have changed.
 
-    ``roles`` and ``bindings`` are informers of all ClusterRoles and ClusterRoleBindings, ``dsci`` that of
-    DSCInitializations. ``own_account`` is the ServiceAccount that this operator runs as, which is left out, and so are
-    the usual names of its account and role.
+    ``roles`` and ``bindings`` are informers of all ClusterRoles and ClusterRoleBindings (``None``: these are not to be
+    looked at), ``dsci`` that of DSCInitializations. ``own_account`` is the ServiceAccount that this operator runs as,
+    which is left out, and so are the usual names of its account and role.
     """
 
     rules = (
@@ -126,15 +126,15 @@ class OperatorNamespaces:
         config: KubeRayConfiguration,
         platform: Platform,
         *,
-        roles: Informer,
-        bindings: Informer,
+        roles: Informer | None,
+        bindings: Informer | None,
         dsci: OptionalKind,
         own_account: NamespacedName | None = None,
     ) -> None:
         self._config = config
         self._platform = platform
-        self._roles = roles.add_index(_ROLE_INDEX, _index_role).reader
-        self._bindings = bindings.add_index(_BINDING_INDEX, _index_binding).reader
+        self._roles = roles.add_index(_ROLE_INDEX, _index_role).reader if roles is not None else None
+        self._bindings = bindings.add_index(_BINDING_INDEX, _index_binding).reader if bindings is not None else None
         self._dsci = dsci
         self._last: tuple[str, ...] = ()
         self._own_account = own_account
@@ -169,6 +169,8 @@ class OperatorNamespaces:
 
     def _from_bindings(self) -> tuple[str, ...]:
         found: set[str] = set()
+        if self._roles is None or self._bindings is None:
+            return ()
         for role in self._roles.keys(_ROLE_INDEX, "yes"):
             if role.name == _OWN_ROLE_NAME:
                 continue

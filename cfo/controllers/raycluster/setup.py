@@ -168,7 +168,13 @@ class _Controllers:
         credentials = await self._manager.transport.config.authenticate()
         self._networkpolicy(service_account_of(credentials.authorization))
         self._ingress()
-        self._oauth()
+        if self._config.ray_dashboard_oauth_enabled or not self._is_limited:
+            self._oauth()  # it cannot do without rights to ClusterRoleBindings
+
+    @property
+    def _is_limited(self) -> bool:
+        """Whether the operator looks at some namespaces only."""
+        return self._manager.options.namespaces is not None
 
     def _mtls(self) -> None:
         manager = self._manager
@@ -184,11 +190,13 @@ class _Controllers:
 
     def _networkpolicy(self, own_account: NamespacedName | None) -> None:
         manager = self._manager
+        # who may look at some namespaces only may not look at what is in none
+        asks = not self._config.operator_namespaces and not self._is_limited
         namespaces = OperatorNamespaces(
             self._config,
             self._platform,
-            roles=manager.cache.informer(CLUSTER_ROLE),
-            bindings=manager.cache.informer(CLUSTER_ROLE_BINDING),
+            roles=manager.cache.informer(CLUSTER_ROLE) if asks else None,
+            bindings=manager.cache.informer(CLUSTER_ROLE_BINDING) if asks else None,
             dsci=self._dsci,
             own_account=own_account,
         )
@@ -201,14 +209,10 @@ class _Controllers:
             namespaces,
             policies=manager.cache.informer(NETWORK_POLICY),
         )
-        controller = (
-            Builder(manager, name)
-            .for_(RAY_CLUSTER, self._asked)
-            .owns(NETWORK_POLICY, _CHILD)
-            .watches(CLUSTER_ROLE, moved)
-            .watches(CLUSTER_ROLE_BINDING, moved)
-            .complete(reconciler)
-        )
+        builder = Builder(manager, name).for_(RAY_CLUSTER, self._asked).owns(NETWORK_POLICY, _CHILD)
+        if asks:
+            builder.watches(CLUSTER_ROLE, moved).watches(CLUSTER_ROLE_BINDING, moved)
+        controller = builder.complete(reconciler)
         self._dsci.subscribe(controller, moved)
         self._when_openshift(controller)
 

@@ -50,8 +50,9 @@ class Cache(ClientCache):
     ``field_managers`` are the field managers that are ours: their managedFields entries are kept for
     :meth:`stored`. ``namespaces`` restricts all informers of namespaced kinds to these (``None``: every
     namespace); each is then listed and watched by itself, so that rights in these namespaces suffice.
-    ``never_whole`` are kinds of which the cache refuses to keep every object of the cluster: they need a selector,
-    a namespace, or metadata alone. ``random`` returns numbers in [0, 1).
+    ``selectors`` are label selectors by kind: of these kinds nothing else exists for the cache, which counts as all
+    there is. ``never_whole`` are kinds of which the cache refuses to keep every object of the cluster: they need
+    a selector, a namespace, or metadata alone. ``random`` returns numbers in [0, 1).
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Cache(ClientCache):
         *,
         field_managers: Collection[str] = (),
         namespaces: Collection[str] | None = None,
+        selectors: Mapping[GVK, str] | None = None,
         never_whole: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         random: Callable[[], float] = default_random,
@@ -71,6 +73,7 @@ class Cache(ClientCache):
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
+        self._selectors = {gvk: LabelSelector.of(text) for gvk, text in (selectors or {}).items() if text}
         self._never_whole = frozenset(never_whole)
         self._clock = clock or SystemClock()
         self._random = random
@@ -99,7 +102,7 @@ class Cache(ClientCache):
         :class:`ValueError` for a selector that cannot be read, a namespace outside the cache's, and the
         whole of a kind that must not be kept whole (Secrets).
         """
-        labels, fields = LabelSelector.of(label_selector), FieldSelector.of(field_selector)
+        labels, fields = self._within(gvk, LabelSelector.of(label_selector)), FieldSelector.of(field_selector)
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
             raise ValueError(f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}")
         namespaces = (namespace,) if namespace else self._namespaces
@@ -267,9 +270,18 @@ class Cache(ClientCache):
 
     # How it works.
 
+    def _within(self, gvk: GVK, labels: LabelSelector) -> LabelSelector:
+        """``labels``, of those objects of the kind that exist for this cache."""
+        only = self._selectors.get(gvk)
+        if only is None or str(only) == str(labels):
+            return labels
+        return LabelSelector.of(f"{only},{labels}") if labels else only
+
     def _covering(self, gvk: GVK, namespace: str) -> Informer | None:
         for informer in self._of_kind.get(gvk, ()):
-            if informer.metadata_only or informer.label_selector or informer.field_selector:
+            if informer.metadata_only or informer.field_selector:
+                continue
+            if str(informer.label_selector) != str(self._selectors.get(gvk, "")):
                 continue
             if informer.has_synced and (
                 informer.namespaces == self._namespaces if not namespace else informer.holds(namespace)
