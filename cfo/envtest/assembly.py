@@ -175,8 +175,9 @@ def resume(machine: Machine) -> None:
     for record in core.store.list(CRDS):
         machine.definitions.follow(CRDS, Change(ADDED, record, None))
     for info in core.registry.stored():
-        if type(info.strategy).adopt is not Strategy.adopt:
-            for record in core.store.list(info.storage):
+        records = core.store.list(info.storage)
+        if records and type(info.strategy).adopt is not Strategy.adopt:
+            for record in records:
                 info.strategy.adopt(record.obj())
 
 
