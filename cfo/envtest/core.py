@@ -70,6 +70,8 @@ async def from_storage(info: ResourceInfo, record: Record) -> Object:
 
 
 async def _converted(info: ResourceInfo, objects: list[Object]) -> list[Object]:
+    for obj in objects:
+        info.strategy.restore(obj)
     if info.convert is not None:
         objects = await info.convert(objects, info.api_version)
     for obj in objects:

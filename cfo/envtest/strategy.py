@@ -45,8 +45,11 @@ class Strategy:
         """
         return []
 
+    def restore(self, obj: Object) -> None:
+        """Brings an object, in place, into the form that the version has now in which it was once stored."""
+
     def decode_stored(self, obj: Object) -> None:
-        """Prunes and defaults, in place, an object that was stored under another version or schema."""
+        """Brings a stored object, in place, into the form of this version, to which it has been converted."""
         self.default(obj)
 
     def default(self, obj: Object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from typing import Any
 
@@ -217,6 +218,24 @@ async def test_versions_without_conversion(api: Api) -> None:
     older = (await api.get(f"{THINGS}/one")).body
     assert older["apiVersion"] == "example.com/v1"
     assert older["spec"] == {"size": 4}
+
+
+async def test_defaults_that_came_later_are_read(api: Api) -> None:
+    """Objects are defaulted when they are read, too: by the schema of the version that they are stored in."""
+    both = [version("v1"), version("v1beta1", storage=False)]
+    await establish(api, definition(*both))
+    await api.post(THINGS, thing(mode="a"))
+    crd = (await api.get(f"{CRDS}/things.example.com")).body
+    for position, default in enumerate(("of v1", "of v1beta1")):
+        fields = crd["spec"]["versions"][position]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        fields["later"] = {"type": "string", "default": default}
+    assert (await api.put(f"{CRDS}/things.example.com", crd)).code == 200
+    async with asyncio.timeout(10):
+        while "later" not in (await api.get(f"{THINGS}/one")).body["spec"]:
+            pass
+    for path in ("v1", "v1beta1"):
+        (item,) = (await api.get(f"/apis/example.com/{path}/things")).body["items"]
+        assert (item["apiVersion"], item["spec"]["later"]) == (f"example.com/{path}", "of v1")
 
 
 async def test_a_deprecated_version_warns(api: Api) -> None:

@@ -267,19 +267,15 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
     spec, names = crd["spec"], crd["status"]["acceptedNames"]
     group, plural, kind = spec["group"], names["plural"], names["kind"]
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
+    strategies = {f"{group}/{version['name']}": _strategy(version, group, kind) for version in spec["versions"]}
+    for each in strategies.values():
+        each.versions = strategies
     infos = []
     for version in sorted(spec["versions"], key=lambda each: version_priority(each["name"]), reverse=True):
         if not version.get("served"):
             continue
         raw = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         subresources = version.get("subresources") or {}
-        strategy = CustomResourceStrategy(
-            kind,
-            f"{group}/{version['name']}",
-            raw,
-            has_status="status" in subresources,
-            scale=subresources.get("scale"),
-        )
         infos.append(
             ResourceInfo(
                 group=group,
@@ -289,7 +285,7 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
                 kind=kind,
                 list_kind=names.get("listKind") or f"{kind}List",
                 namespaced=spec["scope"] == "Namespaced",
-                strategy=strategy,
+                strategy=strategies[f"{group}/{version['name']}"],
                 verbs=_VERBS,
                 short_names=tuple(names.get("shortNames") or ()),
                 categories=tuple(names.get("categories") or ()),
@@ -309,6 +305,17 @@ def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[
             )
         )
     return infos
+
+
+def _strategy(version: Mapping[str, Any], group: str, kind: str) -> CustomResourceStrategy:
+    subresources = version.get("subresources") or {}
+    return CustomResourceStrategy(
+        kind,
+        f"{group}/{version['name']}",
+        (version.get("schema") or {}).get("openAPIV3Schema") or {},
+        has_status="status" in subresources,
+        scale=subresources.get("scale"),
+    )
 
 
 def _deprecation(version: Mapping[str, Any], spec: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from cfo.envtest.builtins.catalog import OBJECT_META
@@ -56,6 +57,8 @@ class CustomResourceStrategy(Strategy):
         has_status: bool = False,
         scale: Mapping[str, Any] | None = None,
     ) -> None:
+        self.versions: dict[str, CustomResourceStrategy] = {}
+        """The strategies of all versions of the definition, by ``apiVersion``."""
         self.kind = kind
         self.api_version = api_version
         self.schema = Schema(schema)
@@ -79,9 +82,17 @@ class CustomResourceStrategy(Strategy):
             text = f'{self.kind} in version "{version}" cannot be handled as a {self.kind}: {error}'
             raise bad_request(text) from None
 
+    def restore(self, obj: Object) -> None:
+        """See :meth:`Strategy.restore`: defaults are those of the version that was stored, whatever is asked for."""
+        stored = self.versions.get(obj.get("apiVersion") or "", self)
+        with suppress(DecodeError):
+            stored._shape(obj)
+        stored._default(obj)
+
     def decode_stored(self, obj: Object) -> None:
-        """See :meth:`Strategy.decode_stored`. Defaults are those of the stored version, applied before conversion."""
-        self._shape(obj)
+        """See :meth:`Strategy.decode_stored`: conversion sets no defaults."""
+        with suppress(DecodeError):
+            self._shape(obj)
 
     def _shape(self, obj: Object) -> list[str]:
         """Prunes in place; returns the paths of what went: of metadata, then others sorted, then embedded metadata."""
