@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any, Final
+from hashlib import blake2b
+from typing import Any, Final, Self
 
 import jsonpatch
 import msgspec
@@ -149,26 +150,49 @@ def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True
 
 def json_patch(original: Object, changed: Object) -> Sequence[dict[str, Any]]:
     """The JSON Patch that makes ``changed`` of ``original``: only what differs, item by item in lists."""
-    before, after = _differing(original, changed)
-    patch: list[dict[str, Any]] = jsonpatch.make_patch(before, after).patch
-    return patch
+    before, after = _condensed(original, changed)
+    patch = jsonpatch.make_patch(before, after).patch
+    return [{**step, "value": _restored(step["value"])} if "value" in step else step for step in patch]
 
 
-def _differing(before: Object, after: Object) -> tuple[Object, Object]:
-    """Both without the entries that are the same, so that the slow comparison sees little."""
-    left, right = {}, {}
-    for key in before.keys() | after.keys():
-        if key in before and key in after:
-            one, other = before[key], after[key]
-            if isinstance(one, dict) and isinstance(other, dict):
-                one, other = _differing(one, other)
-                if not one and not other:
-                    continue
-            elif orjson.dumps(one) == orjson.dumps(other):
-                continue
-            left[key], right[key] = one, other
-        elif key in before:
-            left[key] = before[key]
-        else:
-            right[key] = after[key]
-    return left, right
+class _Same(str):
+    """Stands for an object or a list that is the same in both: the library compares a text, not all that is in it."""
+
+    __slots__ = ("value",)
+
+    value: Any
+
+    @classmethod
+    def of(cls, value: Any, encoded: bytes) -> Self:
+        same = cls(f"\0{blake2b(encoded, digest_size=16).hexdigest()}")
+        same.value = value
+        return same
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+def _condensed(before: Any, after: Any) -> tuple[Any, Any]:
+    """Both, with a :class:`_Same` for what is equal at the same place."""
+    if not isinstance(before, dict | list) or type(before) is not type(after):
+        return before, after
+    encoded = orjson.dumps(before)
+    if encoded == orjson.dumps(after):
+        same = _Same.of(before, encoded)
+        return same, same
+    if isinstance(before, dict) and isinstance(after, dict):
+        left, right = dict(before), dict(after)
+        for key in before.keys() & after.keys():
+            left[key], right[key] = _condensed(before[key], after[key])
+        return left, right
+    pairs = [_condensed(*pair) for pair in zip(before, after, strict=False)]
+    common = len(pairs)
+    return [one for one, _ in pairs] + before[common:], [other for _, other in pairs] + after[common:]
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, _Same):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _restored(item) for key, item in value.items()}
+    return [_restored(item) for item in value] if isinstance(value, list) else value
