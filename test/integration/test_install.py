@@ -1,0 +1,309 @@
+"""The operator as it is installed: its manifests on a control plane, and ``cfo run`` with its own account's rights."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from cfo import crds
+from cfo.api.raycluster.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, RAY_CLUSTER, ROUTE, SECRET
+from cfo.demo import read_objects
+from cfo.envtest.embedded import EmbeddedControlPlane
+from cfo.manifests import render
+from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
+from cfo.operator import CONFIG_MAP_NAME
+from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
+from test.integration.test_operator import Operator
+from test.integration.webhooks import free_url
+from test.integration.world import DSC_INITIALIZATIONS, INGRESS_CONFIGS, ROUTES, World, eventually, world
+
+ROOT = Path(__file__).parents[2]
+USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
+RAY_CLUSTERS = crds.load()
+
+
+async def kubectl(there: World, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
+    """Runs kubectl against the world as an administrator: exit code, and all that it said."""
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.skip("kubectl is not installed")
+    kubeconfig = directory / "admin.kubeconfig"
+    there.plane.kubeconfig(kubeconfig)
+    process = await asyncio.create_subprocess_exec(
+        *(program, *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={"PATH": os.environ["PATH"], "KUBECONFIG": str(kubeconfig), "HOME": str(directory)},
+        cwd=ROOT,
+    )
+    output, _ = await process.communicate(stdin.encode())
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def install(there: World, directory: Path, folder: str = "config/default") -> None:
+    """Installs it as the README says."""
+    code, built = await kubectl(there, directory, "kustomize", folder)
+    assert code == 0, built
+    code, said = await kubectl(there, directory, "apply", "--server-side", "-f", "-", stdin=built)
+    assert code == 0, said
+
+
+async def service_account(there: World, directory: Path) -> Path:
+    """What a pod of the operator finds in its file system: token, authority, namespace."""
+    resource = f"{there.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
+    answer = await there.client.transport.request(
+        "POST",
+        urlsplit(resource).path,
+        body=b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}',
+    )
+    folder = directory / "serviceaccount"
+    folder.mkdir()
+    (folder / "token").write_text(yaml.safe_load(answer.body)["status"]["token"])
+    (folder / "ca.crt").write_bytes(there.plane.ca_pem)
+    (folder / "namespace").write_text(DEFAULT_NAMESPACE)
+    return folder
+
+
+@asynccontextmanager
+async def in_cluster(there: World, directory: Path, *arguments: str) -> AsyncIterator[Operator]:
+    """Runs ``cfo run`` as in a pod: with the files and the environment of one, and nothing else."""
+    server = urlsplit(there.plane.url)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cfo", "run", "--log-format", "json", *arguments),
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory / "nobody"),
+            "NAMESPACE": DEFAULT_NAMESPACE,
+            "KUBERNETES_SERVICE_HOST": str(server.hostname),
+            "KUBERNETES_SERVICE_PORT": str(server.port),
+            "CFO_SERVICE_ACCOUNT_DIR": str(await service_account(there, directory)),
+            "PYTHONPATH": str(ROOT),
+        },
+        cwd=directory,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    running = Operator(process)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await running.exit_code()
+
+
+async def configure(there: World, **sections: Any) -> None:
+    """Brings the ConfigMap, with endpoints on ports that are free."""
+    loopback = {"bindAddress": "127.0.0.1:0"}
+    document = yaml.safe_dump({"metrics": loopback, "health": loopback, **sections})
+    metadata = {"namespace": DEFAULT_NAMESPACE, "name": CONFIG_MAP_NAME}
+    await there.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": document}}
+    )
+
+
+async def play(there: World, *paths: Path) -> list[Object]:
+    """Creates the samples of the kinds that are served here."""
+    made = []
+    for obj in read_objects([path for path in paths if path.exists()]):
+        try:
+            resource = await there.client.mapper.resource(gvk_of(obj))
+        except Exception as error:
+            raise AssertionError(f"{gvk_of(obj)} of {paths}") from error
+        if resource.namespaced:
+            obj["metadata"].setdefault("namespace", "default")
+        made.append(await there.client.apply(obj))
+    return made
+
+
+def _verbs(event: dict[str, Any]) -> set[str]:
+    """The rights that a request needed: an apply that made its object needed that to create it, too."""
+    verb = event["verb"]
+    if verb == "patch" and event["responseStatus"]["code"] == 201:
+        return {"patch", "create"}
+    return {"list", "watch"} if verb == "list" else {verb}  # a watch is told of when it has ended; it follows a list
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One right of a role: so small that it is either used or not."""
+
+    namespace: str
+    group: str
+    resource: str
+    verb: str
+    names: tuple[str, ...]
+
+    def allows(self, event: dict[str, Any]) -> bool:
+        target = event.get("objectRef") or {}
+        resource = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
+        return (
+            target.get("apiGroup", "") == self.group
+            and fnmatchcase(resource, self.resource)
+            and self.verb in _verbs(event)
+            and (not self.namespace or target.get("namespace") == self.namespace)
+            and (not self.names or target.get("name", "") in ("", *self.names))
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.verb} {self.group or 'core'}/{self.resource}{' of ' + ' '.join(self.names) if self.names else ''}"
+        )
+
+
+def grants() -> set[Grant]:
+    """All rights of the operator's account."""
+    found: set[Grant] = set()
+    bound = {obj["roleRef"]["name"] for obj in render() if obj["kind"].endswith("RoleBinding")}
+    for role in render():
+        if role["kind"] in ("Role", "ClusterRole") and role["metadata"]["name"] in bound:
+            found |= {
+                Grant(
+                    role["metadata"].get("namespace", ""), group, resource, verb, tuple(rule.get("resourceNames", ()))
+                )
+                for rule in role["rules"]
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            }
+    return found
+
+
+def events_of_the_operator(there: World) -> list[dict[str, Any]]:
+    if not isinstance(there.plane, EmbeddedControlPlane):
+        pytest.skip("the audit log of the real API server is not collected")
+    return [event for event in there.plane.audit.events if event["user"]["username"] == USER]
+
+
+def forbidden(events: list[dict[str, Any]]) -> list[str]:
+    return [f"{each['verb']} {each['requestURI']}" for each in events if each["responseStatus"]["code"] in (401, 403)]
+
+
+NEVER_USED = {
+    "get *": "reads past the cache, where the outcome of a write is not known (test_faults_*)",
+    "* apps/*": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* batch/*": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* core/pods": "wrapped by AppWrappers, and heads that lack pull secrets (test_raycluster_oauth)",
+    "* core/services": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* jobset.x-k8s.io/*": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* kubeflow.org/*": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* ray.io/rayjobs": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* ray.io/rayclusters": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* scheduling.*/podgroups": "wrapped by AppWrappers (test_appwrapper_*)",
+    "create authentication.k8s.io/tokenreviews": "metrics.secureServing asks who scrapes (test_metrics)",
+    "create authorization.k8s.io/subjectaccessreviews": "may who scrapes, who wraps? (test_metrics, test_appwrapper_*)",
+    "create core/configmaps": "the default configuration, where there is none (test_operator)",
+    "delete admissionregistration.k8s.io/*": "what a killed run with --webhook-url made (test_operator_webhooks)",
+    "delete core/*": "OAuth or mTLS is turned off (test_raycluster_oauth, test_raycluster_mtls)",
+    "delete networking.k8s.io/*": "OAuth is turned on (test_raycluster_ingress)",
+    "delete route.openshift.io/routes": "OAuth is turned off (test_raycluster_oauth)",
+    "patch core/secrets*": "renewed certificates (test_raycluster_mtls, test_operator_webhooks)",
+    "patch rbac.authorization.k8s.io/*": "a binding that somebody changed (test_raycluster_oauth)",
+    "update route.openshift.io/routes": "OpenShift asks for it where the host of a Route changes",
+    "* workload.codeflare.dev/*": "the life of AppWrappers (test_appwrapper_*); finalizers: OpenShift asks owners",
+    "* core/events": "core Events of AppWrappers (test_appwrapper_*)",
+    "* core/nodes": "nodes that Autopilot marks (test_appwrapper_*)",
+}
+"""The rights that no test here uses, by pattern: who uses them."""
+
+
+async def _life(there: World, directory: Path, shared: Path, *, openshift: bool) -> list[dict[str, Any]]:
+    """Installs, runs, plays all samples, deletes them, ends; what the operator asked meanwhile."""
+    await install(there, directory)
+    kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
+    await configure(there, kuberay=kuberay, appwrapper={"enabled": True})
+    async with in_cluster(there, directory, "--webhook-url", str(free_url())) as running:
+        await running.ready()
+        samples = await play(there, ROOT / "config" / "samples", *shared.glob("samples/ray-cluster.*.yaml"))
+        clusters = [obj for obj in samples if gvk_of(obj).kind == RAY_CLUSTER.kind]
+        assert clusters
+        for cluster in clusters:
+            if cluster["spec"].get("suspend"):
+                continue
+            key = key_of(cluster)
+
+            async def look(key: NamespacedName = key) -> bool:
+                kinds: list[GVK] = [NETWORK_POLICY, SECRET, ROUTE if openshift else INGRESS]
+                if openshift:
+                    kinds.append(CLUSTER_ROLE_BINDING)
+                found = [await there.children(key.namespace, openshift=openshift)]
+                return all(any(kind == one.kind for kind, _ in found[0]) for one in kinds)
+
+            await eventually(look, f"what {key} gets")
+        for obj in reversed(samples):
+            if obj["kind"] != "Namespace":
+                await there.delete(obj)
+        for cluster in clusters:
+
+            async def vanished(cluster: Object = cluster) -> bool:
+                return await there.client.get(RAY_CLUSTER, key_of(cluster)) is None
+
+            await eventually(vanished, f"{key_of(cluster)} gone")
+        running.process.terminate()
+        assert await running.exit_code() == 0, running.output
+    return events_of_the_operator(there)
+
+
+async def test_the_operator_gets_along_with_its_rights_and_needs_all_of_them(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    shared = ROOT.parent / "shared"
+    used: list[dict[str, Any]] = []
+    for openshift in (False, True):
+        extra = (ROUTES, INGRESS_CONFIGS, DSC_INITIALIZATIONS) if openshift else ()
+        directory = tmp_path / ("openshift" if openshift else "vanilla")
+        directory.mkdir()
+        async with world(*RAY_CLUSTERS, *extra) as there:
+            events = await _life(there, directory, shared, openshift=openshift)
+            assert events
+            assert forbidden(events) == []
+            used += events
+    unused = {str(grant) for grant in grants() if not any(grant.allows(event) for event in used)}
+    print("never used here:", *sorted(unused), sep="\n  ")
+    unexplained = {grant for grant in unused if not any(fnmatchcase(grant, pattern) for pattern in NEVER_USED)}
+    assert unexplained == set(), "rights without a use: take them away, or say who needs them"
+
+
+async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
+    async with world(*RAY_CLUSTERS) as there:
+        await install(there, tmp_path)
+        for overlay in ("default", "e2e", "odh"):
+            code, built = await kubectl(there, tmp_path, "kustomize", f"config/{overlay}")
+            assert code == 0, built
+            documents = [obj for obj in yaml.safe_load_all(built) if obj["kind"] != "Namespace"]
+            for obj in documents:
+                if "namespace" in obj["metadata"]:
+                    obj["metadata"]["namespace"] = DEFAULT_NAMESPACE  # a dry run makes no namespace
+            code, said = await kubectl(
+                *(there, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
+                stdin=yaml.safe_dump_all(documents),
+            )
+            assert code == 0, said
+            assert said.count("serverside-applied") == len(documents)
+
+
+async def test_an_installation_can_be_repeated_and_changes_nothing(tmp_path: Path) -> None:
+    async with world(*RAY_CLUSTERS) as there:
+        await install(there, tmp_path)
+        kinds = {gvk_of(obj) for obj in render()}
+        before = {(gvk, str(key_of(item))): item for gvk in kinds for item in await there.client.list(gvk)}
+        await install(there, tmp_path)
+        after = {(gvk, str(key_of(item))): item for gvk in kinds for item in await there.client.list(gvk)}
+        ours = {(gvk_of(obj), str(key_of(obj))) for obj in render() if obj["kind"] != "Namespace"}
+        versions = {
+            key: (before[key]["metadata"]["resourceVersion"], after[key]["metadata"]["resourceVersion"]) for key in ours
+        }
+        assert {key: pair for key, pair in versions.items() if pair[0] != pair[1]} == {}
