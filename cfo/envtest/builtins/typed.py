@@ -15,11 +15,13 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NoReturn, TypeAlias
 
 from cfo.envtest.builtins.catalog import schema_of
+from cfo.envtest.gotime import MICRO, RFC3339, time_problem
 from cfo.envtest.schema.node import Schema
 from cfo.envtest.schema.quantity import QuantityError, canonical
 
@@ -29,7 +31,8 @@ Convert: TypeAlias = Callable[[Any, str, list[str]], Any]
 """Converts a value at a path; unknown fields go to the list; raises :class:`DecodeError`."""
 
 _INT = {"int32": 2**31, "int64": 2**63}
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_MICRO_DIGITS = 7  # with the point
 _TYPE_WORDS = {bool: "bool", str: "string", list: "array", dict: "object", int: "number", float: "number"}
 
 
@@ -289,31 +292,26 @@ def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
     return _integer(2**31, "int32")(value, path, unknown)
 
 
-def _moment(value: Any, path: str) -> tuple[datetime, str]:
+def _moment(value: Any, path: str, layout: str) -> tuple[datetime, str]:
     if not isinstance(value, str):
         _mismatch(value, "string", path)
-    match = _RFC3339.fullmatch(value)
-    if match is None:
-        raise DecodeError(f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse')
-    seconds, fraction, zone = match.groups()
-    try:
-        moment = datetime.fromisoformat(seconds + ("+00:00" if zone == "Z" else zone))
-    except ValueError:
-        raise DecodeError(f'parsing time "{value}": out of range') from None
-    return moment.astimezone(UTC), fraction or ""
+    if (match := _RFC3339.fullmatch(value)) is not None:
+        seconds, fraction, zone = match.groups()
+        if layout != MICRO or len(fraction or "") == _MICRO_DIGITS:
+            with suppress(ValueError):
+                moment = datetime.fromisoformat(seconds + ("+00:00" if zone == "Z" else zone))
+                return moment.astimezone(UTC), fraction or ""
+    problem = time_problem(value, layout)
+    raise DecodeError(problem or f'parsing time "{value}" as "{layout}": cannot parse')
 
 
 def _time(value: Any, path: str, unknown: list[str]) -> Any:
-    if value == "":
-        return None
-    moment, _ = _moment(value, path)
+    moment, _ = _moment(value, path, RFC3339)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _micro_time(value: Any, path: str, unknown: list[str]) -> Any:
-    moment, fraction = _moment(value, path)
-    if len(fraction) != 7:
-        raise DecodeError(f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse')
+    moment, fraction = _moment(value, path, MICRO)
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"
 
 
