@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import random
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import structlog
 import yaml
 
 from cfo.api.raycluster.kinds import NETWORK_POLICY, RAY_CLUSTER
@@ -219,10 +221,25 @@ class Soak:
             await self.here.delete(self.exists.pop(namespace))
 
 
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """No logs: in minutes of failures they would be more than what is looked for, the memory they take included."""
+    was_configured, former = structlog.is_configured(), structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+    if was_configured:
+        structlog.configure(**former)
+    else:
+        structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_soak(openshift: bool) -> None:
     chance = random.Random(SEED)
-    print(f"seed {SEED}, {SECONDS:g} s")
+    print(f"\nseed {SEED}, {SECONDS:g} s")
     settings = OAUTH if openshift else PLAIN
     async with world(*(OPENSHIFT if openshift else VANILLA)) as here:
         if not isinstance(here.plane, EmbeddedControlPlane):

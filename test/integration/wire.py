@@ -29,8 +29,7 @@ class Wire:
         self._address = parts.hostname or "", parts.port or 443
         self._trust = ssl.create_default_context(cadata=plane.ca_pem.decode())
         self._random = random.Random(seed)
-        self._links: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._links: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
         self._silenced: set[asyncio.StreamWriter] = set()
         self.cut_within: int | None = None
         self.refuses = False
@@ -41,29 +40,23 @@ class Wire:
 
     def silence(self) -> None:
         """All connections that are open stay so, but nothing goes through any more, in either direction."""
-        self._silenced |= self._links
+        self._silenced |= self._links.keys()
 
     def cut(self) -> None:
         """Breaks all connections."""
-        for writer in list(self._links):
-            self._abort(writer)
-
-    def _abort(self, writer: asyncio.StreamWriter) -> None:
-        self.cuts += 1
-        with contextlib.suppress(Exception):
-            writer.transport.abort()
+        for task in list(self._links.values()):
+            self.cuts += 1
+            task.cancel()
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carries one connection."""
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         if self.refuses:
             writer.transport.abort()
             return
         self.opened += 1
-        self._links.add(writer)
+        self._links[writer] = task
         try:
             there, back = await asyncio.open_connection(*self._address, ssl=self._trust)
             limit = self._random.randint(1, self.cut_within) if self.cut_within else None
@@ -76,7 +69,7 @@ class Wire:
         except (OSError, ssl.SSLError, asyncio.CancelledError):
             pass  # asyncio's streams complain of tasks that end otherwise
         finally:
-            self._links.discard(writer)
+            self._links.pop(writer, None)
             self._silenced.discard(writer)
             writer.transport.abort()
 
@@ -98,14 +91,14 @@ class Wire:
                     sink.write(data[:limit] if limit else data)
                     with contextlib.suppress(ConnectionError):
                         await sink.drain()
-                    self._abort(link)
+                    self.cuts += 1
                     return
             sink.write(data)
             await sink.drain()
 
     async def end(self) -> None:
         """Ends all that still carries something."""
-        tasks = list(self._tasks)
+        tasks = list(self._links.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
