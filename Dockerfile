@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The operator's image, for linux/amd64 and linux/arm64. Size: some 250 MB unpacked, half of it the base
-# (`make image-size` prints it).
+# (`make image` prints it).
 ARG PYTHON_VERSION=3.11
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build

@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 .PHONY: help run demo test soak lint manifests bench lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; name one with PYTHON=..." % sys.version.split()[0])'
@@ -48,6 +48,26 @@ lock: $(VENV)/.installed ## Renew constraints.txt, the versions that installs ar
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-emit-index-url --no-header \
 		--output-file constraints.txt pyproject.toml
+
+install: ## Install the definitions into the cluster of your kubeconfig
+	$(KUBECTL) apply --server-side -k config/crd
+
+uninstall: ## Remove them, and with them every AppWrapper
+	$(KUBECTL) delete --ignore-not-found -k config/crd
+
+deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE
+	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) | $(KUBECTL) apply --server-side -f -
+	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
+
+undeploy: $(VENV)/.installed ## Remove the operator, in the order in which nothing hangs
+	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
+
+wheel: $(VENV)/.installed ## Build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+image: ## Build the image IMG
+	$(ENGINE) build --tag $(IMG) --build-arg REVISION=$$(git rev-parse HEAD) .
+	@$(ENGINE) image inspect --format 'size: {{.Size}} bytes' $(IMG)
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

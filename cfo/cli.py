@@ -1,4 +1,4 @@
-"""The command line: ``cfo run | envtest | manifests | config | version``.
+"""The command line: ``cfo run | uninstall | envtest | manifests | config | version``.
 
 A mistake in how it is called, or in the configuration, is one line on stderr and exit code 2; what goes wrong
 outside (no cluster, a crash) is one line and exit code 1. Everything that a command needs is imported when it
@@ -45,6 +45,7 @@ class _LazyGroup(click.Group):
     lazy = {  # noqa: RUF012
         "envtest": "cfo.envtest.command:command",
         "manifests": "cfo.manifests.command:command",
+        "uninstall": "cfo.manifests.uninstall:command",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -27,7 +27,15 @@ from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
 from test.integration.test_operator import Operator
 from test.integration.webhooks import free_url
-from test.integration.world import DSC_INITIALIZATIONS, INGRESS_CONFIGS, ROUTES, World, eventually, world
+from test.integration.world import (
+    DSC_INITIALIZATIONS,
+    INGRESS_CONFIGS,
+    ROUTES,
+    World,
+    eventually,
+    ray_cluster,
+    world,
+)
 
 ROOT = Path(__file__).parents[2]
 USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
@@ -307,3 +315,92 @@ async def test_an_installation_can_be_repeated_and_changes_nothing(tmp_path: Pat
             key: (before[key]["metadata"]["resourceVersion"], after[key]["metadata"]["resourceVersion"]) for key in ours
         }
         assert {key: pair for key, pair in versions.items() if pair[0] != pair[1]} == {}
+
+
+APP_WRAPPER = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
+
+
+def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
+    """An AppWrapper of a ConfigMap, as the operator leaves it when it is stopped."""
+    template = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"of-{name}"}}
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": name, "namespace": "default", "finalizers": finalizers},
+        "spec": {"components": [{"podSets": [], "template": template}]},
+    }
+
+
+async def removed(there: World, directory: Path, *arguments: str) -> str:
+    """Runs ``cfo uninstall`` as an administrator."""
+    kubeconfig = directory / "admin.kubeconfig"
+    there.plane.kubeconfig(kubeconfig)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cfo", "uninstall", "--kubeconfig", str(kubeconfig), *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=ROOT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+@pytest.mark.parametrize("everything", [False, True])
+async def test_nothing_hangs_when_the_operator_is_removed(tmp_path: Path, everything: bool) -> None:
+    async with world(*RAY_CLUSTERS) as there:
+        # what was there before the operator was installed needs no webhook to be created
+        await there.namespace()
+        await install(there, tmp_path)
+        code, said = await kubectl(there, tmp_path, "delete", *_hooks())
+        assert code == 0, said
+        await there.create(app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"]))
+        cluster = ray_cluster()
+        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+        await there.create(cluster)
+        await install(there, tmp_path)
+
+        said = await removed(there, tmp_path, "--patience", "1", *(["--crds"] if everything else []))
+
+        assert "removed ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in said
+        assert "removed workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in said
+        left = [obj for obj in render() if await there.client.get(gvk_of(obj), key_of(obj)) is not None]
+        kept = {"Namespace", *([] if everything else ["CustomResourceDefinition"])}
+        assert {obj["kind"] for obj in left} - {"CustomResourceDefinition"} == kept - {"CustomResourceDefinition"}
+        await there.delete(cluster)  # no webhook is asked, no finalizer holds it
+        assert await there.find(RAY_CLUSTER, "rc") is None
+        wrapper = await there.find(APP_WRAPPER, "wrapped", "default")
+        assert wrapper is not None
+        assert wrapper["metadata"]["finalizers"] == ["test/other"]
+        assert bool(wrapper["metadata"].get("deletionTimestamp")) is everything
+        assert "deleted" not in await removed(there, tmp_path, "--patience", "1")
+
+
+def _hooks() -> list[str]:
+    return [
+        f"{obj['kind'].lower()}/{obj['metadata']['name']}"
+        for obj in render()
+        if obj["kind"].endswith("WebhookConfiguration")
+    ]
+
+
+async def test_the_documented_manual_order_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The commands stand in docs/install.md; they are run as they stand there."""
+    text = (ROOT / "docs" / "install.md").read_text()
+    block = text.split("<!-- manual removal -->")[1].split("```sh\n")[1].split("```")[0]
+    commands = [line.split(" # ")[0].split() for line in block.splitlines() if line.strip()]
+    async with world(*RAY_CLUSTERS) as there:
+        await there.namespace()
+        cluster = ray_cluster()
+        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+        await there.create(cluster)
+        await install(there, tmp_path)
+        for command in commands:
+            assert command[0] == "kubectl"
+            arguments = [word.replace("NAME", "rc").replace("THEIRS", "ns") for word in command[1:]]
+            code, said = await kubectl(there, tmp_path, *arguments)
+            assert code == 0, (command, said)
+        await there.delete(cluster)
+        assert await there.find(RAY_CLUSTER, "rc") is None
+        left = [obj["kind"] for obj in render() if await there.client.get(gvk_of(obj), key_of(obj)) is not None]
+        assert set(left) <= {"Namespace", "CustomResourceDefinition"}
