@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -20,24 +22,28 @@ from cfo.envtest.auth.reviews import Reviews
 from cfo.envtest.builtins.table import register_builtins
 from cfo.envtest.context import RequestContext, User
 from cfo.envtest.core import Core
-from cfo.envtest.crd import Definitions, DefinitionStrategy
-from cfo.envtest.crd.lifecycle import CRDS
-from cfo.envtest.discovery import Answer, Discovery
 from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, method_not_allowed_here
 from cfo.envtest.faults import Faults, faults_page
 from cfo.envtest.health import HealthChecks, RequestMetrics, version_answer
-from cfo.envtest.http import Call, Page, Reply, json_reply
-from cfo.envtest.openapi import OpenAPI
+from cfo.envtest.http import Answer, Call, Page, Reply, json_reply
 from cfo.envtest.server import Server
 from cfo.envtest.storage import ADDED, Change
 from cfo.envtest.strategy import Strategy
 from cfo.envtest.write import create_object
 from cfo.runtime.objects import Object
 
+if TYPE_CHECKING:
+    from cfo.envtest.builtins.catalog import Resource
+    from cfo.envtest.builtins.strategy import BuiltinStrategy
+    from cfo.envtest.crd.lifecycle import Definitions
+    from cfo.envtest.discovery import Discovery
+    from cfo.envtest.openapi import OpenAPI
+
 __all__ = ["NAMESPACES", "SYSTEM", "Machine", "assemble", "boot", "resume"]
 
 _SERVICES = GroupResource("", "services")
+_CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SYSTEM = User("system:apiserver", groups=("system:masters",))
 
@@ -55,8 +61,6 @@ class Machine:
     faults: Faults
     webhooks: WebhookClient
     endpoints: ServiceEndpoints
-    definitions: Definitions
-    closers: list[object] = field(default_factory=list)
 
 
 def assemble(
@@ -72,11 +76,10 @@ def assemble(
     ``service_accounts`` brings their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
     """
     core = Core(token_key=token_key)
-    register_builtins(core.registry, definitions=DefinitionStrategy)
+    register_builtins(core.registry, definitions=_definition_strategy)
     endpoints = ServiceEndpoints(core.store)
     webhooks = WebhookClient(endpoints)
-    definitions = Definitions(core.store, core.registry, webhooks)
-    core.store.followers.append(definitions.follow)
+    core.store.followers.append(_definitions(core, webhooks))
     authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
     authorizer = RBACAuthorizer(core.store)
     core.reviews = Reviews(authorizer, authenticator)
@@ -93,7 +96,30 @@ def assemble(
         audit,
         faults,
     )
-    return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints, definitions)
+    return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
+
+
+def _definition_strategy(resource: Resource) -> BuiltinStrategy:
+    from cfo.envtest.crd.definition import DefinitionStrategy
+
+    return DefinitionStrategy(resource)
+
+
+def _definitions(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
+    """What follows the store on behalf of custom resources; it is loaded with the first definition."""
+    definitions: Definitions | None = None
+
+    def follow(resource: GroupResource, change: Change) -> None:
+        nonlocal definitions
+        if definitions is None:
+            if resource != _CRDS:
+                return
+            from cfo.envtest.crd.lifecycle import Definitions
+
+            definitions = Definitions(core.store, core.registry, webhooks)
+        definitions.follow(resource, change)
+
+    return follow
 
 
 def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
@@ -108,15 +134,25 @@ def _reply(answer: Answer) -> Reply:
 
 
 def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Page]:
-    discovery = Discovery(core.registry)
-    openapi = OpenAPI(core.registry)
+    @cache
+    def discovery() -> Discovery:
+        from cfo.envtest.discovery import Discovery
+
+        return Discovery(core.registry)
+
+    @cache
+    def openapi() -> OpenAPI:
+        from cfo.envtest.openapi import OpenAPI
+
+        return OpenAPI(core.registry)
 
     async def documents(call: Call) -> Reply | None:
         headers = call.headers
         accept, known = headers.get("Accept", ""), headers.get("If-None-Match", "")
-        answer = openapi.answer(call.path, accept, known, call.query.get("hash", ""))
-        if answer is None:
-            answer = discovery.answer(call.path, accept, known, address=headers.get("Host", ""))
+        if call.path.startswith("/openapi/v"):
+            answer = openapi().answer(call.path, accept, known, call.query.get("hash", ""))
+        else:
+            answer = discovery().answer(call.path, accept, known, address=headers.get("Host", ""))
         if answer is None:
             return None
         if call.method not in {"GET", "HEAD"}:
@@ -140,7 +176,7 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
             return Reply(orjson.dumps(core.tokens.key_set()), content_type="application/jwk-set+json")
         return None
 
-    return [documents, status, issuer]
+    return [status, issuer, documents]
 
 
 def _own_service(now: str) -> Object:
@@ -172,8 +208,9 @@ def _own_service(now: str) -> Object:
 def resume(machine: Machine) -> None:
     """Serves again what an earlier process stored: custom resources, addresses that were handed out."""
     core = machine.core
-    for record in core.store.list(CRDS):
-        machine.definitions.follow(CRDS, Change(ADDED, record, None))
+    for record in core.store.list(_CRDS):
+        for follower in core.store.followers:
+            follower(_CRDS, Change(ADDED, record, None))
     for info in core.registry.stored():
         records = core.store.list(info.storage)
         if records and type(info.strategy).adopt is not Strategy.adopt:

@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 import orjson
-import yaml
 
 from cfo.envtest.builtins.catalog import all_resources
 from cfo.envtest.context import RequestContext
@@ -20,7 +19,6 @@ from cfo.envtest.errors import bad_request, unsupported_media_type
 from cfo.envtest.http import Call
 from cfo.envtest.negotiation import SERVED
 from cfo.envtest.registry import ResourceInfo
-from cfo.envtest.repeated import repeated_keys, unmarshal_errors
 from cfo.envtest.strategy import Strategy
 from cfo.runtime.objects import Object
 
@@ -47,16 +45,6 @@ _FRACTION = re.compile(rb"\d\.0|\d[eE]")
 
 class JSONError(ValueError):
     """The text is no JSON (or YAML)."""
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML as far as it is JSON: dates stay texts."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 _SYNTAX = {
@@ -105,10 +93,12 @@ def _whole_numbers(value: Any) -> Any:
 
 def load_yaml(data: bytes) -> Any:
     """Decodes YAML; raises :class:`JSONError`."""
+    from cfo.envtest.yamltext import YAMLError, load
+
     try:
-        return yaml.load(data, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise JSONError("yaml: " + " ".join(str(error).split())) from None
+        return load(data)
+    except YAMLError as error:
+        raise JSONError(str(error)) from None
 
 
 def media_type(call: Call) -> str:
@@ -249,11 +239,19 @@ async def decode_object(call: Call, ctx: RequestContext) -> Object:
     problems: list[str] = []
     if ctx.field_validation != "Ignore":
         problems = duplicate_fields(data, obj)
-        if media_type(call) == "application/yaml" and (lines := repeated_keys(await call.body())):
-            problems = [unmarshal_errors(lines)] if ctx.field_validation == "Strict" else lines
+        if media_type(call) == "application/yaml":
+            problems = yaml_problems(await call.body(), ctx) or problems
     problems += decode_fields(obj, ctx)
     check_strict(problems, ctx)
     return obj
+
+
+def yaml_problems(data: bytes, ctx: RequestContext) -> list[str]:
+    """What strict decoding says of the keys that a YAML text gives twice."""
+    from cfo.envtest.repeated import repeated_keys, unmarshal_errors
+
+    lines = repeated_keys(data)
+    return [unmarshal_errors(lines)] if lines and ctx.field_validation == "Strict" else lines
 
 
 def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:

@@ -1,4 +1,7 @@
-"""``cfo envtest``: the embedded control plane until it is interrupted."""
+"""``cfo envtest``: the embedded control plane until it is interrupted.
+
+Importing this costs nothing, so that the command line can list its commands.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,7 @@ from pathlib import Path
 
 import click
 
-from cfo.envtest.auth.authenticator import TokenFileError
 from cfo.envtest.plane import ControlPlane
-from cfo.envtest.storage.archive import ArchiveError
 
 __all__ = ["command"]
 
@@ -68,7 +69,7 @@ def command(
     )
     try:
         asyncio.run(_serve(plane, kubeconfig))
-    except (OSError, ArchiveError, TokenFileError, ValueError) as error:
+    except (OSError, ValueError) as error:
         click.echo(f"cfo envtest: {error}", err=True)
         sys.exit(2)
 

@@ -12,16 +12,17 @@ import hashlib
 import re
 from base64 import b64encode
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
 from cfo.envtest.errors import resource_not_found
+from cfo.envtest.http import Answer
 from cfo.envtest.negotiation import Output, negotiate
 from cfo.envtest.output import encode_as
 from cfo.envtest.registry import Registry, ResourceInfo, Subresource
 
-__all__ = ["Answer", "Discovery", "storage_version_hash", "version_order"]
+__all__ = ["Discovery", "storage_version_hash", "version_order"]
 
 _JSON: Final = "application/json"
 _GROUPS: Final = (
@@ -62,14 +63,6 @@ _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "c
 _TERMINATING_VERBS: Final = ("delete", "deletecollection", "get", "list", "watch")
 _CUSTOM_SUBRESOURCES: Final = ("status", "scale")
 _VERSION = re.compile(r"^v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?$")
-
-
-class Answer(NamedTuple):
-    """What to send: status code, headers, body."""
-
-    code: int
-    headers: dict[str, str]
-    body: bytes
 
 
 class Discovery:

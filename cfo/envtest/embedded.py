@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cfo.envtest.assembly import Machine, assemble, boot, resume
 from cfo.envtest.audit import AuditLog
@@ -16,8 +17,10 @@ from cfo.envtest.errors import StatusError
 from cfo.envtest.faults import Faults
 from cfo.envtest.plane import ControlPlane, InstallError, Manifests, load_crds
 from cfo.envtest.storage import Store
-from cfo.envtest.storage.archive import Archive
 from cfo.runtime.objects import Object
+
+if TYPE_CHECKING:
+    from cfo.envtest.storage.archive import Archive
 
 __all__ = ["EmbeddedControlPlane"]
 
@@ -30,6 +33,12 @@ _NAMES = (
     "10.0.0.1",
     "::1",
 )
+
+
+def _open_archive(folder: Path) -> Archive:
+    from cfo.envtest.storage.archive import Archive
+
+    return Archive(folder)
 
 
 class EmbeddedControlPlane(ControlPlane):
@@ -86,7 +95,7 @@ class EmbeddedControlPlane(ControlPlane):
         """Listens, and returns when everything is in place. Raises OSError, TokenFileError, ValueError."""
         users: dict[str, User] = load_token_file(self._token_auth_file) if self._token_auth_file else {}
         crds = load_crds(self._crds)
-        self._archive = Archive(self._data_dir) if self._data_dir else None
+        self._archive = _open_archive(self._data_dir) if self._data_dir else None
         self._authority = self._load_authority()
         self.ca_pem = self._authority.pem
         self.token = self._token or self._kept("token") or secrets.token_urlsafe(32)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from cfo.envtest.discovery import Answer
+from cfo.envtest.http import Answer
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

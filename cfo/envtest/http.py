@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 from aiohttp import web
@@ -21,12 +21,30 @@ from cfo.envtest.errors import StatusError, request_entity_too_large
 if TYPE_CHECKING:
     from cfo.envtest.faults import Fault, Faults
 
-__all__ = ["BODY_LIMIT", "Call", "Page", "Reply", "json_reply", "log_failure", "not_found_page", "status_reply"]
+__all__ = [
+    "BODY_LIMIT",
+    "Answer",
+    "Call",
+    "Page",
+    "Reply",
+    "json_reply",
+    "log_failure",
+    "not_found_page",
+    "status_reply",
+]
 
 BODY_LIMIT = 3 * 1024 * 1024
 """Bytes: kube-apiserver's limit of a request body."""
 
 JSON = "application/json"
+
+
+class Answer(NamedTuple):
+    """What a page that knows nothing of requests has to say: status code, headers, body."""
+
+    code: int
+    headers: dict[str, str]
+    body: bytes
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cfo.envtest.body import JSONError, load_yaml
 from cfo.runtime.objects import Object
 
 __all__ = ["CRD", "WEBHOOK_CONFIGURATIONS", "read_manifests"]
@@ -22,6 +21,8 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
     ``objects_only`` passes over well-formed documents that are no objects, such as kustomize's files.
     Raises OSError where it cannot be read, ValueError (naming the file) where it is no manifest.
     """
+    from cfo.envtest.yamltext import YAMLError, load
+
     if path.is_dir():
         for file in sorted(path.iterdir()):
             if file.suffix in _SUFFIXES:
@@ -29,8 +30,8 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
         return
     for text in _documents(path.read_bytes()):
         try:
-            document = load_yaml(text)
-        except JSONError as error:
+            document = load(text)
+        except YAMLError as error:
             raise ValueError(f"{path}: {error}") from None
         if document is None:
             continue

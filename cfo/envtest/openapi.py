@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from cfo.envtest.builtins.catalog import META, OBJECT_META, all_resources, resolve
-from cfo.envtest.discovery import Answer
+from cfo.envtest.http import Answer
 from cfo.envtest.openapi_v2 import swagger, swagger_protobuf
 from cfo.envtest.registry import Registry, ResourceInfo
 

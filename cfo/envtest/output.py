@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-import yaml
 
 from cfo.envtest.core import present
 from cfo.envtest.errors import bad_request, not_acceptable
@@ -22,32 +21,15 @@ from cfo.runtime.objects import Object
 __all__ = ["check_include", "encode_as", "list_reply", "make_table", "object_reply", "partial", "status_document_reply"]
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """YAML in the style of sigs.k8s.io/yaml: what could be read as something else is in double quotes."""
-
-
-_RESOLVER: Any = yaml.SafeLoader("")
-
-
-def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
-    style = None
-    if "\n" in text:
-        style = "|"
-    elif _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) != "tag:yaml.org,2002:str":
-        style = '"'
-    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-    return node
-
-
-_Dumper.add_representer(str, _represent_text)
 _INCLUDE = ("Metadata", "Object", "None", "")
 
 
 def encode_as(document: Any, output: Output) -> bytes:
     """A document in the negotiated encoding."""
     if output.yaml:
-        text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=True, default_flow_style=False, allow_unicode=True)
-        return text.encode()
+        from cfo.envtest.yamltext import dump
+
+        return dump(document).encode()
     if output.pretty:
         return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
     return orjson.dumps(document) + b"\n"

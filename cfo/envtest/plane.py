@@ -14,8 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import yaml
-
 from cfo.envtest.manifests import CRD, WEBHOOK_CONFIGURATIONS, read_manifests
 from cfo.runtime.objects import Object
 
@@ -158,6 +156,8 @@ class ControlPlane(abc.ABC):
         """A kubeconfig as YAML; also written to ``path``, readable by its owner alone."""
         import base64
 
+        from cfo.envtest.yamltext import dump
+
         name = "cfo-envtest"
         document = {
             "apiVersion": "v1",
@@ -175,7 +175,7 @@ class ControlPlane(abc.ABC):
             "contexts": [{"name": name, "context": {"cluster": name, "user": user, "namespace": "default"}}],
             "current-context": name,
         }
-        text: str = yaml.safe_dump(document, sort_keys=False)
+        text = dump(document, sort_keys=False)
         if path is not None:
             file = Path(path)
             file.parent.mkdir(parents=True, exist_ok=True)

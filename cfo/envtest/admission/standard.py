@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from cfo.envtest.auth.escalation import check_escalation
 from cfo.envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
 from cfo.envtest.context import RequestContext
@@ -10,10 +13,9 @@ from cfo.envtest.registry import Registry
 from cfo.envtest.storage import Store
 from cfo.runtime.objects import Object
 
-from .chain import AdmissionChain, Plugin
+from .chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from .lifecycle import NamespaceLifecycle
 from .matching import Matcher
-from .policies import ValidatingPolicies
 from .serviceaccount import ServiceAccountPlugin
 from .settings import (
     DefaultClass,
@@ -23,11 +25,14 @@ from .settings import (
     TaintNodesByCondition,
 )
 from .webhook_client import WebhookClient
-from .webhooks import MUTATING, VALIDATING, HookSource, MutatingWebhooks, ValidatingWebhooks
 
 __all__ = ["standard_chain"]
 
-_MUTATING_POLICIES = GroupResource("admissionregistration.k8s.io", "mutatingadmissionpolicies")
+_GROUP = "admissionregistration.k8s.io"
+_MUTATING_POLICIES = GroupResource(_GROUP, "mutatingadmissionpolicies")
+_BINDINGS = GroupResource(_GROUP, "validatingadmissionpolicybindings")
+_MUTATING_HOOKS = GroupResource(_GROUP, "mutatingwebhookconfigurations")
+_VALIDATING_HOOKS = GroupResource(_GROUP, "validatingwebhookconfigurations")
 
 
 class _NoEscalation(Plugin):
@@ -49,6 +54,40 @@ class _NotFollowed(Plugin):
         """Warns."""
         if ctx.info.resource == _MUTATING_POLICIES and ctx.operation == "CREATE":
             ctx.warn("this control plane stores MutatingAdmissionPolicies and does not follow them")
+
+
+class _Step:
+    """A step that is made when the first object of a table is stored; until then it has nothing to say.
+
+    Webhooks and policies bring a good part of this package with them, and most tests have none.
+    """
+
+    def __init__(self, store: Store, table: GroupResource) -> None:
+        self._store = store
+        self._table = table
+
+    @property
+    def _wanted(self) -> bool:
+        return self._store.count(self._table) > 0
+
+
+class _Mutating(_Step):
+    def __init__(self, store: Store, table: GroupResource, make: Callable[[], Mutator]) -> None:
+        super().__init__(store, table)
+        self._step = cache(make)
+
+    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, rounds: Reinvocation) -> Object:
+        return await self._step().mutate(ctx, obj, old, rounds) if self._wanted else obj
+
+
+class _Validating(_Step):
+    def __init__(self, store: Store, table: GroupResource, make: Callable[[], Validator]) -> None:
+        super().__init__(store, table)
+        self._step = cache(make)
+
+    async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+        if self._wanted:
+            await self._step().validate(ctx, obj, old)
 
 
 def standard_chain(
@@ -76,7 +115,25 @@ def standard_chain(
         _NotFollowed(),
     ]
     matcher = Matcher(store, registry)
-    mutating = MutatingWebhooks(HookSource(store, MUTATING), matcher, webhooks, authorizer)
-    validating = ValidatingWebhooks(HookSource(store, VALIDATING), matcher, webhooks, authorizer)
-    policies = ValidatingPolicies(store, registry, matcher, authorizer)
-    return AdmissionChain(plugins, [mutating], [policies, validating], last=[_NoEscalation(authorizer)])
+
+    def mutating() -> Mutator:
+        from .webhooks import HookSource, MutatingWebhooks
+
+        return MutatingWebhooks(HookSource(store, _MUTATING_HOOKS), matcher, webhooks, authorizer)
+
+    def validating() -> Validator:
+        from .webhooks import HookSource, ValidatingWebhooks
+
+        return ValidatingWebhooks(HookSource(store, _VALIDATING_HOOKS), matcher, webhooks, authorizer)
+
+    def policies() -> Validator:
+        from .policies import ValidatingPolicies
+
+        return ValidatingPolicies(store, registry, matcher, authorizer)
+
+    return AdmissionChain(
+        plugins,
+        [_Mutating(store, _MUTATING_HOOKS, mutating)],
+        [_Validating(store, _BINDINGS, policies), _Validating(store, _VALIDATING_HOOKS, validating)],
+        last=[_NoEscalation(authorizer)],
+    )

@@ -7,35 +7,27 @@ without nodes look more like one with them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, Final
 
-from cfo.envtest.controllers.accounts import DefaultAccounts, RootCertificates, TokenSecrets
-from cfo.envtest.controllers.aggregation import RoleAggregation
 from cfo.envtest.controllers.controller import Controller, Runner
-from cfo.envtest.controllers.deployments import Deployments
-from cfo.envtest.controllers.garbage import GarbageCollector
-from cfo.envtest.controllers.jobs import Jobs
-from cfo.envtest.controllers.namespaces import NamespaceController
-from cfo.envtest.controllers.pods import PodRunner
-from cfo.envtest.controllers.replicasets import ReplicaSets
-from cfo.envtest.controllers.statefulsets import StatefulSets
 from cfo.envtest.core import Core
 
 __all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "make_runner"]
 
-AVAILABLE: Final[dict[str, tuple[type[Controller[Any]], ...]]] = {
-    "gc": (GarbageCollector,),
-    "namespace": (NamespaceController,),
-    "serviceaccount": (DefaultAccounts, TokenSecrets),
-    "root-ca": (RootCertificates,),
-    "clusterrole-aggregation": (RoleAggregation,),
-    "pods": (PodRunner,),
-    "deployment": (Deployments, ReplicaSets),
-    "replicaset": (ReplicaSets,),
-    "statefulset": (StatefulSets,),
-    "job": (Jobs,),
+AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
+    "gc": ("garbage.GarbageCollector",),
+    "namespace": ("namespaces.NamespaceController",),
+    "serviceaccount": ("accounts.DefaultAccounts", "accounts.TokenSecrets"),
+    "root-ca": ("accounts.RootCertificates",),
+    "clusterrole-aggregation": ("aggregation.RoleAggregation",),
+    "pods": ("pods.PodRunner",),
+    "deployment": ("deployments.Deployments", "replicasets.ReplicaSets"),
+    "replicaset": ("replicasets.ReplicaSets",),
+    "statefulset": ("statefulsets.StatefulSets",),
+    "job": ("jobs.Jobs",),
 }
-"""The controllers that each name stands for."""
+"""The controllers that each name stands for: the module of this package, and the class in it."""
 
 DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
@@ -52,9 +44,12 @@ def make_runner(core: Core, names: Sequence[str], *, authority: bytes = b"") -> 
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
         raise UnknownController(f"unknown controller {unknown[0]!r}: known are {', '.join(AVAILABLE)}")
-    kinds = dict.fromkeys(kind for name in names for kind in AVAILABLE[name])
-    controllers = [kind(core) for kind in kinds]
-    for controller in controllers:
-        if isinstance(controller, TokenSecrets | RootCertificates):
-            controller.authority = authority
-    return Runner(core, controllers)
+    chosen = dict.fromkeys(path for name in names for path in AVAILABLE[name])
+    return Runner(core, [_make(path, core, authority) for path in chosen])
+
+
+def _make(path: str, core: Core, authority: bytes) -> Controller[Any]:
+    module, _, name = path.partition(".")
+    controller: Controller[Any] = getattr(import_module(f"cfo.envtest.controllers.{module}"), name)(core)
+    controller.authority = authority
+    return controller

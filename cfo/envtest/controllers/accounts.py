@@ -59,7 +59,6 @@ class TokenSecrets(Controller[_Name]):
     """
 
     account = "tokens-controller"
-    authority = b""
 
     def begin(self) -> None:
         """Looks at all Secrets."""
@@ -117,7 +116,6 @@ class RootCertificates(Controller[str]):
     """Publishes the authority of the API server as ConfigMap ``kube-root-ca.crt`` in each namespace."""
 
     account = "root-ca-cert-publisher"
-    authority = b""
     config_map = "kube-root-ca.crt"
 
     def begin(self) -> None:

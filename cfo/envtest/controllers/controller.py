@@ -42,6 +42,9 @@ class Controller(abc.ABC, Generic[K]):
     manager = "kube-controller-manager"
     """The field manager of its writes."""
 
+    authority = b""
+    """The API server's certificate authority (PEM), for those who hand it out."""
+
     def __init__(self, core: Core) -> None:
         self.core = core
         self.actor = Actor(core, self.account, self.manager)

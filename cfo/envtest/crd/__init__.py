@@ -3,9 +3,3 @@
 ``definition`` judges a CustomResourceDefinition (``structural`` its schemas), ``lifecycle`` accepts its names,
 establishes and removes it, ``resource`` is the strategy of the objects, ``conversion`` asks conversion webhooks.
 """
-
-from cfo.envtest.crd.definition import DefinitionStrategy
-from cfo.envtest.crd.lifecycle import Definitions
-from cfo.envtest.crd.resource import CustomResourceStrategy
-
-__all__ = ["CustomResourceStrategy", "DefinitionStrategy", "Definitions"]

@@ -31,7 +31,6 @@ from cfo.envtest.http import Call, Reply
 from cfo.envtest.negotiation import Output
 from cfo.envtest.options import write_options
 from cfo.envtest.output import object_reply
-from cfo.envtest.repeated import repeated_keys, unmarshal_errors
 from cfo.envtest.schema.node import Schema
 from cfo.envtest.write import admit_mutating, copy_object, dedupe_owners, update_object
 from cfo.runtime.objects import Object
@@ -165,6 +164,8 @@ def check_repeated_keys(data: bytes, ctx: RequestContext) -> None:
         return
     if (document := _read_json(data)) is not None and not duplicate_fields(data, document):
         return
+    from cfo.envtest.repeated import repeated_keys, unmarshal_errors
+
     lines = repeated_keys(data)
     if lines and ctx.field_validation == "Strict":
         raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {unmarshal_errors(lines)}")

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS objects (
 """
 
 
-class ArchiveError(Exception):
+class ArchiveError(ValueError):
     """The data folder cannot be used; the message says why."""
 
 
