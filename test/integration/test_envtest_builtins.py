@@ -269,6 +269,40 @@ async def test_defaults(api: Api, path: str, body: dict[str, Any], expected: dic
             "must be less than or equal to cpu limit of 1",
         ),
         (
+            f"{CORE}/pods",
+            pod(
+                containers=[{"name": "c", "image": "i", "livenessProbe": {"grpc": {"port": 1}, "successThreshold": 2}}]
+            ),
+            "spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1",
+        ),
+        (
+            f"{CORE}/pods",
+            pod(containers=[{"name": "c", "image": "i", "securityContext": {"runAsUser": -1}}]),
+            "spec.containers[0].securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647",
+        ),
+        (
+            f"{CORE}/pods",
+            pod(volumes=[{"name": "v", "hostPath": {"path": "/a/../b"}}]),
+            "spec.volumes[0].hostPath.path: Invalid value: \"/a/../b\": must not contain '..'",
+        ),
+        (
+            f"{CORE}/pods",
+            pod(topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": "", "whenUnsatisfiable": "DoNotSchedule"}]),
+            "spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
+        ),
+        (
+            f"{CORE}/pods",
+            pod(
+                affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+            ),
+            "nodeSelectorTerms: Required value: must have at least one node selector term",
+        ),
+        (
+            f"{CORE}/pods",
+            pod(initContainers=[{"name": "i", "image": "i", "readinessProbe": {"exec": {"command": ["x"]}}}]),
+            "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without",
+        ),
+        (
             f"{CORE}/services",
             service(ports=[{"port": 0}]),
             "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",

@@ -44,10 +44,6 @@ def template_defaults(spec: Object) -> None:
         _volume_defaults(volume)
     for container in _all_containers(spec):
         _container_defaults(container)
-    if spec.get("hostNetwork"):
-        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-            for port in container.get("ports") or ():
-                port.setdefault("hostPort", port.get("containerPort"))
 
 
 def _all_containers(spec: Mapping[str, Any]) -> Iterator[Object]:
@@ -144,6 +140,9 @@ class PodStrategy(BuiltinStrategy):
             resources = container.setdefault("resources", {})
             for name, value in (resources.get("limits") or {}).items():
                 resources.setdefault("requests", {}).setdefault(name, value)
+            if spec.get("hostNetwork"):
+                for port in container.get("ports") or ():
+                    port.setdefault("hostPort", port.get("containerPort"))
         spec.setdefault("enableServiceLinks", True)
         status = obj["status"]
         if status.get("podIP") and (status.get("podIPs") or [{}])[0].get("ip") != status["podIP"]:

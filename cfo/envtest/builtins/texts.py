@@ -23,6 +23,7 @@ __all__ = [
     "config_key",
     "dns_1035_label",
     "env_name",
+    "header_name",
     "is_ip",
     "label_selector_errors",
     "nonnegative",
@@ -118,6 +119,14 @@ def env_name(name: str) -> list[str]:
     if all(" " <= character <= "~" and character != "=" for character in name):
         return []
     return ["a valid environment variable name must consist only of printable ASCII characters other than '='"]
+
+
+def header_name(name: str) -> list[str]:
+    """The name of an HTTP header."""
+    pattern = "[-A-Za-z0-9]+"
+    if re.fullmatch(pattern, name):
+        return []
+    return [_rule("a valid HTTP header must consist of alphanumeric characters or '-'", pattern, "X-Header-Name")]
 
 
 def is_ip(text: str) -> bool:
