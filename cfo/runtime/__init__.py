@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         EnqueueRequestsFromMapFunc,
         EventHandler,
     )
+    from cfo.runtime.leaderelection import LeaderElectionOptions, LeadershipLost, leader_election_rules
     from cfo.runtime.manager import GracePeriodExceeded, Manager, ManagerOptions, Phase, Runnable, RunnableFailed
     from cfo.runtime.objects import (
         GVK,
@@ -145,6 +146,8 @@ __all__ = [
     "Invalid",
     "Kind",
     "LabelChanged",
+    "LeaderElectionOptions",
+    "LeadershipLost",
     "Manager",
     "ManagerOptions",
     "Meta",
@@ -191,6 +194,7 @@ __all__ = [
     "is_deleting",
     "key_of",
     "labels_of",
+    "leader_election_rules",
     "load_config",
     "name_of",
     "namespace_of",
@@ -207,7 +211,7 @@ __all__ = [
 _MODULES = (
     *("objects", "reconcile", "client.errors", "client.config", "client.transport", "client.client", "discovery"),
     *("predicate", "handler", "source", "events", "cache.entry", "cache.informer", "cache.cache"),
-    *("controller", "builder", "manager"),
+    *("controller", "builder", "leaderelection", "manager"),
 )
 
 

@@ -168,6 +168,41 @@ async def test_a_watch_cache_that_stays_behind_our_writes() -> None:
             assert transport.writes == before
 
 
+async def test_somebody_elses_webhook_that_cannot_be_reached() -> None:
+    """Where every write of a kind fails, the others go on; when the webhook is gone, what is missing is made."""
+    async with world(*VANILLA) as here:
+        namespace = await here.namespace("undisturbed")
+        await here.create(ray_cluster(namespace=namespace))
+        async with running(here, kuberay(**PLAIN)):
+            expected = await picture(here, namespace)
+            policies = {"apiGroups": ["networking.k8s.io"], "apiVersions": ["v1"], "resources": ["networkpolicies"]}
+            hook = {
+                "name": "nobody.example.com",
+                "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "rules": [{**policies, "operations": ["CREATE", "UPDATE"]}],
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }
+            configuration = {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": "nobody"},
+                "webhooks": [hook],
+            }
+            await here.create(configuration)
+            namespace = await here.namespace("struck")
+            await here.create(ray_cluster(namespace=namespace))
+            others = {key for key in expected if not key.startswith("NetworkPolicy")}
+
+            async def the_others_are_there() -> bool:
+                return set(await picture(here, namespace)) == others
+
+            await eventually(the_others_are_there, "all but the policies")
+            await here.delete(configuration)
+            await same_end(here, namespace, expected)
+
+
 async def test_a_token_that_expires() -> None:
     async with world(*VANILLA) as here:
         if not isinstance(here.plane, EmbeddedControlPlane):

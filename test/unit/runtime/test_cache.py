@@ -173,6 +173,20 @@ async def test_reads_are_covered_by_whole_unselected_synced_informers_alone() ->
         assert len(client_side.list(RAY, "", "")) == 2
 
 
+async def test_a_kind_may_be_limited_to_some_labels_which_then_is_all_there_is() -> None:
+    async with caching(selectors={RAY: "operatorVersion=v1"}) as (server, cache):
+        mine = make("a", 5, metadata={"labels": {"operatorVersion": "v1"}})
+        plain = await follow(server, cache, mine)
+        assert server.asked[0]["labelSelector"] == "operatorVersion=v1"
+        assert cache.informer(RAY, label_selector="operatorVersion=v1") is plain
+        assert cache.covers(RAY, "")
+        assert (cache.get(RAY, KEY) or {})["metadata"]["name"] == "a"
+        assert str(cache.informer(RAY, label_selector="team=x").label_selector) == "operatorVersion=v1,team=x"
+        cache.wrote(RAY, orjson.dumps(make("a", 20, metadata={"labels": {"operatorVersion": "v2"}})))
+        assert cache.get(RAY, KEY) is None
+        assert str(cache.informer(SECRET, label_selector="a=1").label_selector) == "a=1"
+
+
 async def test_the_stored_state_for_the_no_op_check_may_come_from_a_selected_informer() -> None:
     ours = {"manager": "cfo", "operation": "Apply", "apiVersion": "ray.io/v1", "fieldsV1": {"f:spec": {}}}
     theirs = {**ours, "manager": "kubectl"}

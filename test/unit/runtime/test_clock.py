@@ -66,3 +66,21 @@ async def test_the_system_clock_goes_forward() -> None:
     await called.wait()
     assert clock.monotonic() >= before
     assert clock.now().tzinfo is UTC
+
+
+def test_a_suspended_machine_passes_time_but_no_timers() -> None:
+    clock = FakeClock()
+    called: list[float] = []
+    clock.call_later(10, lambda: called.append(clock.boottime()))
+    clock.suspend(100)
+    assert (clock.monotonic(), clock.boottime()) == (0, 100)
+    assert (clock.now() - FakeClock().now()).total_seconds() == 100
+    assert called == []
+    clock.advance(10)
+    assert called == [110]
+
+
+def test_the_time_since_boot_goes_on() -> None:
+    clock = SystemClock()
+    first = clock.boottime()
+    assert clock.boottime() >= first >= 0
