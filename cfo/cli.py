@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
@@ -40,12 +40,12 @@ class Misuse(click.ClickException):
 
 
 class _LazyGroup(click.Group):
-    """Imports a subcommand of another package only when it is asked for."""
+    """Imports a subcommand of another package only when it is run; its line in the list of commands stands here."""
 
-    lazy = {  # noqa: RUF012
-        "envtest": "cfo.envtest.command:command",
-        "manifests": "cfo.manifests.command:command",
-        "uninstall": "cfo.manifests.uninstall:command",
+    lazy: ClassVar[dict[str, tuple[str, str]]] = {
+        "envtest": ("cfo.envtest.command:command", "Serve an embedded control plane."),
+        "manifests": ("cfo.manifests.command:command", "Print what installs the operator."),
+        "uninstall": ("cfo.manifests.uninstall:command", "Remove the operator from a cluster."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -56,9 +56,15 @@ class _LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         from importlib import import_module
 
-        module, _, attribute = self.lazy[cmd_name].partition(":")
+        module, _, attribute = self.lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = {name: command.get_short_help_str() for name, command in self.commands.items()}
+        rows |= {name: text for name, (_, text) in self.lazy.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows.items()))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -281,9 +287,16 @@ def config_check(file: Any) -> None:
 
 
 @cli.command()
-def version() -> None:
+@click.option("--stack", is_flag=True, help="Also the versions of what it is made to work with.")
+def version(stack: bool) -> None:
     """Print the version."""
-    click.echo(__version__)
+    if not stack:
+        click.echo(__version__)
+        return
+    from cfo.manifests.stack import components
+
+    for name, number in components():
+        click.echo(f"{name:20} {number}")
 
 
 def main() -> NoReturn:

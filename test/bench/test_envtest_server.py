@@ -128,6 +128,24 @@ async def test_ready_in_process() -> None:
         print(f"ready, second: {time.perf_counter() - started:.3f} s")
 
 
+def test_commands() -> None:
+    """The best of some, as a developer meets them: with everything in the page cache."""
+    times: dict[str, list[float]] = {}
+    for _ in range(5):
+        for arguments in (["envtest", "--controllers", "none"], ["envtest"], ["version"], ["--help"]):
+            started = time.perf_counter()
+            command = [sys.executable, "-c", "from cfo.cli import main; main()", *arguments]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            times.setdefault("cfo " + " ".join(arguments), []).append(time.perf_counter() - started)
+            process.terminate()
+            process.communicate(timeout=10)
+    for command_line, seconds in times.items():
+        print(f"\n{command_line}: first line after {min(seconds):.3f} s", end="")
+    print()
+
+
 async def test_creates_lists_and_memory(server: Server) -> None:
     print(f"\nready as a process: {server.ready_seconds:.3f} s, object {len(widget(0))} bytes")
     empty = server.stats.memory_info().rss
