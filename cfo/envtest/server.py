@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from cfo.envtest.audit import AuditLog
 from cfo.envtest.auth.attributes import Attributes, attributes_of, forbidden_message
@@ -24,11 +23,9 @@ from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, StatusError, forbidden, forbidden_path, unauthorized
 from cfo.envtest.faults import FAULTS_PATH, Faults
 from cfo.envtest.http import Call, Page, Reply, log_failure, not_found_page, status_reply
+from cfo.envtest.sending import send
 
 __all__ = ["Server"]
-
-PIECE = 256 * 1024
-"""Bytes of a body that are sent at once."""
 
 
 class Server:
@@ -92,13 +89,7 @@ class Server:
         self._dispatcher.observe(attributes, answer, time.perf_counter() - started)
         if isinstance(answer, web.StreamResponse):
             return answer
-        if call.raw.method == "HEAD":
-            answer.body = b""
-        if isinstance(answer.body, bytes):
-            return _response(call, answer, answer.body)
-        if sum(map(len, answer.body)) <= PIECE:
-            return _response(call, answer, b"".join(answer.body))
-        return await _streamed(call, answer, answer.body)
+        return await send(call, answer)
 
     async def _answer(self, call: Call, attributes: Attributes) -> Reply | web.StreamResponse:
         if call.path != FAULTS_PATH:
@@ -140,44 +131,3 @@ def _refused(attributes: Attributes, reason: str) -> StatusError:
     if not attributes.is_resource_request:
         return forbidden_path(message)
     return forbidden(GroupResource(attributes.group, attributes.resource), attributes.name, message)
-
-
-def _warning(text: str) -> str:
-    escaped = " ".join(text.split("\n")).replace("\\", "\\\\").replace('"', '\\"')
-    return f'299 - "{escaped}"'
-
-
-def _set_headers(call: Call, reply: Reply, headers: CIMultiDict[str]) -> None:
-    headers["Content-Type"] = reply.content_type
-    headers["Cache-Control"] = "no-cache, private"
-    headers["Audit-Id"] = call.audit_id
-    for name, value in reply.headers.items():
-        headers[name] = value
-    for text in call.warnings:
-        headers.add("Warning", _warning(text))
-
-
-def _response(call: Call, reply: Reply, body: bytes) -> web.Response:
-    response = web.Response(body=body, status=reply.code)
-    _set_headers(call, reply, response.headers)
-    return response
-
-
-async def _streamed(call: Call, reply: Reply, pieces: Sequence[bytes | memoryview]) -> web.StreamResponse:
-    """Sends a big body piece by piece, as fast as the client takes it, without ever having it in one piece."""
-    response = web.StreamResponse(status=reply.code)
-    _set_headers(call, reply, response.headers)
-    response.content_length = sum(map(len, pieces))
-    await response.prepare(call.raw)
-    batch: list[bytes | memoryview] = []
-    size = 0
-    for piece in pieces:
-        batch.append(piece)
-        size += len(piece)
-        if size >= PIECE:
-            await response.write(b"".join(batch))
-            batch, size = [], 0
-    if batch:
-        await response.write(b"".join(batch))
-    await response.write_eof()
-    return response
