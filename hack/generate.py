@@ -1,6 +1,7 @@
 """Writes the files that are generated from code; with ``--check`` says which are stale, and fails.
 
 * ``config/``: from :mod:`cfo.manifests`, and this from the controllers' rules, the webhooks and the models.
+* ``README.md`` (the matrix) and ``cfo version --stack``: from ``config/stack.yaml``.
 * ``docs/configuration.md``: from the configuration's models.
 """
 
@@ -14,6 +15,7 @@ from typing import Any, get_args, get_origin
 
 import durationpy
 import kustomize
+import stack
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -96,7 +98,7 @@ def _default(field: FieldInfo) -> str:
 
 def files() -> dict[str, str]:
     """Every generated file, by its path from the repository's root."""
-    return {**kustomize.files(), "docs/configuration.md": configuration_reference()}
+    return {**kustomize.files(), **stack.files(), "docs/configuration.md": configuration_reference()}
 
 
 def main() -> None:
