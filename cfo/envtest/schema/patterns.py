@@ -13,6 +13,8 @@ from functools import lru_cache
 __all__ = ["PatternError", "compile_pattern"]
 
 _REFUSED = re.compile(r"\(\?(?:[=!]|<[=!])")
+_COUNTS = re.compile(r"(?<!\\)\{(\d+(?:,\d*)?)\}")
+_MOST_REPEATS = 1000
 _POSIX = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
@@ -30,7 +32,7 @@ _POSIX = {
     "xdigit": "0-9A-Fa-f",
 }
 _UNICODE = {"L": "^\\W\\d_", "Lu": "A-ZÀ-ÖØ-Þ", "Ll": "a-zß-öø-ÿ", "N": "\\d", "Nd": "\\d", "Z": "\\s", "Zs": " \\xa0"}
-_PART = re.compile(r"\\p\{(\w+)\}|\\p(\w)|\\[\s\S]|\[:(\^?)(\w+):\]|[\[\]$]")
+_PART = re.compile(r"\\p\{(\w+)\}|\\p(\w)|\\[\s\S]|\[:(\^?)(\w+):\]|\(\?[a-z-]+\)|\(\?<(?=\w)|[\[\]$()|]")
 
 
 class PatternError(ValueError):
@@ -40,16 +42,43 @@ class PatternError(ValueError):
 @lru_cache(maxsize=2048)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compiles an RE2 pattern for ``search``; raises :class:`PatternError`."""
+    for count in _COUNTS.findall(pattern):
+        if any(number and int(number) > _MOST_REPEATS for number in count.split(",")):
+            raise PatternError(f"error parsing regexp: invalid repeat count: `{{{count}}}`")
     if _REFUSED.search(pattern):
         raise PatternError(f"error parsing regexp: invalid or unsupported Perl syntax: `{pattern}`")
     try:
         return re.compile(_translated(pattern), re.ASCII)
-    except (re.error, KeyError, OverflowError) as error:
+    except re.error as error:
+        raise PatternError(f"error parsing regexp: {_go_words(error, pattern)}") from None
+    except (KeyError, OverflowError) as error:
         raise PatternError(f"error parsing regexp: {error}: `{pattern}`") from None
+
+
+def _go_words(error: re.error, pattern: str) -> str:
+    """What Go says of a pattern that does not parse."""
+    said, place = error.msg, error.pos or 0
+    if said.startswith("missing )"):
+        return f"missing closing ): `{pattern}`"
+    if said.startswith("unbalanced parenthesis"):
+        return f"unexpected ): `{pattern}`"
+    if said.startswith("unterminated character set"):
+        return f"missing closing ]: `{pattern[pattern.find('[') :]}`"
+    if said.startswith("bad character range"):
+        return f"invalid character class range: `{said.rpartition(' ')[2]}`"
+    if said.startswith("bad escape"):
+        return f"invalid escape sequence: `{said.removeprefix('bad escape ')}`"
+    source = error.pattern if isinstance(error.pattern, str) else pattern
+    if said == "nothing to repeat":
+        return f"missing argument to repetition operator: `{source[place]}`"
+    if said == "multiple repeat":
+        return f"invalid nested repetition operator: `{source[place - 1 : place + 1]}`"
+    return f"{said}: `{pattern}`"
 
 
 def _translated(pattern: str) -> str:
     out: list[str] = []
+    flags: list[list[str]] = [[]]  # of each open group, those that were set within it
     inside = False
     position = 0
     for match in _PART.finditer(pattern):
@@ -72,10 +101,13 @@ def _translated(pattern: str) -> str:
                 head = re.match(r"\^?\]?", pattern[position:])
                 if head and head.group().endswith("]"):
                     out.append(head.group()[:-1] + "\\]")
-                    return "".join(out) + _rest_inside(pattern[position + len(head.group()) :])
+                    rest = _rest_inside(pattern[position + len(head.group()) :])
+                    return "".join(out) + rest + ")" * len(flags[0])
         elif part == "]":
             inside = False
             out.append("]")
+        elif part[0] in "(|)" and not inside:
+            out.append(_grouped(part, flags))
         elif len(part) == 2 and part[1] in "123456789":
             raise PatternError(f"error parsing regexp: invalid escape sequence: `{part}`")
         elif match.group(3) is not None or match.group(4):
@@ -83,7 +115,20 @@ def _translated(pattern: str) -> str:
         else:
             out.append(part)
     out.append(pattern[position:])
-    return "".join(out)
+    return "".join(out) + ")" * len(flags[0])
+
+
+def _grouped(part: str, flags: list[list[str]]) -> str:
+    """Parentheses and alternatives. Flags hold to the end of their group in RE2; ``re`` has them at its start only."""
+    if part == "|":
+        return ")" * len(flags[-1]) + "|" + "".join(flags[-1])
+    if part == ")":
+        return ")" * len(flags.pop()) + ")" if len(flags) > 1 else ")"
+    if part.endswith(")"):
+        flags[-1].append(f"{part[:-1]}:")
+        return flags[-1][-1]
+    flags.append([])
+    return "(?P<" if part == "(?<" else "("
 
 
 def _rest_inside(rest: str) -> str:

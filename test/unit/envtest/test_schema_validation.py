@@ -130,16 +130,37 @@ def test_unknown_formats_mean_nothing() -> None:
         (r"^\d+$", "٣", False),
         ("(?i)abc", "xABCx", True),
         (r"[$]", "$", True),
+        ("^(?i)[a-z]+$", "ABC", True),
+        ("a(?i)b|c", "AB", False),
+        ("a(?i)b|c", "C", True),
+        ("(a(?i)b)c", "aBC", False),
+        ("^(?<letter>a)$", "a", True),
+        ("^[(|)]+$", "(|)", True),
     ],
 )
 def test_patterns_mean_what_they_mean_in_go(pattern: str, text: str, matches: bool) -> None:
     assert (compile_pattern(pattern).search(text) is not None) == matches
 
 
-@pytest.mark.parametrize("pattern", ["(?=a)", "(?<!a)b", r"(a)\1", "(", "*"])
-def test_patterns_that_go_refuses_are_refused(pattern: str) -> None:
-    with pytest.raises(PatternError, match="error parsing regexp"):
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("(?=a)", "invalid or unsupported Perl syntax: `(?=a)`"),
+        ("(?<!a)b", "invalid or unsupported Perl syntax: `(?<!a)b`"),
+        (r"(a)\1", r"invalid escape sequence: `\1`"),
+        ("(", "missing closing ): `(`"),
+        ("a)", "unexpected ): `a)`"),
+        ("[a", "missing closing ]: `[a`"),
+        ("[z-a]", "invalid character class range: `z-a`"),
+        ("*", "missing argument to repetition operator: `*`"),
+        ("a**", "invalid nested repetition operator: `**`"),
+        ("a{2000}", "invalid repeat count: `{2000}`"),
+    ],
+)
+def test_patterns_that_go_refuses_are_refused(pattern: str, words: str) -> None:
+    with pytest.raises(PatternError) as caught:
         compile_pattern(pattern)
+    assert str(caught.value) == f"error parsing regexp: {words}"
 
 
 @pytest.mark.parametrize(
