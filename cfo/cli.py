@@ -149,7 +149,7 @@ def run(
     chosen = log_format or ("console" if sys.stderr.isatty() or embedded else "json")
     logs.configure("json" if chosen == "json" else "console", log_level)
     if embedded:
-        from cfo.demo import run_embedded
+        from cfo.demo import DemoFailed, DemoMisuse, run_embedded
 
         if webhook_url is not None:
             raise Misuse("--webhook-url is for a cluster; with --embedded webhooks are served anyway")
@@ -163,7 +163,9 @@ def run(
                 manifests=[Path(path) for path in manifests],
                 overview=overview,
                 until_settled=until_settled,
-            )
+            ),
+            misuse=DemoMisuse,
+            failure=DemoFailed,
         )
         return
     for given, flag in ((manifests, "--apply"), (overview, "--overview"), (until_settled, "--until-settled")):
@@ -222,12 +224,14 @@ def _checked_namespace(namespace: str) -> str:
     return namespace
 
 
-def _execute(work: Awaitable[None]) -> None:
-    """Runs ``work``, and turns what may go wrong in it into one line and an exit code."""
+def _execute(work: Awaitable[None], *, misuse: type[Exception] = Misuse, failure: type[Exception] = Failure) -> None:
+    """Runs ``work``, and turns what may go wrong in it into one line and an exit code.
+
+    ``misuse`` and ``failure`` are errors of the work's own, which mean exit codes 2 and 1.
+    """
     import anyio
 
     from cfo.config import ConfigurationError
-    from cfo.demo import DemoFailed, DemoMisuse
     from cfo.operator import Unreachable
     from cfo.runtime.client.config import ConfigError
     from cfo.runtime.manager import GracePeriodExceeded, RunnableFailed
@@ -240,11 +244,11 @@ def _execute(work: Awaitable[None]) -> None:
             anyio.run(body)
         except BaseExceptionGroup as group:
             raise _only(group) from None
-    except (ConfigurationError, DemoMisuse) as error:
+    except (ConfigurationError, misuse) as error:
         raise Misuse(_line(error)) from None
     except (ConfigError, Unreachable) as error:
         raise Failure(f"{_line(error)}; no cluster at hand? Try: cfo run --embedded") from None
-    except (RunnableFailed, GracePeriodExceeded, DemoFailed) as error:
+    except (RunnableFailed, GracePeriodExceeded, failure) as error:
         raise Failure(_line(error)) from None
 
 
