@@ -209,9 +209,13 @@ async def watched_world(
                     found.append(new)
 
         informer.add_handler(note)
-        async with observer:
-            await observer.started()
+        running = asyncio.create_task(observer.run())  # not in this task: a fixture is left in another one
+        await observer.started()
+        try:
             yield here
+        finally:
+            observer.stop()
+            await running
 
 
 @asynccontextmanager

@@ -7,7 +7,8 @@ name and owner, and deletions name the uid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -86,7 +87,8 @@ def is_managed_here(wrapper: Mapping[str, Any]) -> bool:
 class AppWrapperReconciler:
     """Takes AppWrappers through their life.
 
-    ``pods`` holds the pods with an AppWrapper's label, with the index :data:`POD_INDEX`.
+    ``pods`` holds the pods with an AppWrapper's label, with the index :data:`POD_INDEX`. ``awaits_admission`` says of
+    an AppWrapper that is not suspended whether it must wait all the same.
     """
 
     rules: Final = (
@@ -116,6 +118,7 @@ class AppWrapperReconciler:
         pods: Informer,
         nodes: NodeHealth,
         metrics: PhaseMetrics,
+        awaits_admission: Callable[[Object], bool] = lambda _: False,
     ) -> None:
         self._client = client
         self._events = events
@@ -125,6 +128,7 @@ class AppWrapperReconciler:
         self._pods = pods.reader
         self._nodes = nodes
         self._metrics = metrics
+        self._awaits_admission = awaits_admission
         self._lineage = Lineage(client)
 
     async def reconcile(self, request: Request) -> Result:
@@ -171,6 +175,7 @@ class AppWrapperReconciler:
             now=self._clock.now(),
             unserved=frozenset(unserved),
             no_execute=self._nodes.no_execute(),
+            awaits_admission=self._awaits_admission(wrapper),
         )
         return await self._with_lineage(view, pods)
 
@@ -184,16 +189,7 @@ class AppWrapperReconciler:
             return view
         ours = await self._descendants(view, pods)
         marked = [LabelledPod(pod.key, pod.uid, pod.pod, ours=pod.uid in ours) for pod in view.pods]
-        return View(
-            wrapper=view.wrapper,
-            components=view.components,
-            seen=view.seen,
-            pods=marked,
-            settings=view.settings,
-            now=view.now,
-            unserved=view.unserved,
-            no_execute=view.no_execute,
-        )
+        return replace(view, pods=marked)
 
     async def _descendants(self, view: View, pods: list[Entry]) -> set[str]:
         root = uid_of(view.wrapper)

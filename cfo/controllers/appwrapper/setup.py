@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.kinds import ComponentKinds
+from cfo.controllers.appwrapper.kueue import RESOURCE_FLAVOR_KIND, KueueReconciler
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER
 from cfo.controllers.appwrapper.nodes import NODE, NodeHealth
 from cfo.controllers.appwrapper.pods import pod_of
 from cfo.controllers.appwrapper.reconciler import POD_INDEX, AppWrapperReconciler, pod_index
+from cfo.controllers.appwrapper.slack import CLUSTER_QUEUES, SlackQueueReconciler, unschedulable_on
 from cfo.controllers.appwrapper.view import POD
+from cfo.controllers.appwrapper.workload import WORKLOADS
 from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.handler import EnqueueRequestsFromMapFunc
+from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
 from cfo.runtime.manager import Manager
+from cfo.runtime.objects import GVK
 from cfo.runtime.predicate import ResourceVersionChanged, on_update
 from cfo.runtime.reconcile import Request, Rule
 
@@ -27,19 +32,39 @@ _NODE_INDEX = "appwrapper-node"
 
 def rules() -> list[Rule]:
     """The rights that the AppWrapper controllers need. (Components of other kinds need rights of their own.)"""
-    return list(AppWrapperReconciler.rules)
+    return [*AppWrapperReconciler.rules, *KueueReconciler.rules, *SlackQueueReconciler.rules]
 
 
 def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
-    """Adds the controllers to ``manager``; they start when the API server serves AppWrappers."""
+    """Adds the controllers to ``manager``; each starts when the API server serves the kinds that it is about."""
+    if config.kueue_integration:
+        # without Workloads nothing is admitted, and so no AppWrapper is deployed
+        _first_of(manager, WORKLOADS, lambda gvk: _when_served(manager, config, gvk))
+    else:
+        manager.when_available(APPWRAPPER, lambda manager: _add_controller(manager, config, None))
+    if config.slack_queue_name:
+        queues = [GVK("kueue.x-k8s.io", version, "ClusterQueue") for version in CLUSTER_QUEUES]
+        _first_of(manager, queues, lambda gvk: _add_slack_queue(manager, config, gvk))
 
-    def start(manager: Manager) -> None:
-        _add_controller(manager, config)
 
-    manager.when_available(APPWRAPPER, start)
+def _first_of(manager: Manager, gvks: Iterable[GVK], start: Callable[[GVK], None]) -> None:
+    """Calls ``start`` with the first of ``gvks`` that is served, once."""
+    started: list[GVK] = []
+
+    def begin(gvk: GVK, _: Manager) -> None:
+        if not started:
+            started.append(gvk)
+            start(gvk)
+
+    for gvk in gvks:
+        manager.when_available(gvk, partial(begin, gvk))
 
 
-def _add_controller(manager: Manager, config: AppWrapperConfiguration) -> None:
+def _when_served(manager: Manager, config: AppWrapperConfiguration, workload: GVK) -> None:
+    manager.when_available(APPWRAPPER, lambda manager: _add_controller(manager, config, workload))
+
+
+def _add_controller(manager: Manager, config: AppWrapperConfiguration, workload: GVK | None) -> None:
     name = "appwrappers"
     client = manager.client.with_field_manager(FIELD_MANAGER)
     pods = manager.cache.informer(POD, label_selector=APPWRAPPER_LABEL)
@@ -47,6 +72,7 @@ def _add_controller(manager: Manager, config: AppWrapperConfiguration) -> None:
     nodes = manager.cache.informer(NODE) if config.autopilot.monitor_nodes else None
     health = NodeHealth(config.autopilot, nodes)
     kinds = ComponentKinds(manager, client)
+    queueing = _add_queueing(manager, workload, kinds) if workload is not None else None
     reconciler = AppWrapperReconciler(
         client,
         manager.events(name),
@@ -56,6 +82,7 @@ def _add_controller(manager: Manager, config: AppWrapperConfiguration) -> None:
         pods=pods,
         nodes=health,
         metrics=PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader),
+        **({"awaits_admission": queueing.awaits_admission} if queueing is not None else {}),
     )
 
     def of_pod(entry: Entry) -> Iterable[Request]:
@@ -77,7 +104,46 @@ def _add_controller(manager: Manager, config: AppWrapperConfiguration) -> None:
     )
     if nodes is not None:
         builder.watches(NODE, EnqueueRequestsFromMapFunc(of_node), health.changed)
+    if workload is not None:
+        builder.watches(workload, EnqueueRequestForOwner(APPWRAPPER))
     kinds.attach(builder.complete(reconciler))
+
+
+def _add_queueing(manager: Manager, workload: GVK, kinds: ComponentKinds) -> KueueReconciler:
+    name = "appwrapper-kueue"
+    flavor = GVK(workload.group, workload.version, RESOURCE_FLAVOR_KIND)
+    flavors = manager.cache.informer(flavor)
+    reconciler = KueueReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        manager.clock,
+        kinds=kinds,
+        workloads=manager.cache.informer(workload),
+        flavors=flavors,
+    )
+    Builder(manager, name).for_(APPWRAPPER, ResourceVersionChanged()).owns(workload).reads(flavors).complete(reconciler)
+    return reconciler
+
+
+def _add_slack_queue(manager: Manager, config: AppWrapperConfiguration, gvk: GVK) -> None:
+    name = "slack-queue"
+    selector = f"metadata.name={config.slack_queue_name}"
+    reconciler = SlackQueueReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        config.autopilot,
+        queues=manager.cache.informer(gvk, field_selector=selector),
+        nodes=manager.cache.informer(NODE),
+    )
+    changed = on_update(
+        lambda old, new: unschedulable_on(old, config.autopilot) != unschedulable_on(new, config.autopilot)
+    )
+    (
+        Builder(manager, name)
+        .for_(gvk, field_selector=selector)
+        .watches(NODE, EnqueueRequestsFromMapFunc(lambda _: (Request("", config.slack_queue_name),)), changed)
+        .complete(reconciler)
+    )
 
 
 def _wrapper_of(entry: Entry) -> list[str]:

@@ -76,7 +76,7 @@ def _initialise(view: View, decision: Decision) -> None:
 
 
 def _stay_suspended(view: View, decision: Decision) -> None:
-    if view.suspended:
+    if view.suspended or view.awaits_admission:
         return
     status = decision.status
     decision.add_finalizer = not has_finalizer(view.wrapper, FINALIZER)

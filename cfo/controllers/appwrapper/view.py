@@ -33,7 +33,8 @@ class View:
     """An AppWrapper, and what was seen of all that belongs to it, at ``now``.
 
     ``seen`` has an item for each component; ``unserved`` are the indexes of components whose kind is not served.
-    ``no_execute`` are the resources, by node, that are not to be used there any more.
+    ``no_execute`` are the resources, by node, that are not to be used there any more. ``awaits_admission``: it must
+    not be deployed before its queue admits it.
     """
 
     wrapper: Object
@@ -44,6 +45,7 @@ class View:
     now: datetime
     unserved: frozenset[int] = frozenset()
     no_execute: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    awaits_admission: bool = False
 
     @property
     def suspended(self) -> bool:

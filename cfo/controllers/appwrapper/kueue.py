@@ -1,0 +1,279 @@
+"""Queueing by a Kueue that does not know AppWrappers: this operator makes their Workloads, and follows them.
+
+What Kueue's own integration does, in its words: an AppWrapper with a queue starts suspended; its Workload is created;
+once that is admitted, the AppWrapper gets what the admission wants in its pod templates and is resumed; when it is
+evicted (or deactivated), the AppWrapper is suspended, and once its resources are gone the quota is given back; when it
+is over, the Workload is finished. On with ``appwrapper.kueueIntegration``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+
+from cfo.api.appwrapper import APPWRAPPER, PodSetError
+from cfo.controllers.appwrapper.kinds import ComponentKinds
+from cfo.controllers.appwrapper.names import CONTROLLER_NAME, PODS_READY, QUOTA_RESERVED
+from cfo.controllers.appwrapper.status import is_true, put_condition
+from cfo.controllers.appwrapper.workload import (
+    PRIORITY_CLASS_LABEL,
+    Priority,
+    desired_workload,
+    eviction,
+    finished,
+    is_admitted,
+    pod_set_infos,
+    queue_of,
+    reclaimable_pods,
+    workload_name,
+)
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import AlreadyExists, NotFound
+from cfo.runtime.clock import Clock
+from cfo.runtime.events import EventRecorder
+from cfo.runtime.objects import (
+    GVK,
+    NamespacedName,
+    Object,
+    find_condition,
+    is_controlled_by,
+    is_deleting,
+    key_of,
+    labels_of,
+    namespace_of,
+    resource_version_of,
+)
+from cfo.runtime.reconcile import CRUD, READ, Request, Result, Rule
+
+__all__ = ["RESOURCE_FLAVOR_KIND", "KueueReconciler"]
+
+_log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
+
+RESOURCE_FLAVOR_KIND: Final = "ResourceFlavor"
+
+_GROUP: Final = "kueue.x-k8s.io"
+_PRIORITY_CLASS: Final = GVK("scheduling.k8s.io", "v1", "PriorityClass")
+_JOB: Final = GVK("batch", "v1", "Job")
+_RETRY_SECONDS: Final = 5.0
+_TRIED_AGAIN: Final = ("Preempted", "AdmissionCheck", "NodeFailures", "LocalQueueStopped", "ClusterQueueStopped")
+"""Why a Workload is evicted that may be admitted again at once."""
+
+
+class KueueReconciler:
+    """Reconciles AppWrappers with a queue; ``workloads`` and ``flavors`` are informers of Kueue's kinds."""
+
+    rules: Final = (
+        Rule(_GROUP, "workloads", CRUD),
+        Rule(_GROUP, "workloads/status", ("get", "patch", "update")),
+        Rule(_GROUP, "workloads/finalizers", ("update",)),
+        Rule(_GROUP, "resourceflavors", READ),
+        Rule(_GROUP, "workloadpriorityclasses", ("get",)),
+        Rule(_PRIORITY_CLASS.group, "priorityclasses", ("get",)),
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        clock: Clock,
+        *,
+        kinds: ComponentKinds,
+        workloads: Informer,
+        flavors: Informer,
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._clock = clock
+        self._kinds = kinds
+        self._workload = workloads.gvk
+        self._workloads = workloads.reader
+        self._flavors = flavors.reader
+
+    def awaits_admission(self, wrapper: Mapping[str, Any]) -> bool:
+        """Whether the AppWrapper must not be deployed (yet), whatever its ``suspend`` says."""
+        if not queue_of(wrapper):
+            return False
+        workload = self._workload_of(wrapper)
+        return workload is None or not is_admitted(workload)
+
+    async def reconcile(self, request: Request) -> Result:
+        """Brings AppWrapper and Workload together."""
+        wrapper = await self._client.get(APPWRAPPER, request)
+        if wrapper is None or is_deleting(wrapper) or not queue_of(wrapper):
+            return Result()
+        if (wrapper["spec"].get("managedBy") or CONTROLLER_NAME) != CONTROLLER_NAME:
+            return Result()
+        suspended = bool(wrapper["spec"].get("suspend"))
+        workload = self._workload_of(wrapper)
+        if over := finished(wrapper):
+            return await self._finish(workload, *over)
+        if workload is None:
+            if not suspended:
+                await self._stop(wrapper, "No matching Workload; suspended until there is one and it is admitted")
+                return Result()  # the change comes back
+            return await self._create(wrapper)
+        if evicted := eviction(workload):
+            if not suspended:
+                await self._stop(wrapper, evicted[1])
+            elif not is_true((wrapper.get("status") or {}).get("conditions"), QUOTA_RESERVED):
+                await self._release(workload, *evicted)
+            return Result()
+        if is_admitted(workload):
+            return await self._run(wrapper, workload) if suspended else await self._report(wrapper, workload)
+        if not suspended:
+            await self._stop(wrapper, "Not admitted by cluster queue")
+        elif workload["spec"].get("queueName") != queue_of(wrapper):
+            patch = {"metadata": _precondition(workload), "spec": {"queueName": queue_of(wrapper)}}
+            await self._client.patch(self._workload, key_of(workload), patch)
+        return Result()
+
+    def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
+        workload = self._workloads.get(NamespacedName(namespace_of(wrapper), workload_name(wrapper)))
+        return workload if workload is not None and is_controlled_by(workload, wrapper) else None
+
+    async def _create(self, wrapper: Object) -> Result:
+        try:
+            desired = desired_workload(wrapper, self._workload, await self._priority(wrapper))
+            created = await self._client.create(desired)
+        except PodSetError as error:
+            self._events.event(wrapper, "Warning", "InvalidPodSets", str(error))
+            return Result()
+        except AlreadyExists:
+            self._events.event(
+                wrapper, "Warning", "WorkloadNameTaken", f"Workload {workload_name(wrapper)} is somebody else's"
+            )
+            return Result(requeue_after=_RETRY_SECONDS)
+        self._events.event(wrapper, "Normal", "CreatedWorkload", f"Created Workload: {key_of(created)}")
+        return Result()
+
+    async def _priority(self, wrapper: Object) -> Priority:
+        """The priority of the class that the label names, else of the pods' own, else none."""
+        name = labels_of(wrapper).get(PRIORITY_CLASS_LABEL, "")
+        if name:
+            kind = GVK(_GROUP, self._workload.version, "WorkloadPriorityClass")
+            found = await self._client.get(kind, NamespacedName("", name))
+            if found is not None:
+                return kind.group, kind.kind, name, int(found.get("value") or 0)
+            self._events.event(
+                wrapper, "Warning", "PriorityClassMissing", f"WorkloadPriorityClass {name} does not exist"
+            )
+        for pod_set in desired_workload(wrapper, self._workload, ("", "", "", 0))["spec"]["podSets"]:
+            name = pod_set["template"]["spec"].get("priorityClassName") or ""
+            found = await self._client.get(_PRIORITY_CLASS, NamespacedName("", name)) if name else None
+            if found is not None:
+                return _PRIORITY_CLASS.group, _PRIORITY_CLASS.kind, name, int(found.get("value") or 0)
+        return "", "", "", 0
+
+    async def _run(self, wrapper: Object, workload: Object) -> Result:
+        try:
+            infos = pod_set_infos(wrapper, workload, self._flavor)
+        except LookupError as error:
+            self._events.event(wrapper, "Warning", "InvalidAdmission", str(error).strip("'"))
+            return Result(requeue_after=_RETRY_SECONDS)
+        await self._write_spec(wrapper, infos, suspend=False)
+        queue = workload["status"]["admission"]["clusterQueue"]
+        self._events.event(wrapper, "Normal", "Started", f"Admitted by clusterQueue {queue}")
+        return Result()
+
+    def _flavor(self, name: str) -> Mapping[str, Any] | None:
+        flavor = self._flavors.get(NamespacedName("", name))
+        return flavor.get("spec") or {} if flavor is not None else None
+
+    async def _stop(self, wrapper: Object, why: str) -> None:
+        await self._write_spec(wrapper, None, suspend=True)
+        self._events.event(wrapper, "Normal", "Stopped", why)
+
+    async def _write_spec(self, wrapper: Object, infos: list[list[Object]] | None, *, suspend: bool) -> None:
+        """Suspends or resumes; with ``infos`` in the components, or without any."""
+        components = copy.deepcopy(wrapper["spec"]["components"])
+        for index, component in enumerate(components):
+            component.pop("podSetInfos", None)
+            if infos is not None and infos[index]:
+                component["podSetInfos"] = infos[index]
+        spec: Object = {"suspend": suspend}
+        if components != wrapper["spec"]["components"]:
+            spec["components"] = components
+        await self._client.patch(APPWRAPPER, key_of(wrapper), {"metadata": _precondition(wrapper), "spec": spec})
+
+    async def _report(self, wrapper: Object, workload: Object) -> Result:
+        """Tells the Workload whether the pods are ready, and which of them need their quota no more."""
+        ready = is_true((wrapper.get("status") or {}).get("conditions"), PODS_READY)
+        before = workload["status"].get("conditions")
+        status: Object = {}
+        if ready != is_true(before, PODS_READY):
+            words = (
+                ("Started", "All pods reached readiness and the workload is running")
+                if ready
+                else ("WaitForStart", "Not all pods are ready or succeeded")
+            )
+            status["conditions"] = self._conditions(workload, (PODS_READY, ready, *words))
+        reclaimable = reclaimable_pods(wrapper, await self._succeeded(wrapper))
+        if _grows(workload["status"].get("reclaimablePods") or [], reclaimable):
+            status["reclaimablePods"] = reclaimable
+        if status:
+            await self._patch_status(workload, status)
+        return Result()
+
+    async def _succeeded(self, wrapper: Object) -> list[int]:
+        """For each component how many pods have succeeded, as its Job says."""
+        counts: list[int] = []
+        for said in (wrapper.get("status") or {}).get("componentStatus") or ():
+            job = None
+            gvk = GVK.parse(said.get("apiVersion") or "", said.get("kind") or "")
+            if gvk == _JOB and said.get("name") and (jobs := await self._kinds.follow(_JOB)) is not None:
+                job = jobs.reader.get(NamespacedName(namespace_of(wrapper), said["name"]))
+            counts.append(int(((job or {}).get("status") or {}).get("succeeded") or 0))
+        return counts + [0] * (len(wrapper["spec"]["components"]) - len(counts))
+
+    async def _release(self, workload: Object, reason: str, message: str) -> None:
+        """Gives the quota back, now that nothing uses it."""
+        if not is_true((workload.get("status") or {}).get("conditions"), "QuotaReserved"):
+            return
+        conditions = self._conditions(
+            workload,
+            ("Requeued", reason in _TRIED_AGAIN, reason, message),
+            ("QuotaReserved", False, "Pending", message),
+            ("Admitted", False, "NoReservation", "The workload has no reservation"),
+        )
+        await self._patch_status(workload, {"admission": None, "conditions": conditions})
+
+    async def _finish(self, workload: Object | None, reason: str, message: str) -> Result:
+        if workload is not None and not is_true((workload.get("status") or {}).get("conditions"), "Finished"):
+            conditions = self._conditions(workload, ("Finished", True, reason, message))
+            await self._patch_status(workload, {"conditions": conditions})
+        return Result()
+
+    def _conditions(self, workload: Object, *changes: tuple[str, bool, str, str]) -> list[Object]:
+        conditions = copy.deepcopy((workload.get("status") or {}).get("conditions") or [])
+        for kind, value, reason, message in changes:
+            put_condition(conditions, kind, value, reason, message, self._clock.now())
+            changed = find_condition(conditions, kind)
+            assert isinstance(changed, dict)
+            changed["observedGeneration"] = int(workload["metadata"].get("generation") or 0)
+        return conditions
+
+    async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
+        """Writes parts of a Workload's status, in the very state that was looked at: Kueue writes there too."""
+        try:
+            await self._client.patch(
+                self._workload,
+                key_of(workload),
+                {"metadata": _precondition(workload), "status": status},
+                subresource="status",
+            )
+        except NotFound:
+            _log.debug("the workload is gone", workload=str(key_of(workload)))
+
+
+def _precondition(obj: Object) -> Object:
+    return {"resourceVersion": resource_version_of(obj)}
+
+
+def _grows(before: list[Object], after: list[Object]) -> bool:
+    """Whether more can be reclaimed than was; Kueue takes nothing back."""
+    known = {item["name"]: item["count"] for item in before}
+    return any(item["count"] > known.get(item["name"], 0) for item in after)

@@ -1,0 +1,235 @@
+"""Kueue's Workload of an AppWrapper, where this operator makes it: pure functions.
+
+What is in one, how it is called, and what its admission means for the pod templates are facts of Kueue's job framework
+(``pkg/controller/jobframework``, ``pkg/controller/jobs/appwrapper``), so that a Workload that was made here and
+one that Kueue's own integration made are alike.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, pod_sets_of, pod_template_at, replicas_of
+from cfo.api.appwrapper.podsets import POD_INDEX_LABEL, SUB_GROUP_COUNT, SUB_GROUP_INDEX_LABEL
+from cfo.controllers.appwrapper.status import is_true
+from cfo.runtime.objects import (
+    GVK,
+    Object,
+    annotations_of,
+    find_condition,
+    labels_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+    uid_of,
+)
+
+__all__ = [
+    "PRIORITY_CLASS_LABEL",
+    "WORKLOADS",
+    "Priority",
+    "desired_workload",
+    "eviction",
+    "finished",
+    "is_admitted",
+    "pod_set_infos",
+    "queue_of",
+    "reclaimable_pods",
+    "workload_name",
+]
+
+WORKLOADS: Final = (GVK("kueue.x-k8s.io", "v1beta2", "Workload"), GVK("kueue.x-k8s.io", "v1beta1", "Workload"))
+"""The versions that are known, the best first."""
+
+PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
+
+_JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+_HASH_LENGTH: Final = 5
+_NAME_LENGTH: Final = 252 - _HASH_LENGTH
+_TOPOLOGY: Final = {
+    "required": "kueue.x-k8s.io/podset-required-topology",
+    "preferred": "kueue.x-k8s.io/podset-preferred-topology",
+    "unconstrained": "kueue.x-k8s.io/podset-unconstrained-topology",
+}
+_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+
+Priority = tuple[str, str, str, int]
+"""Group, kind and name of the class that a priority is of, and its value; no name: of none."""
+
+
+def queue_of(wrapper: Mapping[str, Any]) -> str:
+    """The LocalQueue that is to admit the AppWrapper, or nothing."""
+    return labels_of(wrapper).get(QUEUE_NAME_LABEL, "")
+
+
+def workload_name(wrapper: Mapping[str, Any]) -> str:
+    """The name of the AppWrapper's Workload."""
+    text = "\n".join((APPWRAPPER.kind, APPWRAPPER.group, name_of(wrapper), uid_of(wrapper)))
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
+    return f"{f'{APPWRAPPER.kind.lower()}-{name_of(wrapper)}'[:_NAME_LENGTH]}-{digest}"
+
+
+def desired_workload(wrapper: Object, gvk: GVK, priority: Priority) -> Object:
+    """The Workload to create. Raises :class:`~cfo.api.appwrapper.PodSetError`."""
+    group, kind, class_name, value = priority
+    spec: Object = {"active": True, "podSets": _pod_sets(wrapper), "priority": value, "queueName": queue_of(wrapper)}
+    if class_name and gvk.version == "v1beta1":
+        spec |= {"priorityClassName": class_name, "priorityClassSource": f"{group}/{kind.lower()}"}
+    elif class_name:
+        spec["priorityClassRef"] = {"group": group, "kind": kind, "name": class_name}
+    return {
+        "apiVersion": gvk.api_version,
+        "kind": gvk.kind,
+        "metadata": {
+            "namespace": namespace_of(wrapper),
+            "name": workload_name(wrapper),
+            "labels": {_JOB_UID_LABEL: uid_of(wrapper)},
+            "ownerReferences": [owner_reference(wrapper, block_owner_deletion=True)],
+        },
+        "spec": spec,
+    }
+
+
+def _pod_sets(wrapper: Object) -> list[Object]:
+    found: list[Object] = []
+    for component in wrapper["spec"]["components"]:
+        for pod_set in pod_sets_of(component):
+            template = pod_template_at(component["template"], pod_set["path"])
+            metadata = {
+                key: dict(values)
+                for key, values in (("labels", labels_of(template)), ("annotations", annotations_of(template)))
+                if values
+            }
+            item: Object = {
+                "name": f"{name_of(wrapper)}-{len(found)}",
+                "count": replicas_of(pod_set),
+                "template": {"metadata": metadata, "spec": copy.deepcopy(template["spec"])},
+            }
+            if topology := _topology(pod_set, annotations_of(template)):
+                item["topologyRequest"] = topology
+            found.append(item)
+    return found
+
+
+def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
+    said: Mapping[str, str] = pod_set.get("annotations") or {}
+    request: Object = {field: annotations[key] for field, key in _TOPOLOGY.items() if key in annotations}
+    if "unconstrained" in request:
+        request["unconstrained"] = request["unconstrained"] == "true"
+    for field, key in (("podIndexLabel", POD_INDEX_LABEL), ("subGroupIndexLabel", SUB_GROUP_INDEX_LABEL)):
+        if key in said:
+            request[field] = said[key]
+    if said.get(SUB_GROUP_COUNT, "").isdecimal():
+        request["subGroupCount"] = int(said[SUB_GROUP_COUNT])
+    return request
+
+
+def is_admitted(workload: Mapping[str, Any]) -> bool:
+    """Whether the AppWrapper may run: admitted, and not being evicted."""
+    status = workload.get("status") or {}
+    return bool(status.get("admission")) and is_true(status.get("conditions"), "Admitted") and not eviction(workload)
+
+
+def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Reason and message, where the AppWrapper must not run (any more); ``None`` where nobody says so."""
+    conditions = (workload.get("status") or {}).get("conditions")
+    if is_true(conditions, "Evicted"):
+        condition = find_condition(conditions, "Evicted") or {}
+        return condition.get("reason") or "Evicted", condition.get("message") or ""
+    if not (workload.get("spec") or {}).get("active", True):
+        return "Deactivated", "The workload is deactivated"
+    return None
+
+
+def pod_set_infos(
+    wrapper: Mapping[str, Any], workload: Mapping[str, Any], flavor: Callable[[str], Mapping[str, Any] | None]
+) -> list[list[Object]]:
+    """What the admission wants in the pod templates: for each component, for each of its pod sets.
+
+    ``flavor`` returns the spec of a ResourceFlavor. Raises :class:`LookupError` when one is missing, or when the
+    admission is not about these pod sets.
+    """
+    admission = workload["status"]["admission"]
+    assignments = {item["name"]: item for item in admission["podSetAssignments"]}
+    found: list[list[Object]] = []
+    number = 0
+    for component in wrapper["spec"]["components"]:
+        infos: list[Object] = []
+        for _ in pod_sets_of(component):
+            name = f"{name_of(wrapper)}-{number}"
+            number += 1
+            if name not in assignments:
+                raise LookupError(f"the admission says nothing of pod set {name}")
+            infos.append(_info(wrapper, workload, assignments[name], flavor))
+        found.append(infos)
+    return found
+
+
+def _info(
+    wrapper: Mapping[str, Any],
+    workload: Mapping[str, Any],
+    assignment: Mapping[str, Any],
+    flavor: Callable[[str], Mapping[str, Any] | None],
+) -> Object:
+    info: Object = {
+        "annotations": {"kueue.x-k8s.io/workload": name_of(workload)},
+        "labels": {
+            "kueue.x-k8s.io/cluster-queue-name": workload["status"]["admission"]["clusterQueue"],
+            "kueue.x-k8s.io/local-queue-name": queue_of(wrapper),
+            "kueue.x-k8s.io/podset": assignment["name"],
+        },
+        "nodeSelector": {},
+        "tolerations": [],
+    }
+    for name in dict.fromkeys((assignment.get("flavors") or {}).values()):
+        spec = flavor(name)
+        if spec is None:
+            raise LookupError(f"ResourceFlavor {name} does not exist")
+        _add(info, {"nodeSelector": spec.get("nodeLabels"), "tolerations": spec.get("tolerations")})
+    for check in (workload["status"].get("admissionChecks")) or ():
+        for update in check.get("podSetUpdates") or ():
+            if update.get("name") == assignment["name"]:
+                _add(info, update)
+    if assignment.get("topologyAssignment"):
+        info["schedulingGates"] = [{"name": _TOPOLOGY_GATE}]
+    return {key: value for key, value in info.items() if value}
+
+
+def _add(info: Object, more: Mapping[str, Any]) -> None:
+    for key in ("annotations", "labels", "nodeSelector"):
+        info[key] |= more.get(key) or {}
+    info["tolerations"] += [item for item in more.get("tolerations") or () if item not in info["tolerations"]]
+
+
+def finished(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Reason and message, once the AppWrapper is over and holds nothing any more."""
+    status = wrapper.get("status") or {}
+    if status.get("phase") == "Succeeded":
+        return "Succeeded", "AppWrapper finished successfully"
+    if status.get("phase") == "Failed" and not is_true(status.get("conditions"), "ResourcesDeployed"):
+        return "Failed", "AppWrapper failed"
+    return None
+
+
+def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> list[Object]:
+    """The pods, by pod set, whose quota is not needed any more: those of Jobs that have succeeded for good.
+
+    ``succeeded`` says for each component how many of its pods have. As long as more are to come than run at a time,
+    each that has succeeded is followed by another, and nothing can be reclaimed.
+    """
+    found: list[Object] = []
+    number = 0
+    for component, done in zip(wrapper["spec"]["components"], succeeded, strict=True):
+        for pod_set in pod_sets_of(component):
+            name, count = f"{name_of(wrapper)}-{number}", replicas_of(pod_set)
+            number += 1
+            if done <= 0 or component["template"].get("kind") != "Job":
+                continue
+            completions = (component["template"].get("spec") or {}).get("completions")
+            left = (completions if isinstance(completions, int) else count) - done
+            if left < count:
+                found.append({"name": name, "count": count - max(left, 0)})
+    return found

@@ -1,0 +1,435 @@
+"""AppWrappers with real pods (those of the embedded plane's pod runner), from creation to every end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from cfo.api.appwrapper import APPWRAPPER
+from cfo.controllers import appwrapper
+from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
+from cfo.runtime.manager import Manager, ManagerOptions
+from cfo.runtime.objects import NamespacedName, Object, controller_of, find_condition, is_deleting, name_of, uid_of
+from test.integration.appwrappers import (
+    CONTROLLERS,
+    JOB,
+    NODE,
+    POD,
+    Watched,
+    configuration,
+    job,
+    operating,
+    pod,
+    settle,
+    state,
+    watched_world,
+    wrapper,
+)
+from test.integration.chaos import Unruly
+from test.integration.world import eventually
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[Watched]:
+    async with watched_world(controllers=CONTROLLERS) as world:
+        await world.namespace()
+        yield world
+
+
+async def ends(here: Watched, phase: str, namespace: str = "ns", **annotations: str) -> Object:
+    """Lets the one pod of the AppWrapper that there is end so."""
+
+    async def look() -> Object | None:
+        found = await here.client.list(POD, namespace=namespace, label_selector=APPWRAPPER_LABEL)
+        running = [item for item in found if not is_deleting(item) and item["status"].get("phase") == "Running"]
+        return running[0] if len(running) == 1 else None
+
+    there: Object = await eventually(look, "one running pod")
+    told = {f"envtest.cfo/{key.replace('_', '-')}": value for key, value in {"phase": phase, **annotations}.items()}
+    await here.client.patch(POD, NamespacedName(namespace, name_of(there)), {"metadata": {"annotations": told}})
+    return there
+
+
+def condition(obj: Object, kind: str) -> dict[str, Any]:
+    found = find_condition(obj["status"]["conditions"], kind)
+    assert found is not None
+    return dict(found)
+
+
+async def test_a_job_runs_to_its_end(here: Watched) -> None:
+    async with operating(here) as manager:
+        await here.create(wrapper(job(phase="Succeeded", finish_after="0.2", parallelism=2)))
+        await here.phase("Succeeded")
+        await here.quiet()
+        assert here.phases() == ["", "Suspended", "Resuming", "Running", "Succeeded"]
+        assert await here.names_of(JOB) == ["j"]
+        assert len(await here.names_of(POD)) == 2
+        writes = [request for request in here.requests() if request[0] in ("apply", "create", "patch", "delete")]
+        assert len(writes) <= 8, writes
+        samples = {
+            sample.labels["phase"]: sample.value
+            for metric in manager.metrics.registry.collect()
+            for sample in metric.samples
+            if sample.name == "appwrapper_phase_total"
+        }
+        assert samples == dict.fromkeys(["Suspended", "Resuming", "Running", "Succeeded"], 1.0)
+        now = manager.metrics.registry.get_sample_value
+        assert now("appwrapper_status_phase", {"namespace": "ns", "phase": "Succeeded"}) == 1
+
+
+async def test_a_job_of_several_pods_one_after_the_other_is_over_with_the_last(here: Watched) -> None:
+    several = job(phase="Succeeded", finish_after="0.1")
+    several["spec"] |= {"completions": 3, "parallelism": 1}
+    async with operating(here):
+        await here.create(wrapper(several))
+        done = await here.phase("Succeeded")
+        assert condition(done, "QuotaReserved")["message"].startswith("3 pods succeeded")
+
+
+async def test_what_succeeded_is_removed_when_its_time_is_over(here: Watched) -> None:
+    async with operating(here):
+        await here.create(wrapper(pod(phase="Succeeded"), successTTLDuration="700ms"))
+        kept = await here.phase("Succeeded")
+        assert await here.names_of(POD) == ["p"]
+        over = await here.condition("ResourcesDeployed", "False", "Succeeded")
+        assert await here.names_of(POD) == []
+        since, until = (
+            condition(obj, kind)["lastTransitionTime"]
+            for obj, kind in ((kept, "QuotaReserved"), (over, "ResourcesDeployed"))
+        )
+        assert 0.7 <= seconds(since, until) < 5
+
+
+def seconds(since: str, until: str) -> float:
+    from datetime import datetime
+
+    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
+
+
+async def test_a_failure_is_retried_after_the_pause_under_another_generated_name(here: Watched) -> None:
+    one = pod("")
+    one["metadata"] = {"generateName": "try-", "annotations": {}}
+    async with operating(here):
+        await here.create(wrapper(one, retryPausePeriodDuration="400ms"))
+        first = await ends(here, "Failed")
+        reset = await here.condition("ResourcesDeployed", "False", "Resetting")
+        assert state(reset)[:2] == ("Resetting", 1)
+        await here.phase("Running")
+        second = await ends(here, "Succeeded")
+        done = await here.phase("Succeeded")
+        assert name_of(first) != name_of(second)
+        assert done["status"]["componentStatus"][0]["name"] == name_of(second)
+        again = next(item for item in here.states["ns", "w"] if item[0] == "Resuming" and item[1] == 1)
+        assert ("ResourcesDeployed", "True", "Resuming", "Reset complete; resuming") in again[2]
+        assert ("Warning", "Unhealthy", "FoundFailedPods: 1 failed pods") in await here.events()
+
+
+async def test_a_failure_that_no_retry_can_help_is_the_end(here: Watched) -> None:
+    async with operating(here):
+        await here.create(wrapper(pod(), terminalExitCodes="3, 4"))
+        await ends(here, "Failed", exit_code="4")
+        failed = await here.condition("QuotaReserved", "False", "Failed")
+        assert state(failed)[:2] == ("Failed", 0)
+        assert await here.names_of(POD) == []
+
+
+async def test_out_of_retries(here: Watched) -> None:
+    async with operating(here):
+        await here.create(wrapper(pod(phase="Failed"), retryLimit="2"))
+        failed = await here.condition("QuotaReserved", "False", "Failed")
+        assert state(failed)[:2] == ("Failed", 2)
+        assert here.phases().count("Resuming") == 3
+
+
+async def test_suspension_and_resumption_count_retries_anew(here: Watched) -> None:
+    async with operating(here):
+        await here.create(wrapper(job(), retryLimit="5"))
+        await ends(here, "Failed")
+        await here.when(lambda obj: state(obj)[:2] == ("Running", 1), "the retry")
+        await here.suspend(True)
+        await here.phase("Suspended")
+        assert await here.names_of(POD) == await here.names_of(JOB) == []
+        await here.suspend(False)
+        again = await here.when(lambda obj: state(obj)[:2] == ("Running", 0), "the second admission")
+        assert FINALIZER in again["metadata"]["finalizers"]
+        await ends(here, "Succeeded")
+        await here.phase("Succeeded")
+
+
+async def test_a_suspension_during_the_pause_ends_it(here: Watched) -> None:
+    async with operating(here):
+        await here.create(wrapper(pod(phase="Failed"), retryPausePeriodDuration="1h"))
+        await here.condition("ResourcesDeployed", "False", "Resetting")
+        await here.suspend(True)
+        await here.phase("Suspended")
+
+
+async def test_pods_leave_a_node_that_is_to_be_evacuated_without_counting_a_retry(here: Watched) -> None:
+    gpu = pod()
+    gpu["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    async with operating(here):
+        await here.create(wrapper(gpu, retryLimit="0"))
+        await here.condition("PodsReady", "True")
+        key = NamespacedName("", "envtest")
+        await here.client.patch(NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "EVICT"}}})
+        await here.phase("Resetting", "Resuming")
+        await here.client.patch(NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": None}}})
+        back = await here.when(
+            lambda obj: state(obj)[0] == "Running" and ("Unhealthy", "False") in {item[:2] for item in state(obj)[2]},
+            "back again",
+        )
+        assert state(back)[1] == 0
+        assert "Failed" not in here.phases()
+        message = "Workload contains pods using NoExecute resources on Nodes: envtest"
+        assert ("Warning", "Unhealthy", message) in await here.events()
+
+
+async def test_a_pod_that_goes_is_given_time_to_be_replaced(here: Watched) -> None:
+    async with operating(here):
+        await here.create(wrapper(job(), warmupGracePeriodDuration="1h", admissionGracePeriodDuration="1h"))
+        await here.condition("PodsReady", "True")
+        (name,) = await here.names_of(POD)
+        await here.client.delete(POD, NamespacedName("ns", name), grace_period_seconds=0)
+        await here.when(lambda obj: len([s for s in here.states["ns", "w"] if s[0] == "Running"]) > 2, "noticed")
+        await here.condition("PodsReady", "True")
+        assert here.phases()[-1] == "Running"
+
+
+Prepare = Callable[[Watched], Awaitable[None]]
+
+
+async def _nothing(here: Watched) -> None:
+    """The phase comes by itself."""
+
+
+async def _suspend_when_ready(here: Watched) -> None:
+    await here.condition("PodsReady", "True")
+    await here.suspend(True)
+
+
+PHASES: dict[str, tuple[Object, Prepare]] = {
+    "Suspended": (wrapper(job(), suspend=True), _nothing),
+    "Running": (wrapper(job()), _nothing),
+    "Resetting": (wrapper(pod(phase="Failed"), retryPausePeriodDuration="1h"), _nothing),
+    "Suspending": (wrapper(pod(stop_after="1")), _suspend_when_ready),
+    "Failed": (
+        wrapper(pod(phase="Failed"), retryLimit="0", deletionOnFailureGracePeriodDuration="1h"),
+        _nothing,
+    ),
+    "Succeeded": (wrapper(job(phase="Succeeded")), _nothing),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_deletion_leaves_nothing_behind(here: Watched, phase: str) -> None:
+    obj, prepare = PHASES[phase]
+    async with operating(here):
+        await here.create(obj)
+        await prepare(here)
+        await here.phase(phase)
+        await here.delete(obj)
+        await here.gone()
+
+        async def look() -> bool:
+            return not await here.names_of(POD) and not await here.names_of(JOB)
+
+        await eventually(look, "nothing left")
+
+
+async def test_deletion_of_one_whose_creation_was_interrupted_leaves_nothing_behind(here: Watched) -> None:
+    """What was created, and never noted: the operator died between the creation and the status."""
+    obj = wrapper(pod(""), job())
+    obj["spec"]["components"][0]["template"]["metadata"] = {"generateName": "gen-"}
+    await here.create(obj)
+    await crash(here, after=5)  # status, finalizer, status, pod, job
+    assert state(await here.wrapper())[0] == "Resuming"
+    assert len(await here.names_of(JOB)) == 1
+    await here.delete(obj)
+    async with operating(here):
+        await here.gone()
+
+        async def look() -> bool:
+            return not await here.names_of(POD) and not await here.names_of(JOB)
+
+        await eventually(look, "nothing left")
+
+
+async def test_a_name_that_is_taken_fails_the_appwrapper_and_stays_whose_it_is(here: Watched) -> None:
+    theirs = await here.create({**job("j"), "metadata": {"name": "j", "namespace": "ns"}})
+    async with operating(here):
+        await here.create(wrapper(pod("before"), job("j")))
+        failed = await here.condition("QuotaReserved", "False", "Failed")
+        told = "error creating components: resource j exists, but is not controlled by appwrapper"
+        assert condition(failed, "Unhealthy")["message"] == told
+        assert ("Warning", "Unhealthy", f"CreateFailed: {told}") in await here.events()
+        await here.delete(failed)
+        await here.gone()
+        there = await here.get(JOB, "j")
+        assert uid_of(there) == uid_of(theirs)
+        assert not is_deleting(there)
+        assert "before" not in await here.names_of(POD)
+
+
+async def test_only_what_descends_from_the_appwrapper_is_removed_by_force(here: Watched) -> None:
+    hanging = wrapper(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "d"},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": "d"}},
+                "template": {
+                    "metadata": {"labels": {"app": "d"}, "annotations": {"envtest.cfo/stop-after": "3600"}},
+                    "spec": {
+                        "terminationGracePeriodSeconds": 3600,
+                        "containers": [{"name": "main", "image": "busybox"}],
+                    },
+                },
+            },
+        },
+        forcefulDeletionGracePeriodDuration="500ms",
+    )
+    async with operating(here):
+        stranger = pod("stranger", labels={APPWRAPPER_LABEL: "w"})
+        await here.create(hanging)
+        await here.condition("PodsReady", "True")
+        await here.create({**stranger, "metadata": {**stranger["metadata"], "namespace": "ns"}})
+        await here.suspend(True)
+        await here.phase("Suspended")
+        assert await here.names_of(POD) == ["stranger"]
+        assert not is_deleting(await here.get(POD, "stranger"))
+        await here.event("ForcefulDeletion", "takes longer than 500ms")
+
+
+async def test_conditions_of_others_stay(here: Watched) -> None:
+    async with operating(here):
+        await here.create(wrapper(pod()))
+        await here.condition("PodsReady", "True")
+        theirs = {
+            "type": "example.com/Seen",
+            "status": "True",
+            "reason": "Looked",
+            "message": "by somebody else",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        await here.client.with_field_manager("other").apply(
+            {
+                "apiVersion": APPWRAPPER.api_version,
+                "kind": APPWRAPPER.kind,
+                "metadata": {"namespace": "ns", "name": "w"},
+                "status": {"conditions": [theirs]},
+            },
+            subresource="status",
+        )
+        await ends(here, "Succeeded")
+        done = await here.phase("Succeeded")
+        assert condition(done, "example.com/Seen") == theirs
+
+
+async def test_one_that_another_controller_manages_is_left_alone(here: Watched) -> None:
+    theirs = wrapper(pod())
+    theirs["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    async with operating(here):
+        await here.create(theirs)
+        await here.create(wrapper(pod("q", phase="Succeeded"), name="ours"))
+        await here.phase("Succeeded", name="ours")
+        assert "status" not in await here.wrapper()
+        assert await here.names_of(POD) == ["q"]
+
+
+async def test_what_runs_unchanged_costs_nothing(here: Watched) -> None:
+    async with operating(here):
+        await here.create(wrapper(job()))
+        await here.condition("PodsReady", "True")
+        await here.quiet()
+        here.forget_requests()
+        await settle(0.3)
+        assert here.requests() == []
+    async with operating(here):
+        await here.quiet()
+        asked = [request for request in here.requests() if request[0] != "discover"]
+        assert asked == []
+
+
+async def crash(here: Watched, *, after: int, namespace: str = "ns") -> bool:
+    """Runs the controllers until they die after so many writes; false when they came to rest before that."""
+    async with Unruly(here.plane.client_config(), observe=here.exchanges.append, crash_after=after) as transport:
+        manager = Manager(transport, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER))
+        appwrapper.setup(manager, configuration())
+        async with anyio.create_task_group() as tasks:
+
+            async def die() -> None:
+                await transport.crashed.wait()
+                tasks.cancel_scope.cancel()
+
+            async def rest() -> None:
+                await manager.started()
+                async with operating_observed(here, manager):
+                    await here.phase("Succeeded", namespace=namespace)
+                    await here.quiet()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(die)
+            tasks.start_soon(rest)
+            tasks.start_soon(manager.run)
+    return transport.crashed.is_set()
+
+
+class operating_observed:  # noqa: N801 (a context manager)
+    """Says which manager :meth:`World.quiet` is to look at."""
+
+    def __init__(self, here: Watched, manager: Manager) -> None:
+        self._here, self._manager = here, manager
+
+    async def __aenter__(self) -> None:
+        self._here.manager = self._manager
+
+    async def __aexit__(self, *_: object) -> None:
+        self._here.manager = None
+
+
+async def test_an_operator_that_dies_after_any_write_comes_to_the_same_end(here: Watched) -> None:
+    """Each time in another namespace; nothing is created twice, and each component is the AppWrapper's."""
+    after, crashed = 0, True
+    ends_as: set[Any] = set()
+    while crashed:
+        after += 1
+        namespace = await here.namespace(f"ns-{after}")
+        one = pod("", phase="Succeeded", finish_after="0.1")
+        one["metadata"] |= {"generateName": "gen-"}
+        del one["metadata"]["name"]
+        obj = wrapper(job(phase="Succeeded", finish_after="0.1"), one, namespace=namespace)
+        await here.create(obj)
+        crashed = await crash(here, after=after, namespace=namespace)
+        async with operating(here):
+            done = await here.phase("Succeeded", namespace=namespace)
+            assert here.phases(namespace=namespace) == ["", "Suspended", "Resuming", "Running", "Succeeded"]
+            ends_as.add(state(done))
+            pods = await here.client.list(POD, namespace=namespace)
+            ours = [item for item in pods if (controller_of(item) or {}).get("uid") == uid_of(done)]
+            assert [name_of(item) for item in ours] == [done["status"]["componentStatus"][1]["name"]]
+            assert len(pods) == 2, [name_of(item) for item in pods]
+            assert await here.names_of(JOB, namespace) == ["j"]
+    assert len(ends_as) == 1
+    assert after > 7, "it writes more often than that"
+
+
+async def test_an_operator_that_dies_in_a_suspension_goes_on_with_it(here: Watched) -> None:
+    for after in range(1, 6):
+        namespace = await here.namespace(f"ns-{after}")
+        obj = wrapper(job(), pod(), namespace=namespace)
+        async with operating(here):
+            await here.create(obj)
+            await here.condition("PodsReady", "True", namespace=namespace)
+        await here.suspend(True, namespace=namespace)
+        with anyio.move_on_after(2):
+            await crash(here, after=after, namespace=namespace)
+        async with operating(here):
+            there = await here.phase("Suspended", namespace=namespace)
+            assert condition(there, "QuotaReserved")["reason"] == "Suspended"
+            assert condition(there, "DeletingResources")["reason"] == "DeletionComplete"
+            assert await here.names_of(POD, namespace) == await here.names_of(JOB, namespace) == []
