@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final
 
-from cfo.envtest.controllers.ownership import Owning
+from cfo.envtest.controllers.ownership import Owning, controller_reference
 from cfo.envtest.controllers.podstate import PODS, is_finished, is_ready, phase, pod_from_template
 from cfo.envtest.errors import GroupResource
 from cfo.runtime.objects import NamespacedName, Object, annotations_of, find_condition, has_finalizer, set_condition
@@ -34,6 +34,7 @@ class Jobs(Owning):
         """Counts finished pods, makes new ones, and tells when the Job is done."""
         job = await self.owner(key)
         if job is None:
+            await self._release_orphans(key)
             return None
         if _end(job):
             return await self._expire(job)
@@ -55,6 +56,15 @@ class Jobs(Owning):
         created = await self._scale(job, pods, active)
         await self.set_status(job, {"active": len(active) + created or None, "ready": sum(map(is_ready, active))})
         return _deadline(job)
+
+    async def _release_orphans(self, key: NamespacedName) -> None:
+        """Lets the pods of a Job that is gone go: nobody counts them any more (the real controller's orphan pods)."""
+        for record in self.actor.records(PODS, key.namespace):
+            controller = controller_reference(record)
+            if controller is not None and (controller.kind, controller.name) == (self.kind, key.name):
+                pod = await self.actor.read(PODS, key.namespace, record.name)
+                if pod is not None and has_finalizer(pod, TRACKING):
+                    await self._untrack(pod)
 
     async def _count(self, job: Object, pods: list[Object]) -> Object | None:
         """Adds pods that finished, or that are going, to the counts, each once."""

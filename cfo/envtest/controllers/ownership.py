@@ -18,7 +18,7 @@ from cfo.envtest.label_selectors import matches_label_selector
 from cfo.envtest.storage import Change, Record
 from cfo.runtime.objects import NamespacedName, Object, controller_of, labels_of, owner_reference
 
-__all__ = ["Owning"]
+__all__ = ["Owning", "controller_reference"]
 
 
 class _Reference(msgspec.Struct):
@@ -45,7 +45,8 @@ class _Child(NamedTuple):
     name: str
 
 
-def _controller(record: Record | None) -> _Reference | None:
+def controller_reference(record: Record | None) -> _Reference | None:
+    """The controller that an object names, or ``None``."""
     if record is None or b'"controller":true' not in record.data:
         return None
     references = _decoder.decode(record.data).metadata.ownerReferences or ()
@@ -69,7 +70,7 @@ class Owning(Controller[NamespacedName]):
         """Builds the index, and looks at all objects."""
         for resource in self.children:
             for record in self.actor.records(resource):
-                self._index(resource, record, None, _controller(record))
+                self._index(resource, record, None, controller_reference(record))
         for record in self.actor.records(self.resource):
             self.queue.add(NamespacedName(record.namespace, record.name))
 
@@ -78,8 +79,8 @@ class Owning(Controller[NamespacedName]):
         if resource == self.resource:
             self.queue.add(NamespacedName(change.record.namespace, change.record.name))
         if resource in self.children:
-            before = _controller(change.previous)
-            after = None if change.type == "DELETED" else _controller(change.record)
+            before = controller_reference(change.previous)
+            after = None if change.type == "DELETED" else controller_reference(change.record)
             self._index(resource, change.record, before, after, gone=change.type == "DELETED")
 
     def _index(
