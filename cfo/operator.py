@@ -182,13 +182,13 @@ def webhook_options(
 
 
 def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
-    """The webhook configurations of an operator with everything on, as manifests bring them.
+    """The webhook configurations of the operator, as manifests bring them.
 
     ``annotations``: with ``cert-manager.io/inject-ca-from`` cert-manager says whom to trust.
     """
-    everything = OperatorConfiguration.model_validate({"appwrapper": {"enabled": True}})
-    options = webhook_options(everything.webhook, namespace)
-    webhooks = new_manager(ClientConfig(server="https://localhost"), everything, namespace, options).webhooks
+    configuration = OperatorConfiguration()
+    options = webhook_options(configuration.webhook, namespace)
+    webhooks = new_manager(ClientConfig(server="https://localhost"), configuration, namespace, options).webhooks
     found = [
         webhooks.configuration(kind, name, options.service, annotations=annotations)
         for kind, name in (
@@ -270,10 +270,10 @@ def new_manager(
             ingress_domain=lambda: around.domain.read(manager.client),
             environment=os.environ,
         )
+        # also without the controller: the manifests announce it, and what was never judged would run once it is enabled
+        appwrapper_webhooks.register(manager, configuration.appwrapper)
     if configuration.appwrapper.enabled:
         appwrapper.setup(manager, configuration.appwrapper)
-        if webhook is not None:
-            appwrapper_webhooks.register(manager, configuration.appwrapper)
     return manager
 
 
