@@ -162,8 +162,18 @@ class Watched(World):
         """Suspends or resumes, as a queue does."""
         await self.client.patch(APPWRAPPER, NamespacedName(namespace, name), {"spec": {"suspend": value}})
 
+    async def went_through(self, *phases: str, name: str = "w", namespace: str = "ns") -> None:
+        """Waits until the watch has told of these phases, and no others."""
+
+        async def look() -> bool:
+            found = self.phases(name, namespace)
+            assert found == list(phases), found
+            return True
+
+        await eventually(look, f"{phases}")
+
     def phases(self, name: str = "w", namespace: str = "ns") -> list[str]:
-        """The phases that the AppWrapper went through."""
+        """The phases that the AppWrapper went through, as far as the watch has told."""
         found: list[str] = []
         for item in self.states.get((namespace, name), ()):
             if not found or found[-1] != item[0]:

@@ -111,7 +111,7 @@ async def holds(here: Watched, kind: str, status: str) -> Object:
 
 
 async def test_an_appwrapper_goes_through_its_queue(here: Watched) -> None:
-    one = job(parallelism=2, phase="Succeeded", finish_after="0.3")
+    one = job(parallelism=2, phase="Succeeded", finish_after="2")
     one["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
     async with operating(here, configuration(kueueIntegration=True)):
         await here.create(queued(one))
@@ -154,7 +154,7 @@ async def test_an_appwrapper_goes_through_its_queue(here: Watched) -> None:
         finished = find_condition(done["status"]["conditions"], "Finished")
         assert finished is not None
         assert (finished["reason"], finished["message"]) == ("Succeeded", "AppWrapper finished successfully")
-        assert here.phases() == ["", "Suspended", "Resuming", "Running", "Succeeded"]
+        await here.went_through("", "Suspended", "Resuming", "Running", "Succeeded")
         assert ("Normal", "Started", "Admitted by clusterQueue cq") in await here.events()
 
 
@@ -246,10 +246,12 @@ async def test_the_slack_queue_lends_what_can_be_scheduled(here: Watched) -> Non
 
     async with operating(here, configuration(slackQueueName="slack")):
         await here.create(queue)
+        await here.client.patch(NODE, NamespacedName("", "envtest"), {"spec": {"taints": None}})
         for name in ("one", "two"):
             await here.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
             capacity = {"status": {"capacity": {"cpu": "4", "nvidia.com/gpu": "4", "pods": "100"}}}
             await here.client.patch(NODE, NamespacedName("", name), capacity, subresource="status")
+            await here.client.patch(NODE, NamespacedName("", name), {"spec": {"taints": None}})  # it is ready
         mark = {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}}
         await here.client.patch(NODE, NamespacedName("", "one"), mark)
         await becomes({"nvidia.com/gpu": "4"})
