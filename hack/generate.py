@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 
 import durationpy
 import kustomize
+import olm
 import stack
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -98,7 +99,7 @@ def _default(field: FieldInfo) -> str:
 
 def files() -> dict[str, str]:
     """Every generated file, by its path from the repository's root."""
-    return {**kustomize.files(), **stack.files(), "docs/configuration.md": configuration_reference()}
+    return {**kustomize.files(), **stack.files(), **olm.files(), "docs/configuration.md": configuration_reference()}
 
 
 def main() -> None:

@@ -149,6 +149,7 @@ def write(root: Path, request: Request) -> None:
             raise Refused(f"config/stack.yaml: the entry of {name} must stand there once, with its version below")
     stack.write_text(text)
     _write_releases(root / "config/releases.yaml", request)
+    _forget_bundle(root / "catalog/codeflare-operator/catalog.yaml", request)
     changelog = root / "CHANGELOG.md"
     heading = f"## Unreleased\n\n## {request.version} - {request.today.isoformat()}"
     changelog.write_text(changelog.read_text().replace("## Unreleased", heading, 1))
@@ -162,6 +163,13 @@ def _write_releases(path: Path, request: Request) -> None:
     everything = [*others, {"version": str(request.version), "channel": request.channel}]
     everything.sort(key=lambda each: Version.parse(each["version"]))
     path.write_text(comment + yaml.safe_dump({"releases": everything}, sort_keys=False))
+
+
+def _forget_bundle(path: Path, request: Request) -> None:
+    """Lets the catalog's bundle of a version that was only prepared be rendered anew."""
+    blobs = list(yaml.safe_load_all(path.read_text()))
+    left = [blob for blob in blobs if blob["name"] != f"codeflare-operator.{request.tag}"]
+    path.write_text(yaml.safe_dump_all(left, sort_keys=False))
 
 
 def _run(command: Sequence[str], root: Path) -> None:

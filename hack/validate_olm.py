@@ -1,0 +1,295 @@
+"""Checks bundle and catalog against the published rules: what registries, OLM v0 and OLM v1 would refuse.
+
+``python hack/validate_olm.py [--previous CATALOG]`` prints every problem; with the catalog of the release before it
+also sees what was dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from semver import Version
+
+ROOT = Path(__file__).parent.parent
+MODES = {"OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"}
+ICONS = {"image/svg+xml", "image/png", "image/jpeg", "image/gif"}
+ANNOTATIONS = ("mediatype", "manifests", "metadata", "package", "channels")
+HOOKS = {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ConversionWebhook"}
+
+Blob = dict[str, Any]
+
+
+def read(path: Path) -> list[Blob]:
+    """The documents of a file, or of all files of a folder."""
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
+
+
+def _parsed(text: object, where: str, problems: list[str]) -> Version | None:
+    try:
+        return Version.parse(str(text))
+    except ValueError as error:
+        problems.append(f"{where}: {error}")
+        return None
+
+
+def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[str]:
+    """What is wrong with a bundle."""
+    versions = [obj for obj in manifests if obj.get("kind") == "ClusterServiceVersion"]
+    if len(versions) != 1:
+        return [f"bundle: must hold exactly one ClusterServiceVersion, holds {len(versions)}"]
+    (csv,) = versions
+    problems = [*_annotation_problems(annotations), *_csv_problems(csv)]
+    definitions = {
+        (obj["metadata"]["name"], version["name"])
+        for obj in manifests
+        if obj.get("kind") == "CustomResourceDefinition"
+        for version in obj["spec"]["versions"]
+    }
+    owned = {
+        (each.get("name"), each.get("version"))
+        for each in csv.get("spec", {}).get("customresourcedefinitions", {}).get("owned", [])
+    }
+    problems += [f"CSV: owns {name} {version}, which is not in the bundle" for name, version in owned - definitions]
+    problems += [f"bundle: holds {name} {version}, which the CSV does not own" for name, version in definitions - owned]
+    return problems
+
+
+def _annotation_problems(annotations: dict[str, str]) -> Iterator[str]:
+    prefix = "operators.operatorframework.io.bundle"
+    for name in ANNOTATIONS:
+        if not annotations.get(f"{prefix}.{name}.v1"):
+            yield f"annotations.yaml: {prefix}.{name}.v1 is missing"
+    if annotations.get(f"{prefix}.mediatype.v1") not in (None, "registry+v1"):
+        yield f"annotations.yaml: {prefix}.mediatype.v1: must be registry+v1"
+
+
+def _csv_problems(csv: Blob) -> list[str]:
+    problems: list[str] = []
+    spec: Blob = csv.get("spec") or {}
+    metadata: Blob = csv.get("metadata") or {}
+    for field in (
+        "displayName",
+        "version",
+        "install",
+        "installModes",
+        "description",
+        "provider",
+        "maintainers",
+        "icon",
+    ):
+        if not spec.get(field):
+            problems.append(f"CSV: spec.{field} is missing")
+    version = _parsed(spec.get("version"), "CSV: spec.version", problems)
+    if not str(metadata.get("name", "")).endswith(f".v{spec.get('version')}"):
+        problems.append(f"CSV: metadata.name: {metadata.get('name')!r} must end in .v{spec.get('version')}")
+    if replaced := spec.get("replaces"):
+        before = _parsed(str(replaced).partition(".v")[2], "CSV: spec.replaces", problems)
+        if version and before and not before < version:
+            problems.append(f"CSV: spec.replaces: {replaced} is not older than {version}")
+    if spec.get("minKubeVersion"):
+        _parsed(spec["minKubeVersion"], "CSV: spec.minKubeVersion", problems)
+    modes = {each.get("type"): each.get("supported") for each in spec.get("installModes") or ()}
+    if set(modes) != MODES:
+        problems.append(f"CSV: spec.installModes: must name {', '.join(sorted(MODES))}")
+    elif not any(modes.values()):
+        problems.append("CSV: spec.installModes: one must be supported")
+    return problems + _deployment_problems(spec) + _webhook_problems(spec) + _look_problems(spec, metadata)
+
+
+def _look_problems(spec: Blob, metadata: Blob) -> list[str]:
+    problems = []
+    for icon in spec.get("icon") or ():
+        try:
+            base64.b64decode(icon.get("base64data", ""), validate=True)
+        except binascii.Error:
+            problems.append("CSV: spec.icon.base64data: is no base64")
+        if icon.get("mediatype") not in ICONS:
+            problems.append(f"CSV: spec.icon.mediatype: must be one of {', '.join(sorted(ICONS))}")
+    try:
+        examples = json.loads(metadata.get("annotations", {}).get("alm-examples", "[]"))
+    except ValueError as error:
+        return [*problems, f"CSV: alm-examples: is no JSON: {error}"]
+    shown = {example.get("kind") for example in examples}
+    owned = spec.get("customresourcedefinitions", {}).get("owned", [])
+    problems += [f"CSV: alm-examples: has no {each['kind']}" for each in owned if each["kind"] not in shown]
+    return problems
+
+
+def _deployments(spec: Blob) -> list[Blob]:
+    found: list[Blob] = ((spec.get("install") or {}).get("spec") or {}).get("deployments") or []
+    return found
+
+
+def _deployment_problems(spec: Blob) -> list[str]:
+    problems = []
+    if (spec.get("install") or {}).get("strategy") != "deployment":
+        problems.append("CSV: spec.install.strategy: must be deployment")
+    deployments = _deployments(spec)
+    if not deployments:
+        problems.append("CSV: spec.install.spec.deployments: there is none")
+    images = {each.get("image") for each in spec.get("relatedImages") or ()}
+    for deployment in deployments:
+        where = f"CSV: deployment {deployment.get('name')}"
+        template = deployment["spec"]["template"]
+        labels = template["metadata"].get("labels") or {}
+        selected = deployment["spec"].get("selector", {}).get("matchLabels") or {}
+        if not selected or not selected.items() <= labels.items():
+            problems.append(f"{where}: its selector does not match its pods")
+        for container in template["spec"]["containers"]:
+            if container["image"] not in images:
+                problems.append(f"{where}: image {container['image']} is not in spec.relatedImages")
+        accounts = {
+            each.get("serviceAccountName")
+            for kind in ("permissions", "clusterPermissions")
+            for each in spec["install"]["spec"].get(kind) or ()
+        }
+        if template["spec"].get("serviceAccountName") not in accounts:
+            problems.append(f"{where}: its service account has no permissions")
+    return problems
+
+
+def _webhook_problems(spec: Blob) -> list[str]:
+    problems = []
+    deployments = {each.get("name") for each in _deployments(spec)}
+    names: list[str] = []
+    for hook in spec.get("webhookdefinitions") or ():
+        name = str(hook.get("generateName"))
+        names.append(name)
+        where = f"CSV: webhook {name}"
+        if hook.get("type") not in HOOKS:
+            problems.append(f"{where}: type: must be one of {', '.join(sorted(HOOKS))}")
+        if hook.get("deploymentName") not in deployments:
+            problems.append(f"{where}: deploymentName: there is no deployment {hook.get('deploymentName')}")
+        if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+            problems.append(f"{where}: sideEffects: must be None or NoneOnDryRun")
+        if not hook.get("admissionReviewVersions"):
+            problems.append(f"{where}: admissionReviewVersions is missing")
+        if not str(hook.get("webhookPath", "")).startswith("/"):
+            problems.append(f"{where}: webhookPath: must begin with /")
+        for rule in hook.get("rules") or ():
+            if "*" in rule.get("apiGroups", ()):
+                problems.append(f"{where}: rules: OLM refuses webhooks for all API groups")
+    return problems + [
+        f"CSV: webhook {name}: is there twice" for name in sorted({n for n in names if names.count(n) > 1})
+    ]
+
+
+def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[str]:
+    """What is wrong with a file-based catalog; ``previous``: that of the release before."""
+    problems: list[str] = []
+    packages = [blob for blob in blobs if blob.get("schema") == "olm.package"]
+    channels = [blob for blob in blobs if blob.get("schema") == "olm.channel"]
+    bundles: dict[str, Version] = {}
+    kinds: dict[str, set[tuple[str, str, str]]] = {}
+    for blob in blobs:
+        if blob.get("schema") != "olm.bundle":
+            continue
+        name = str(blob.get("name"))
+        for field in ("package", "image", "properties"):
+            if not blob.get(field):
+                problems.append(f"catalog: bundle {name}: {field} is missing")
+        properties = blob.get("properties") or []
+        found = [each["value"].get("version") for each in properties if each["type"] == "olm.package"]
+        if len(found) != 1:
+            problems.append(f"catalog: bundle {name}: must have one olm.package property, has {len(found)}")
+            continue
+        version = _parsed(found[0], f"catalog: bundle {name}", problems)
+        if version is not None:
+            bundles[name] = version
+        kinds[name] = {
+            (each["value"]["group"], each["value"]["version"], each["value"]["kind"])
+            for each in properties
+            if each["type"] == "olm.gvk"
+        }
+    if len(packages) != 1:
+        problems.append(f"catalog: must have one olm.package, has {len(packages)}")
+    for package in packages:
+        if package.get("defaultChannel") not in {each["name"] for each in channels}:
+            problems.append(f"catalog: defaultChannel: there is no channel {package.get('defaultChannel')}")
+    for channel in channels:
+        problems += _channel_problems(channel, bundles)
+    offered = {entry["name"] for channel in channels for entry in channel["entries"]}
+    problems += [f"catalog: bundle {name}: is in no channel" for name in sorted(bundles.keys() - offered)]
+    problems += _dropped(previous, bundles)
+    return problems + _breaking(bundles, kinds)
+
+
+def _channel_problems(channel: Blob, bundles: dict[str, Version]) -> list[str]:
+    where = f"catalog: channel {channel['name']}"
+    entries = {entry["name"]: entry for entry in channel["entries"]}
+    problems = [f"{where}: {name}: there is no such bundle" for name in entries if name not in bundles]
+    onward: dict[str, set[str]] = {name: set() for name in entries}
+    for name, entry in entries.items():
+        for older in filter(None, [entry.get("replaces"), *(entry.get("skips") or ())]):
+            onward.setdefault(older, set()).add(name)
+            if older in bundles and name in bundles and not bundles[older] < bundles[name]:
+                problems.append(f"{where}: {name}: replaces or skips {older}, which is not older")
+            if older not in bundles:
+                problems.append(f"{where}: {name}: replaces or skips {older}, which is no bundle")
+    heads = sorted(name for name in entries if not onward[name])
+    if len(heads) != 1:
+        problems.append(f"{where}: must have one head, has {', '.join(heads) or 'none'}")
+    major = channel["name"].rpartition("-v")[2]
+    for name in entries:
+        if name in bundles and major.isdigit() and bundles[name].major != int(major):
+            problems.append(f"{where}: {name}: is of another major version")
+        reached, todo = {name}, [name]
+        while todo:
+            following = onward.get(todo.pop(), set()) - reached
+            reached |= following
+            todo += following
+        if heads and not reached & set(heads):
+            problems.append(f"{where}: {name}: no upgrade leads from it to {heads[0]}")
+    return problems
+
+
+def _dropped(previous: Iterable[Blob], bundles: dict[str, Version]) -> list[str]:
+    return [
+        f"catalog: bundle {blob['name']}: was in the catalog before, and must stay"
+        for blob in previous
+        if blob.get("schema") == "olm.bundle" and blob["name"] not in bundles
+    ]
+
+
+def _breaking(bundles: dict[str, Version], kinds: dict[str, set[tuple[str, str, str]]]) -> list[str]:
+    """A kind or a version of one that a bundle takes away needs a new major version."""
+    problems = []
+    ordered = sorted(bundles, key=lambda name: bundles[name])
+    for older, newer in itertools.pairwise(ordered):
+        gone = kinds[older] - kinds[newer]
+        if gone and bundles[older].major == bundles[newer].major and bundles[newer].major > 0:
+            what = ", ".join("/".join(filter(None, each)) for each in sorted(gone))
+            problems.append(f"catalog: bundle {newer}: takes away {what}: needs a new major version")
+    return problems
+
+
+def problems_of(root: Path, previous: Path | None = None) -> list[str]:
+    """Everything that is wrong in the tree ``root``."""
+    (annotations,) = read(root / "bundle/metadata/annotations.yaml")
+    before = read(previous) if previous is not None else []
+    return [
+        *bundle_problems(read(root / "bundle/manifests"), annotations["annotations"]),
+        *catalog_problems(read(root / "catalog/codeflare-operator/catalog.yaml"), before),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--previous", type=Path, help="the catalog of the release before")
+    problems = problems_of(ROOT, parser.parse_args().previous)
+    if problems:
+        sys.exit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()
