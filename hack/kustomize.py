@@ -6,12 +6,14 @@ so there is no ``namePrefix`` to change them apart. The namespace is the placeho
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
 from cfo.manifests import DEFAULT_NAMESPACE, default_image, options
+from cfo.manifests.dashboard import dashboard
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEPLOYMENT, PREFIX
 from cfo.manifests.overlays import bases, e2e_config_map, e2e_patch
@@ -168,6 +170,7 @@ def files() -> dict[str, str]:
     made |= _component("network-policy", {"network_policy.yaml": options.network_policies(PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)
     made |= _component("prometheus", {"monitor.yaml": [monitor], "rules.yaml": [rules]})
+    made["config/grafana/codeflare-operator.json"] = json.dumps(dashboard(), indent=2) + "\n"
     return made
 
 
