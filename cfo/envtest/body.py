@@ -66,6 +66,8 @@ def _go_syntax_error(data: bytes) -> str:
         if not rest or error.msg.startswith("Unterminated string"):
             return "unexpected end of JSON input"
         return f"invalid character '{rest[0]}' {_SYNTAX.get(error.msg, 'looking for beginning of value')}"
+    except RecursionError:
+        return "exceeded max depth"
     except UnicodeDecodeError as error:
         return f"invalid UTF-8 at byte {error.start}"
     return "invalid JSON"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import orjson
 from aiohttp import web
 
 from cfo.envtest.audit import AuditLog
@@ -20,7 +21,7 @@ from cfo.envtest.auth.authenticator import Authenticator
 from cfo.envtest.auth.impersonation import impersonate, requested_user
 from cfo.envtest.auth.rbac import Authorizer
 from cfo.envtest.dispatch import Dispatcher
-from cfo.envtest.errors import GroupResource, StatusError, forbidden, forbidden_path, unauthorized
+from cfo.envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
 from cfo.envtest.faults import FAULTS_PATH, Faults
 from cfo.envtest.http import Call, Page, Reply, log_failure, not_found_page, status_reply
 from cfo.envtest.sending import send
@@ -81,8 +82,7 @@ class Server:
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - a bug is an answer, never the end of the server
-            log_failure("a request failed", method=raw.method, path=call.path)
-            answer = status_reply(StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {}))
+            answer = status_reply(_failure(call, error))
         self._audit.record(
             call, attributes, answer.status if isinstance(answer, web.StreamResponse) else answer.code, received
         )
@@ -124,6 +124,14 @@ class Server:
             if found is not None:
                 return found
         return not_found_page()
+
+
+def _failure(call: Call, error: Exception) -> StatusError:
+    """A bug in a handler; or a body with so many levels that no honest client sends it, which is nobody's bug."""
+    if isinstance(error, RecursionError) or (isinstance(error, orjson.JSONEncodeError) and "Recursion" in str(error)):
+        return bad_request("exceeded max depth")
+    log_failure("a request failed", method=call.method, path=call.path)
+    return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})
 
 
 def _refused(attributes: Attributes, reason: str) -> StatusError:

@@ -5,7 +5,8 @@ Imported by whoever meets the first YAML text: most requests are JSON.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import yaml
 
@@ -47,11 +48,66 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def load(data: bytes) -> Any:
-    """Decodes one document; raises YAMLError."""
+    """Decodes one document as far as JSON has words for it; raises YAMLError."""
     try:
-        return yaml.load(data, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return _Plain(len(data) + _ALIASED).plain(yaml.load(data, Loader=_Loader))  # noqa: S506 - a SafeLoader
+    except YAMLError:
+        raise
+    except (yaml.YAMLError, ValueError) as error:
         raise YAMLError("yaml: " + " ".join(str(error).split())) from None
+    except RecursionError:
+        raise YAMLError("yaml: exceeded max depth") from None
+
+
+_ALIASED: Final = 400_000
+"""Values that may come from aliases, over those that a text of this length can spell out (go-yaml's bound)."""
+
+
+class _Plain:
+    """Makes JSON values of YAML ones: keys become texts, and aliases must not blow up the document."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._open: set[int] = set()
+
+    def plain(self, value: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise YAMLError("yaml: document contains excessive aliasing")
+        if isinstance(value, (dict, list)):
+            if id(value) in self._open:
+                raise YAMLError("yaml: anchor value contains itself")
+            self._open.add(id(value))
+            made: Any = (
+                {_key(name): self.plain(item) for name, item in value.items()}
+                if isinstance(value, dict)
+                else [self.plain(item) for item in value]
+            )
+            self._open.remove(id(value))
+            return made
+        if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+            return float(value) if abs(value) < 10**308 else _refuse(value)
+        if isinstance(value, float) and not math.isfinite(value):
+            return _refuse(value)
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        if value is None or isinstance(value, (str, int, float, bool)):
+            return value
+        return _refuse(value)
+
+
+def _key(name: Any) -> str:
+    if isinstance(name, str):
+        return name
+    if isinstance(name, bool):
+        return "true" if name else "false"
+    if isinstance(name, (int, float)):
+        return str(name)
+    raise YAMLError(f"error converting YAML to JSON: unsupported map key: {str(name)[:100]}")
+
+
+def _refuse(value: Any) -> Any:
+    raise YAMLError(f"error converting YAML to JSON: unsupported value: {str(value)[:100]}")
 
 
 def dump(document: Any, *, sort_keys: bool = True) -> str:

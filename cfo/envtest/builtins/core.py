@@ -178,7 +178,7 @@ class NamespaceStrategy(BuiltinStrategy):
         if "kubernetes" not in finalizers:
             finalizers = [*finalizers, "kubernetes"]
         obj["spec"]["finalizers"] = finalizers
-        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name") or ""
 
     def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
         """Terminating, until the namespace controller has emptied it and taken its finalizer away."""
