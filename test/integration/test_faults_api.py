@@ -87,7 +87,7 @@ FAULTS: dict[str, Callable[[], list[Fault]]] = {
 OF_WRITES = ["500", "resets of writes", "conflicts", "every second write fails"]
 
 
-@pytest.mark.parametrize(("platform", "names"), [("vanilla", OF_WRITES), ("openshift", list(FAULTS))])
+@pytest.mark.parametrize(("platform", "names"), [("vanilla", list(FAULTS)), ("openshift", OF_WRITES)])
 async def test_storms(platform: str, names: list[str]) -> None:
     """Each kind of failure strikes while clusters come, change and go; when it is over, all is as if it had not."""
     openshift = platform == "openshift"

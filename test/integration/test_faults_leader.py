@@ -6,21 +6,28 @@ import asyncio
 import itertools
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import anyio
 import pytest
 import yaml
 
 from cfo.api.raycluster.kinds import NETWORK_POLICY
 from cfo.envtest.context import User
 from cfo.envtest.embedded import EmbeddedControlPlane
-from cfo.runtime.leaderelection import LEASE
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.leaderelection import LEASE, LeaderElectionOptions
+from cfo.runtime.manager import Manager, RunnableFailed
 from cfo.runtime.objects import NamespacedName
+from test.integration.chaos import new_manager
 from test.integration.test_operator import PLAIN, Operator, configure, operator
-from test.integration.world import VANILLA, World, eventually, ray_cluster, world
+from test.integration.wire import wire
+from test.integration.world import PLAIN as SETTINGS
+from test.integration.world import VANILLA, World, eventually, kuberay, ray_cluster, world
 
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3.0, 2.0, 0.3
 ELECTION = {
@@ -31,6 +38,20 @@ ELECTION = {
 }
 NAMES = ("replica-one", "replica-two", "replica-three")
 LOCK = NamespacedName("default", "codeflare-operator-lock")
+
+
+def writers(here: World) -> list[str]:
+    """See :meth:`Pair.writers`."""
+    if not isinstance(here.plane, EmbeddedControlPlane):
+        return []
+    who = [
+        event["user"]["username"]
+        for event in here.plane.audit.events
+        if event["verb"] in ("create", "update", "patch", "delete")
+        and event["user"]["username"] in NAMES
+        and event["objectRef"]["resource"] not in ("leases", "events")
+    ]
+    return [name for name, _ in itertools.groupby(who)]
 
 
 class Pair:
@@ -64,16 +85,7 @@ class Pair:
 
         Empty where the control plane keeps no such record.
         """
-        if not isinstance(self.here.plane, EmbeddedControlPlane):
-            return []
-        who = [
-            event["user"]["username"]
-            for event in self.here.plane.audit.events
-            if event["verb"] in ("create", "update", "patch", "delete")
-            and event["user"]["username"] in NAMES
-            and event["objectRef"]["resource"] not in ("leases", "events")
-        ]
-        return [name for name, _ in itertools.groupby(who)]
+        return writers(self.here)
 
     async def reconciles(self, name: str) -> None:
         """Creates a cluster, and waits until it has its network policies."""
@@ -108,6 +120,59 @@ async def pair(directory: Path, **election: Any) -> AsyncIterator[Pair]:
         async with operator(here, *one_) as one, operator(here, *two_) as two:
             await asyncio.gather(one.ready(), two.ready())  # the one that does not lead is ready too
             yield Pair(here, one, two)
+
+
+async def test_a_leader_that_is_cut_off_has_written_its_last_before_the_next_one_writes() -> None:
+    """Its connections go silent in the middle of its work; it notices in time, and so does the other one."""
+    async with world(*VANILLA) as here, wire(here.plane) as first_wire, wire(here.plane) as second_wire:
+        if not isinstance(here.plane, EmbeddedControlPlane):
+            pytest.skip("only the embedded control plane says who has written")
+        managers = []
+        ends: list[BaseException | None] = []
+        async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+            for name, carried in zip(NAMES, (first_wire, second_wire), strict=False):
+                here.plane.add_user(name, User(name, groups=("system:masters",)))
+                transport = await stack.enter_async_context(Transport(replace(carried.config, token=name)))
+                election = LeaderElectionOptions(
+                    name="lock", namespace="default", lease_duration=2, renew_deadline=1.2, retry_period=0.2
+                )
+                manager = new_manager(transport, kuberay(**SETTINGS), election=election)
+                managers.append(manager)
+                tasks.start_soon(_run, manager, ends)
+                if name == NAMES[0]:
+                    await manager.started()
+            for number in range(6):
+                await here.create(ray_cluster(f"before-{number}", "default"))
+                if number == 3:
+                    first_wire.silence()
+                    first_wire.refuses = True
+            with anyio.fail_after(20):
+                await managers[1].started()
+            assert not managers[0].is_leader
+            await here.create(ray_cluster("after", "default"))
+
+            async def done() -> bool:
+                return len(await here.names(NETWORK_POLICY, "default")) == 2 * 7
+
+            await eventually(done, "all policies")
+            await eventually(lambda: _has_ended(ends), "the first one has ended")
+            assert "LeadershipLost" in str(ends[0])
+            managers[1].stop()
+        assert writers(here) in ([NAMES[0], NAMES[1]], [NAMES[1]])
+        assert ends[1] is None
+
+
+async def _run(manager: Manager, ends: list[BaseException | None]) -> None:
+    try:
+        await manager.run()
+    except RunnableFailed as error:
+        ends.append(error)
+    else:
+        ends.append(None)
+
+
+async def _has_ended(ends: list[BaseException | None]) -> bool:
+    return len(ends) == 1
 
 
 async def metric(replica: Operator) -> float:
