@@ -20,6 +20,7 @@ from cfo.envtest.registry import ResourceInfo
 from cfo.runtime.objects import Object
 
 __all__ = [
+    "dns_1035_label",
     "dns_label",
     "dns_subdomain",
     "fill_for_create",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
@@ -51,6 +53,11 @@ _LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
     "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _QUALIFIED_RULE = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
@@ -81,6 +88,16 @@ def dns_label(name: str) -> list[str]:
         problems.append("must be no more than 63 characters")
     if not _LABEL.match(name):
         problems.append("must not contain dots" if _SUBDOMAIN.match(name) else _LABEL_RULE)
+    return problems
+
+
+def dns_1035_label(name: str) -> list[str]:
+    """What keeps ``name`` from being a DNS label that begins with a letter (RFC 1035)."""
+    problems = []
+    if len(name.encode()) > 63:
+        problems.append("must be no more than 63 characters")
+    if not _LABEL_1035.match(name):
+        problems.append(_LABEL_1035_RULE)
     return problems
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 from cfo.envtest.builtins.strategy import BuiltinStrategy
 from cfo.envtest.builtins.texts import (
-    dns_1035_label,
     label_selector_errors,
     webhook_service_errors,
     webhook_url_errors,
 )
 from cfo.envtest.context import RequestContext
 from cfo.envtest.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
-from cfo.envtest.metadata import dns_subdomain, qualified_name
+from cfo.envtest.metadata import dns_1035_label, dns_subdomain, qualified_name
 from cfo.envtest.schema.cel import CELCompileError, compile_expression
 from cfo.runtime.objects import Object
 

@@ -21,7 +21,6 @@ __all__ = [
     "balancer_errors",
     "cidr_errors",
     "config_key",
-    "dns_1035_label",
     "env_name",
     "header_name",
     "is_ip",
@@ -38,26 +37,11 @@ __all__ = [
 
 NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 
 
 def _rule(text: str, pattern: str, *examples: str) -> str:
     shown = " or ".join(f"'{example}', " for example in examples)
     return f"{text} (e.g. {shown}regex used for validation is '{pattern}')"
-
-
-def dns_1035_label(name: str) -> list[str]:
-    """A DNS label that begins with a letter."""
-    problems = []
-    if len(name) > 63:
-        problems.append("must be no more than 63 characters")
-    if not re.fullmatch(_DNS_1035, name):
-        text = (
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-            "character, and end with an alphanumeric character"
-        )
-        problems.append(_rule(text, _DNS_1035, "my-name", "abc-123"))
-    return problems
 
 
 def wildcard_subdomain(name: str) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cfo.envtest.builtins.strategy import BuiltinStrategy
-from cfo.envtest.builtins.texts import dns_1035_label, webhook_service_errors, webhook_url_errors
+from cfo.envtest.builtins.texts import webhook_service_errors, webhook_url_errors
 from cfo.envtest.context import RequestContext
 from cfo.envtest.crd.structural import field_at, schema_errors
 from cfo.envtest.field_errors import (
@@ -24,7 +24,7 @@ from cfo.envtest.field_errors import (
     required,
     too_many,
 )
-from cfo.envtest.metadata import dns_subdomain
+from cfo.envtest.metadata import dns_1035_label, dns_subdomain
 from cfo.envtest.schema.node import Schema
 from cfo.runtime.objects import Object
 

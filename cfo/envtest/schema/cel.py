@@ -131,9 +131,17 @@ def _declared(make: Any) -> list[Any]:
 @lru_cache(maxsize=4096)
 def _compile(expression: str, variables: tuple[tuple[str, Kind], ...]) -> Program:
     try:
-        return Program(_environment(variables).compile(expression), expression)
+        return Program(_environment(variables).compile(_expanded(expression)), expression)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
+
+
+def _expanded(expression: str) -> str:
+    if "format." not in expression:
+        return expression
+    from cfo.envtest.schema.cel_formats import with_formats
+
+    return with_formats(expression)
 
 
 def _compile_message(error: Exception) -> str:
@@ -147,7 +155,7 @@ def checked_kind(expression: str, variables: Mapping[str, Kind], pool: Any) -> K
     """
     environment = _new_environment(tuple(variables.items()), pool)
     try:
-        return Program(environment.compile(expression), expression).kind
+        return Program(environment.compile(_expanded(expression)), expression).kind
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
 

@@ -21,6 +21,7 @@ from cel_expr_python import cel
 
 from cfo.envtest.field_errors import go_quote
 from cfo.envtest.schema import cel_authorizer
+from cfo.envtest.schema.cel_formats import format_problems
 from cfo.envtest.schema.formats import FORMATS
 from cfo.envtest.schema.patterns import compile_pattern
 from cfo.envtest.schema.quantity import Quantity, QuantityError, parse_quantity
@@ -66,6 +67,7 @@ def declarations() -> list[Any]:
     _quantities(table)
     _addresses(table)
     _versions(table)
+    table.add("format.validate", format_problems, STRINGS, STRING, STRING)
     cel_authorizer.declare(table.method, OPAQUE, STRING, BOOL)
     return list(table)
 

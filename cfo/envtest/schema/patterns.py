@@ -8,7 +8,10 @@ here too.
 from __future__ import annotations
 
 import re
+import sys
 from functools import lru_cache
+from unicodedata import category
+from unicodedata import name as unicode_name
 
 __all__ = ["PatternError", "compile_pattern"]
 
@@ -31,8 +34,22 @@ _POSIX = {
     "word": "0-9A-Za-z_",
     "xdigit": "0-9A-Fa-f",
 }
-_UNICODE = {"L": "^\\W\\d_", "Lu": "A-ZÀ-ÖØ-Þ", "Ll": "a-zß-öø-ÿ", "N": "\\d", "Nd": "\\d", "Z": "\\s", "Zs": " \\xa0"}
-_PART = re.compile(r"\\p\{(\w+)\}|\\p(\w)|\\[\s\S]|\[:(\^?)(\w+):\]|\(\?[a-z-]+\)|\(\?<(?=\w)|[\[\]$()|]")
+_CATEGORY = re.compile("[CLMNPSZ][a-z]?")
+_SCRIPTS = {
+    "Arabic": "ARABIC",
+    "Cyrillic": "CYRILLIC",
+    "Devanagari": "DEVANAGARI",
+    "Greek": "GREEK",
+    "Han": "CJK UNIFIED",
+    "Hangul": "HANGUL",
+    "Hebrew": "HEBREW",
+    "Hiragana": "HIRAGANA",
+    "Katakana": "KATAKANA",
+    "Latin": "LATIN",
+    "Thai": "THAI",
+}
+"""How the names of a script's characters begin."""
+_PART = re.compile(r"\\[pP]\{\^?(\w+)\}|\\[pP](\w)|\\[\s\S]|\[:(\^?)(\w+):\]|\(\?[a-z-]+\)|\(\?<(?=\w)|[\[\]$()|]")
 
 
 class PatternError(ValueError):
@@ -51,8 +68,30 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         return re.compile(_translated(pattern), re.ASCII)
     except re.error as error:
         raise PatternError(f"error parsing regexp: {_go_words(error, pattern)}") from None
-    except (KeyError, OverflowError) as error:
+    except OverflowError as error:
         raise PatternError(f"error parsing regexp: {error}: `{pattern}`") from None
+
+
+def _name_of(character: str) -> str:
+    return unicode_name(character, "")
+
+
+@lru_cache(maxsize=64)
+def _members(name: str, negated: bool) -> str:
+    """The characters of a Unicode category or script, as ranges for within brackets."""
+    if not _CATEGORY.fullmatch(name) and name not in _SCRIPTS:
+        raise PatternError(f"error parsing regexp: invalid character class range: `\\p{{{name}}}`")
+    describe, start_of_name = (_name_of, _SCRIPTS[name]) if name in _SCRIPTS else (category, name)
+    ranges: list[str] = []
+    start: int | None = None
+    for code in range(sys.maxunicode + 2):
+        inside = code <= sys.maxunicode and describe(chr(code)).startswith(start_of_name) != negated
+        if inside and start is None:
+            start = code
+        elif not inside and start is not None:
+            ranges.append(f"\\U{start:08x}-\\U{code - 1:08x}")
+            start = None
+    return "".join(ranges)
 
 
 def _go_words(error: re.error, pattern: str) -> str:
@@ -88,8 +127,9 @@ def _translated(pattern: str) -> str:
         if match.group(4) and inside:
             out.append(_POSIX[match.group(4)])
         elif match.group(1) or match.group(2):
-            members = _UNICODE[match.group(1) or match.group(2)]
-            out.append(members.lstrip("^") if inside else f"[{members}]")
+            negated = part.startswith("\\P") != ("{^" in part)
+            members = _members(match.group(1) or match.group(2), negated)
+            out.append(members if inside else f"[{members}]")
         elif part == "$":
             out.append("$" if inside else r"\Z")
         elif part == r"\z":

@@ -57,6 +57,12 @@ def value(expression: str, **variables: Any) -> Any:
         "duration('1h') > duration('59m') && timestamp('2024-01-01T00:00:00Z').getFullYear() == 2024",
         "int('3') == 3 && string(3) == '3' && double('1.5') == 1.5 && type(self.x) == string",
         "dyn([1, 'a'])[1] == 'a' && 3 in [1, 2, 3] && 'k' in self.m",
+        "!format.dns1123Label().validate('a-b').hasValue()",
+        "format.dns1123Label().validate('a.b').value() == ['must not contain dots']",
+        "format.named('uuid').value().validate('x').value()[0] == 'does not match the UUID format'",
+        "format.dns1123Subdomain().validate('(*.a)'.replace('(*.', '').replace(')', '')).orValue(['none']) == ['none']",
+        "['a', 'B'].filter(i, format.dns1035Label().validate(i).hasValue()) == ['B']",
+        "format.dns1123LabelPrefix().validate('a-').hasValue() == false",
     ],
 )
 def test_expressions_that_hold(expression: str) -> None:
@@ -76,7 +82,10 @@ def test_errors_of_evaluation(expression: str, message: str) -> None:
         value(expression)
 
 
-@pytest.mark.parametrize("expression", ["self ==", "unknown == 1", "1 + 'a'", "self.x.nofunction()"])
+@pytest.mark.parametrize(
+    "expression",
+    ["self ==", "unknown == 1", "1 + 'a'", "self.x.nofunction()", "format.zebra().validate('a').hasValue()"],
+)
 def test_errors_of_compilation(expression: str) -> None:
     with pytest.raises(CELCompileError, match="ERROR: <input>:1:"):
         compile_expression(expression, {"self": "dyn"})

@@ -135,6 +135,10 @@ def test_unknown_formats_mean_nothing() -> None:
         ("a(?i)b|c", "C", True),
         ("(a(?i)b)c", "aBC", False),
         ("^(?<letter>a)$", "a", True),
+        (r"^[\p{L}\p{S}-]+$", "aé-€", True),
+        (r"^[\p{L}]+$", "a1", False),
+        (r"^\P{L}$", "1", True),
+        (r"^\p{Greek}+$", "αβ", True),
         ("^[(|)]+$", "(|)", True),
     ],
 )
