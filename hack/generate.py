@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import durationpy
+import helm
 import kustomize
 import olm
 import stack
@@ -99,7 +100,8 @@ def _default(field: FieldInfo) -> str:
 
 def files() -> dict[str, str]:
     """Every generated file, by its path from the repository's root."""
-    return {**kustomize.files(), **stack.files(), **olm.files(), "docs/configuration.md": configuration_reference()}
+    made = {name: content for part in (kustomize, stack, olm, helm) for name, content in part.files().items()}
+    return {**made, "docs/configuration.md": configuration_reference()}
 
 
 def main() -> None:
