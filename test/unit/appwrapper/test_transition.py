@@ -1,0 +1,277 @@
+"""The life of an AppWrapper, step by step, without any server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.api.appwrapper import Phase
+from cfo.controllers.appwrapper.components import Seen, components_of, desired
+from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY
+from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
+from cfo.controllers.appwrapper.view import Decision
+from cfo.runtime.objects import Object, find_condition
+from test.unit.appwrapper.views import CONFIG, NOW, after, later, view, wrapper
+
+RUNS, WAITS, FAILED, DONE = Pod("Running"), Pod("Pending"), Pod("Failed", exit_codes=(1,)), Pod("Succeeded")
+
+
+def step(obj: Object, **seen: Any) -> tuple[Object, Decision]:
+    decision = decide(view(obj, **seen))
+    return after(obj, decision), decision
+
+
+def resumed(*kinds: str, **annotations: str) -> Object:
+    obj, _ = step(wrapper(*kinds, **annotations))
+    obj, decision = step(obj)
+    assert decision.add_finalizer
+    obj["metadata"]["finalizers"] = [FINALIZER]
+    return obj
+
+
+def running(*kinds: str, **annotations: str) -> Object:
+    obj = resumed(*kinds, **annotations)
+    there = view(obj)
+    created = [Creation(component, uid=f"uid-{component.index}") for component in there.components]
+    return after(obj, after_creation(there, created))
+
+
+def phase(obj: Object) -> str:
+    return str(obj["status"]["phase"])
+
+
+def condition(obj: Object, kind: str) -> dict[str, Any]:
+    return dict(find_condition(obj["status"]["conditions"], kind) or {})
+
+
+def test_from_creation_to_success() -> None:
+    obj = running("Pod", "Job")
+    assert phase(obj) == Phase.RUNNING
+    assert [item["name"] for item in obj["status"]["componentStatus"]] == ["pod-0", "job-1"]
+    obj, decision = step(obj, pods=[WAITS])
+    assert decision.deadline == later(60), "too few pods: the admission grace period"
+    obj, decision = step(obj, pods=[WAITS, RUNS])
+    assert decision.deadline == later(300), "enough pods: the warm-up grace period"
+    obj, decision = step(obj, pods=[RUNS, RUNS])
+    assert condition(obj, "PodsReady")["message"] == "2 pods running; 0 pods succeeded"
+    assert decision.deadline is None
+    obj, decision = step(obj, pods=[DONE, DONE], now=later(5))
+    assert phase(obj) == Phase.SUCCEEDED
+    obj, decision = step(obj, now=later(10))
+    assert decision.deadline == later(5 + 7 * 24 * 3600)
+
+
+def test_a_decision_that_changes_nothing_is_not_written() -> None:
+    obj = running()
+    obj, _ = step(obj, pods=[RUNS])
+    again, _ = step(obj, pods=[RUNS], now=later(3600))
+    assert again == obj
+
+
+def test_times_are_kept_to_the_microsecond() -> None:
+    assert condition(running(), RESOURCES_DEPLOYED)["lastTransitionTime"] == "2026-01-01T12:00:00.250000Z"
+
+
+def test_failed_pods_are_borne_until_the_grace_period_is_over() -> None:
+    obj, decision = step(running(failureGracePeriodDuration="2s"), pods=[FAILED])
+    assert phase(obj) == Phase.RUNNING
+    assert decision.deadline == later(2)
+    early, _ = step(obj, pods=[FAILED], now=later(1.999))
+    assert phase(early) == Phase.RUNNING
+    healed, _ = step(obj, pods=[RUNS], now=later(1))
+    assert condition(healed, UNHEALTHY)["reason"] == "FoundNoFailedPods"
+    obj, decision = step(obj, pods=[FAILED], now=later(2))
+    assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.RESETTING, 1)
+    assert [(item.type, item.message) for item in decision.notices] == [("Warning", "FoundFailedPods: 1 failed pods")]
+
+
+def test_another_sort_of_failure_has_a_grace_period_of_its_own() -> None:
+    obj = running(failureGracePeriodDuration="10s")
+    obj["status"]["conditions"] = [
+        item
+        if item["type"] != UNHEALTHY
+        else {**item, "status": "True", "reason": "AutopilotNoExecute", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for item in obj["status"]["conditions"]
+    ]
+    obj, decision = step(obj, pods=[FAILED])
+    assert phase(obj) == Phase.RUNNING
+    assert decision.deadline == later(10)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "code", "expected"),
+    [
+        ({"terminalExitCodes": "3,4"}, 4, Phase.FAILED),
+        ({"terminalExitCodes": "3,4"}, 5, Phase.RESETTING),
+        ({"retryableExitCodes": "3"}, 3, Phase.RESETTING),
+        ({"retryableExitCodes": "3"}, 4, Phase.FAILED),
+        ({"retryableExitCodes": "3", "terminalExitCodes": "3"}, 3, Phase.FAILED),
+        ({"retryLimit": "0"}, 1, Phase.FAILED),
+        ({"retryLimit": "-1"}, 1, Phase.FAILED),
+    ],
+)
+def test_what_a_failure_leads_to(annotations: dict[str, str], code: int, expected: Phase) -> None:
+    obj = running(failureGracePeriodDuration="0s", **annotations)
+    obj, _ = step(obj, pods=[Pod("Failed", exit_codes=(0, code))])
+    assert phase(obj) == expected
+
+
+def test_an_evacuation_is_no_retry_and_never_the_end() -> None:
+    obj = running(retryLimit="0")
+    on_gpu = Pod("Running", node="b", resources=frozenset({"nvidia.com/gpu"}))
+    marked = {"b": frozenset({"nvidia.com/gpu"}), "a": frozenset({"nvidia.com/gpu"})}
+    obj, decision = step(obj, pods=[on_gpu], no_execute=marked)
+    assert phase(obj) == Phase.RESETTING
+    assert "resettingCount" not in obj["status"]
+    assert decision.notices[0].message == "Workload contains pods using NoExecute resources on Nodes: b"
+
+
+def test_a_deleted_component_is_the_end_and_one_of_a_vanished_kind_says_so() -> None:
+    obj, _ = step(running("Pod", "Job"), seen=[Seen(uid="uid-0"), None], unserved=frozenset({1}))
+    assert phase(obj) == Phase.FAILED
+    assert condition(obj, UNHEALTHY)["message"] == (
+        "Only found 1 deployed components, but was expecting 2; the API server does not serve Job (batch/v1) any more"
+    )
+
+
+def test_an_object_that_took_the_name_is_no_component() -> None:
+    obj, _ = step(running("Pod"), seen=[Seen(uid="other", ours=False)])
+    assert condition(obj, UNHEALTHY)["reason"] == "MissingComponent"
+    obj, decision = step(obj, seen=[Seen(uid="other", ours=False)])
+    assert decision.deletions == []
+    assert condition(obj, RESOURCES_DEPLOYED)["status"] == "False"
+
+
+def test_the_pause_counts_from_the_end_of_the_reset() -> None:
+    obj = running(failureGracePeriodDuration="0s", retryPausePeriodDuration="8s")
+    obj, _ = step(obj, pods=[FAILED])
+    obj, decision = step(obj, pods=[FAILED], now=later(1))
+    assert [item.uid for item in decision.deletions] == ["uid-0"]
+    obj, decision = step(obj, seen=[None], now=later(20))
+    assert (phase(obj), decision.deadline) == (Phase.RESETTING, later(28))
+    obj, _ = step(obj, seen=[None], now=later(27.9))
+    assert phase(obj) == Phase.RESETTING
+    obj, _ = step(obj, seen=[None], now=later(28))
+    assert phase(obj) == Phase.RESUMING
+    assert "conditions" not in obj["status"]["componentStatus"][0]
+
+
+def test_what_failed_is_kept_once_and_from_the_failure_on() -> None:
+    obj = running(failureGracePeriodDuration="0s", retryLimit="0", deletionOnFailureGracePeriodDuration="4s")
+    obj["status"]["conditions"].append(
+        {
+            "type": DELETING_RESOURCES,
+            "status": "False",
+            "reason": "DeletionComplete",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    )
+    obj, _ = step(obj, pods=[FAILED])
+    obj, decision = step(obj, pods=[FAILED])
+    assert (condition(obj, DELETING_RESOURCES)["reason"], decision.deadline) == ("DeletionPaused", later(4))
+    obj, decision = step(obj, pods=[FAILED], now=later(4))
+    assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
+    obj, _ = step(obj, seen=[Seen(uid="uid-0", deleting=True)], pods=[FAILED], now=later(5))
+    assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
+    obj, _ = step(obj, seen=[None], now=later(6))
+    assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionComplete"
+    assert condition(obj, "QuotaReserved")["status"] == "False"
+    again, _ = step(obj, seen=[None], now=later(7))
+    assert again == obj
+
+
+def test_force_is_for_what_is_ours_and_nothing_else_is_waited_for_then() -> None:
+    obj = running(forcefulDeletionGracePeriodDuration="6s")
+    obj["spec"]["suspend"] = True
+    obj, _ = step(obj, pods=[RUNS])
+    obj, decision = step(obj, pods=[RUNS])
+    assert decision.deadline == later(6)
+    waiting, decision = step(obj, seen=[None], pods=[RUNS], ours=False, now=later(5.9))
+    assert (phase(waiting), decision.deletions) == (Phase.SUSPENDING, [])
+    forced, decision = step(obj, seen=[None], pods=[RUNS], now=later(6))
+    assert [(item.uid, item.force) for item in decision.deletions] == [("pod-0", True)]
+    assert phase(forced) == Phase.SUSPENDING
+    _, decision = step(obj, seen=[None], pods=[Pod("Running", deleting=True, forced=True)], now=later(7))
+    assert decision.deletions == []
+    done, decision = step(obj, seen=[None], pods=[RUNS], ours=False, now=later(6))
+    assert (phase(done), decision.deletions) == (Phase.SUSPENDED, [])
+
+
+def test_a_new_admission_counts_retries_anew() -> None:
+    obj = running(failureGracePeriodDuration="0s")
+    obj, _ = step(obj, pods=[FAILED])
+    obj["spec"]["suspend"] = True
+    obj, decision = step(obj)
+    assert (phase(obj), decision.notices[0].reason) == (Phase.SUSPENDING, "Suspending")
+    obj, _ = step(obj, seen=[None])
+    assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.SUSPENDED, 1)
+    obj["spec"]["suspend"] = False
+    obj, _ = step(obj)
+    assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.RESUMING, 0)
+
+
+@pytest.mark.parametrize(
+    ("creation", "seconds", "expected", "again"),
+    [
+        ({"error": "exceeded quota"}, 0, Phase.RESUMING, 1.0),
+        ({"error": "exceeded quota"}, 59.5, Phase.RESUMING, 60.0),
+        ({"error": "exceeded quota"}, 60, Phase.RESETTING, None),
+        ({"error": "is invalid", "fatal": True}, 0, Phase.FAILED, None),
+    ],
+)
+def test_a_refused_creation(creation: dict[str, Any], seconds: float, expected: Phase, again: float | None) -> None:
+    there = view(resumed(), now=later(seconds))
+    decision = after_creation(there, [Creation(there.components[0], **creation)])
+    assert decision.status.phase == expected
+    assert decision.deadline == (None if again is None else later(again))
+    if expected != Phase.RESUMING:
+        assert decision.notices[0].message == f"CreateFailed: error creating components: {creation['error']}"
+
+
+def test_nothing_is_deployed_before_it_is_admitted() -> None:
+    obj, _ = step(wrapper())
+    waiting, decision = step(obj, awaits_admission=True)
+    assert (waiting, decision.add_finalizer) == (obj, False)
+
+
+def test_annotations_that_cannot_be_read_are_told_at_the_deployment() -> None:
+    obj, _ = step(wrapper(retryLimit="many"))
+    obj, decision = step(obj)
+    problem = "annotation workload.codeflare.dev.appwrapper/retryLimit: 'many': must be an integer; 3 is used"
+    assert [(item.type, item.reason, item.message) for item in decision.notices] == [
+        ("Warning", "MalformedAnnotations", problem)
+    ]
+    assert condition(obj, RESOURCES_DEPLOYED)["message"] == f"Suspend is false; {problem}"
+
+
+def test_deletion_frees_the_finalizer_once_all_is_gone() -> None:
+    obj = running()
+    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    obj, decision = step(obj)
+    assert (phase(obj), decision.remove_finalizer, len(decision.deletions)) == (Phase.TERMINATING, False, 1)
+    obj, decision = step(obj, seen=[None])
+    assert decision.remove_finalizer
+    assert condition(obj, "QuotaReserved")["reason"] == "Terminating"
+
+
+def test_an_unknown_phase_is_an_error() -> None:
+    with pytest.raises(ValueError, match="Dancing"):
+        decide(view(wrapper(status={"phase": "Dancing"})))
+
+
+def test_generated_names_are_those_of_the_deployment() -> None:
+    obj = resumed()
+    obj["spec"]["components"][0]["template"]["metadata"] = {"generateName": "gen-"}
+    (first,), (second,) = components_of(obj), components_of(obj)
+    assert first.key.name == second.key.name
+    assert first.key.name.startswith("gen-")
+    assert desired(obj, first, CONFIG)["metadata"]["name"] == first.key.name
+    another = {**obj, "metadata": {**obj["metadata"], "uid": "other"}}
+    assert components_of(another)[0].key.name != first.key.name
+    for item in obj["status"]["conditions"]:
+        item["lastTransitionTime"] = "2026-01-02T00:00:00Z"
+    assert components_of(obj)[0].key.name != first.key.name
+    assert NOW.microsecond

@@ -1,0 +1,79 @@
+"""AppWrappers and what was seen of them, for tests of decisions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.components import Seen, components_of
+from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
+from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.settings import Settings
+from cfo.controllers.appwrapper.view import Decision, LabelledPod, View
+from cfo.runtime.objects import NamespacedName, Object
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+UID = "11111111-2222-3333-4444-555555555555"
+
+CONFIG = AppWrapperConfiguration(enabled=True)
+
+
+def wrapper(*kinds: str, suspend: bool = False, status: Object | None = None, **annotations: str) -> Object:
+    """An AppWrapper of a Pod for each ``Pod`` in ``kinds``, and a Job for each ``Job``."""
+    spec = {"containers": [{"name": "main", "image": "busybox"}]}
+    templates: dict[str, Object] = {
+        "Pod": {"apiVersion": "v1", "kind": "Pod", "spec": spec},
+        "Job": {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": spec}}},
+    }
+    components = [
+        {"template": {**templates[kind], "metadata": {"name": f"{kind.lower()}-{index}"}}}
+        for index, kind in enumerate(kinds or ("Pod",))
+    ]
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {
+            "namespace": "ns",
+            "name": "w",
+            "uid": UID,
+            "annotations": {ANNOTATION_PREFIX + key: value for key, value in annotations.items()},
+        },
+        "spec": {"suspend": suspend, "components": components},
+        **({"status": status} if status is not None else {}),
+    }
+
+
+def view(
+    obj: Object,
+    *,
+    seen: list[Seen | None] | None = None,
+    pods: list[Pod] | None = None,
+    ours: bool = True,
+    now: datetime = NOW,
+    **more: Any,
+) -> View:
+    """A view of ``obj``; unless told otherwise every component exists and is ours."""
+    components = components_of(obj)
+    return View(
+        wrapper=obj,
+        components=components,
+        seen=seen if seen is not None else [Seen(uid=f"uid-{item.index}") for item in components],
+        pods=[
+            LabelledPod(NamespacedName("ns", f"p{index}"), f"pod-{index}", pod, ours=ours)
+            for index, pod in enumerate(pods or ())
+        ],
+        settings=Settings.of(obj, CONFIG.fault_tolerance),
+        now=now,
+        **more,
+    )
+
+
+def after(obj: Object, decision: Decision) -> Object:
+    """``obj`` once the status that was decided on is written."""
+    return {**obj, "status": decision.status.as_object()}
+
+
+def later(seconds: float) -> datetime:
+    """So many seconds after :data:`NOW`."""
+    return NOW + timedelta(seconds=seconds)
