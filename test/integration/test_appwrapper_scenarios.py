@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import anyio
@@ -11,6 +12,8 @@ import pytest
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
+from cfo.runtime.availability import AVAILABILITY_RULES
+from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object, controller_of, find_condition, is_deleting, name_of, uid_of
 from test.integration.appwrappers import (
@@ -29,7 +32,29 @@ from test.integration.appwrappers import (
     wrapper,
 )
 from test.integration.chaos import Unruly
+from test.integration.test_raycluster_setup import token_with
 from test.integration.world import eventually
+
+SERVICE: Object = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
+POLICY: Object = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "no-jobs"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}
+            ]
+        },
+        "validations": [{"expression": "false", "message": "not today", "reason": "Forbidden"}],
+    },
+}
+BINDING: Object = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "no-jobs"},
+    "spec": {"policyName": "no-jobs", "validationActions": ["Deny"]},
+}
 
 
 @pytest.fixture
@@ -104,8 +129,6 @@ async def test_what_succeeded_is_removed_when_its_time_is_over(here: Watched) ->
 
 
 def seconds(since: str, until: str) -> float:
-    from datetime import datetime
-
     return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
 
 
@@ -434,3 +457,55 @@ async def test_an_operator_that_dies_in_a_suspension_goes_on_with_it(here: Watch
             assert condition(there, "QuotaReserved")["reason"] == "Suspended"
             assert condition(there, "DeletingResources")["reason"] == "DeletionComplete"
             assert await here.names_of(POD, namespace) == await here.names_of(JOB, namespace) == []
+
+
+async def test_the_rules_are_enough(here: Watched) -> None:
+    granted = [*appwrapper.rules(), *AVAILABILITY_RULES, *EVENT_RULES]
+    token = await token_with(here, granted)
+    async with operating(here, token=token):
+        await here.create(wrapper(job(), pod(), {**SERVICE, "metadata": {"name": "s"}}))
+        await here.condition("PodsReady", "True")
+        await here.suspend(True)
+        await here.phase("Suspended")
+        await here.suspend(False)
+        await here.condition("PodsReady", "True")
+        await here.delete(await here.wrapper())
+        await here.gone()
+        refused = [exchange for exchange in here.exchanges if exchange.code in ("401", "403")]
+        assert not refused
+
+
+async def test_a_creation_that_is_refused_is_tried_again(here: Watched) -> None:
+    """An admission policy stands in for a quota: what it refuses now, it may allow later."""
+    async with operating(here):
+        await here.create(POLICY)
+        await here.create(BINDING)
+        await settle(0.2)
+        await here.create(wrapper(pod("first"), job("second")))
+        await here.phase("Resuming")
+
+        async def look() -> bool:
+            components = (await here.wrapper())["status"]["componentStatus"]
+            (first,), (second,) = (item.get("conditions") or [{}] for item in components)
+            assert first.get("status") == "True"
+            assert (second.get("status"), second.get("reason")) == ("False", "ComponentCreationErrored")
+            assert "not today" in second["message"]
+            return True
+
+        await eventually(look, "the first is there, the second is refused")
+        assert state(await here.wrapper())[0] == "Resuming"
+        await here.delete(BINDING)
+        await here.phase("Running")
+        assert await here.names_of(JOB) == ["second"]
+        assert len([name for name in await here.names_of(POD) if name == "first"]) == 1
+
+
+async def test_a_creation_that_stays_refused_leaves_nothing_behind(here: Watched) -> None:
+    async with operating(here):
+        await here.create(POLICY)
+        await here.create(BINDING)
+        await settle(0.2)
+        await here.create(wrapper(pod("first"), job("second"), admissionGracePeriodDuration="300ms", retryLimit="0"))
+        failed = await here.condition("QuotaReserved", "False", "Failed")
+        assert "not today" in condition(failed, "Unhealthy")["message"]
+        assert await here.names_of(POD) == await here.names_of(JOB) == []
