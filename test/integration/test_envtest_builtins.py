@@ -303,6 +303,21 @@ async def test_defaults(api: Api, path: str, body: dict[str, Any], expected: dic
             "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without",
         ),
         (
+            f"{CORE}/limitranges",
+            obj("v1", "LimitRange", spec={"limits": [{"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}}]}),
+            'spec.limits[0].min[cpu]: Invalid value: "2": min value 2 is greater than max value 1',
+        ),
+        (
+            f"{APPS}/daemonsets",
+            workload("DaemonSet", updateStrategy={"rollingUpdate": {"maxSurge": 1}}),
+            "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is",
+        ),
+        (
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            obj("policy/v1", "PodDisruptionBudget", spec={"minAvailable": "101%", "selector": {}}),
+            'spec.minAvailable: Invalid value: "101%": must not be greater than 100%',
+        ),
+        (
             f"{CORE}/services",
             service(ports=[{"port": 0}]),
             "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",

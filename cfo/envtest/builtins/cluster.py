@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cfo.envtest.builtins.strategy import BuiltinStrategy, PathNamed
-from cfo.envtest.builtins.texts import is_ip, label_selector_errors, nonnegative, percent_or_int_errors
+from cfo.envtest.builtins.texts import (
+    above_all_errors,
+    is_ip,
+    label_selector_errors,
+    nonnegative,
+    percent_or_int_errors,
+)
 from cfo.envtest.context import RequestContext
 from cfo.envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
 from cfo.envtest.schema.shaping import copy_json
@@ -54,8 +60,10 @@ class DisruptionBudgetStrategy(BuiltinStrategy):
     has_spec_generation = True
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """One bound, and a selector."""
+        """One bound, and a selector; the counts of the status are not negative."""
         if ctx.subresource == "status":
+            for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+                yield from nonnegative(f"status.{name}", obj["status"].get(name))
             return
         spec = obj["spec"]
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
@@ -64,6 +72,7 @@ class DisruptionBudgetStrategy(BuiltinStrategy):
         for name in ("minAvailable", "maxUnavailable"):
             if spec.get(name) is not None:
                 yield from percent_or_int_errors(f"spec.{name}", spec[name])
+                yield from above_all_errors(f"spec.{name}", spec[name])
         yield from label_selector_errors(spec.get("selector"), "spec.selector")
         policy = spec.get("unhealthyPodEvictionPolicy")
         if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
@@ -101,6 +110,37 @@ class AutoscalerStrategy(BuiltinStrategy):
         for name in ("kind", "name"):
             if not target.get(name):
                 yield required(f"spec.scaleTargetRef.{name}")
+        for position, metric in enumerate(spec.get("metrics") or ()):
+            yield from _metric_errors(metric, f"spec.metrics[{position}]")
+
+
+_METRICS = {
+    "ContainerResource": "containerResource",
+    "External": "external",
+    "Object": "object",
+    "Pods": "pods",
+    "Resource": "resource",
+}
+
+
+def _metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind = metric.get("type") or ""
+    if not kind:
+        yield required(f"{path}.type", "must specify a metric source type")
+    if kind not in _METRICS:
+        yield not_supported(f"{path}.type", kind, tuple(_METRICS))
+        return
+    wanted = _METRICS[kind]
+    if metric.get(wanted) is None:
+        yield required(f"{path}.{wanted}", "must populate information for the given metric source")
+    for other in _METRICS.values():
+        if other != wanted and metric.get(other) is not None:
+            yield forbidden(f"{path}.{other}", "must populate the given metric source only")
+    if wanted in ("resource", "containerResource") and metric.get(wanted) is not None:
+        if not metric[wanted].get("name"):
+            yield required(f"{path}.{wanted}.name", "must specify a resource name")
+        if wanted == "containerResource" and not metric[wanted].get("container"):
+            yield required(f"{path}.{wanted}.container", "must specify a container")
 
 
 def _behavior(behavior: Mapping[str, Any]) -> Object:

@@ -21,7 +21,6 @@ from cfo.envtest.field_errors import (
     too_long,
 )
 from cfo.envtest.metadata import dns_label, label_value, mask_trailing_dash, qualified_name
-from cfo.envtest.schema.quantity import parse_quantity
 from cfo.envtest.schema.shaping import copy_json
 from cfo.runtime.objects import Object
 
@@ -29,10 +28,8 @@ __all__ = [
     "ConfigMapStrategy",
     "EndpointsStrategy",
     "EventStrategy",
-    "LimitRangeStrategy",
     "NamespaceStrategy",
     "NodeStrategy",
-    "ResourceQuotaStrategy",
     "SecretStrategy",
     "ServiceAccountStrategy",
 ]
@@ -322,36 +319,6 @@ def _modern_event_errors(obj: Object, *, timed: bool) -> Iterator[FieldError]:
     ):
         if obj.get(name):
             yield invalid(shown, "", "needs to be unset")
-
-
-class LimitRangeStrategy(BuiltinStrategy):
-    """v1 LimitRange."""
-
-    allow_create_on_update = True
-
-    def set_defaults(self, obj: Object) -> None:
-        """The defaults of containers follow from their maximum and minimum."""
-        for item in obj["spec"].get("limits") or ():
-            if item.get("type") != "Container":
-                continue
-            limits = {**(item.get("max") or {}), **(item.get("default") or {})}
-            requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
-            if limits:
-                item["default"] = limits
-            if requests:
-                item["defaultRequest"] = requests
-
-
-class ResourceQuotaStrategy(BuiltinStrategy):
-    """v1 ResourceQuota."""
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """No quota is negative, and scopes stay."""
-        for name, quantity in (obj["spec"].get("hard") or {}).items():
-            if parse_quantity(quantity).value < 0:
-                yield invalid(key("spec.hard", name), quantity, "must be greater than or equal to 0")
-        if old is not None and obj["spec"].get("scopes") != old["spec"].get("scopes"):
-            yield invalid("spec.scopes", obj["spec"].get("scopes"), "field is immutable")
 
 
 class EndpointsStrategy(BuiltinStrategy):

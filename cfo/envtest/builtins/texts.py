@@ -18,6 +18,7 @@ from cfo.envtest.metadata import dns_subdomain, label_value, path_segment, quali
 
 __all__ = [
     "NO_ADDRESS",
+    "above_all_errors",
     "balancer_errors",
     "cidr_errors",
     "config_key",
@@ -159,6 +160,12 @@ def percent_or_int_errors(path: str, value: Any) -> Iterator[FieldError]:
             yield invalid(path, value, _rule(text, "[0-9]+%", "1%", "93%"))
     else:
         yield from nonnegative(path, value)
+
+
+def above_all_errors(path: str, value: Any) -> Iterator[FieldError]:
+    """``value``, if it is a percentage, must not be more than all."""
+    if isinstance(value, str) and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
+        yield invalid(path, value, "must not be greater than 100%")
 
 
 def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:

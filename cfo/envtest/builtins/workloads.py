@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,7 +9,13 @@ from cfo.envtest.builtins.pod_rules import template_errors
 from cfo.envtest.builtins.pod_warnings import name_warnings, template_warnings
 from cfo.envtest.builtins.pods import template_defaults
 from cfo.envtest.builtins.strategy import BuiltinStrategy
-from cfo.envtest.builtins.texts import label_selector_errors, nonnegative, percent_or_int_errors, selects
+from cfo.envtest.builtins.texts import (
+    above_all_errors,
+    label_selector_errors,
+    nonnegative,
+    percent_or_int_errors,
+    selects,
+)
 from cfo.envtest.context import RequestContext
 from cfo.envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
 from cfo.envtest.schema.shaping import copy_json
@@ -200,8 +205,7 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
         if surge in (0, "0%") and unavailable in (0, "0%"):
             text = "may not be 0 when `maxSurge` is 0"
             yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, text)
-        if isinstance(unavailable, str) and re.fullmatch("[0-9]+%", unavailable) and int(unavailable[:-1]) > 100:
-            yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, "must not be greater than 100%")
+        yield from above_all_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
     else:
         yield not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate"))
 
@@ -369,8 +373,22 @@ class DaemonSetStrategy(WorkloadStrategy):
         kind = (spec.get("updateStrategy") or {}).get("type") or ""
         if kind not in ("RollingUpdate", "OnDelete"):
             yield not_supported("spec.updateStrategy.type", kind, ("OnDelete", "RollingUpdate"))
+        elif kind == "RollingUpdate":
+            yield from self._rolling_errors(spec["updateStrategy"].get("rollingUpdate") or {})
         if old is not None:
             yield from immutable(spec, old, "selector")
+
+    @staticmethod
+    def _rolling_errors(rolling: Mapping[str, Any]) -> Iterator[FieldError]:
+        path, surge, unavailable = "spec.updateStrategy.rollingUpdate", "maxSurge", "maxUnavailable"
+        for name in (unavailable, surge):
+            yield from percent_or_int_errors(f"{path}.{name}", rolling.get(name))
+            yield from above_all_errors(f"{path}.{name}", rolling.get(name))
+        some = [name for name in (unavailable, surge) if rolling.get(name) not in (0, "0%")]
+        if not some:
+            yield required(f"{path}.{unavailable}", "cannot be 0 when maxSurge is 0")
+        elif len(some) == 2:
+            yield invalid(f"{path}.{surge}", rolling[surge], "may not be set when maxUnavailable is non-zero")
 
 
 class ControllerRevisionStrategy(BuiltinStrategy):
