@@ -136,9 +136,9 @@ class Lifecycle:
         """Whether all phases have started."""
         return self._started.is_set()
 
-    def is_waiting_for(self, phase: Phase) -> bool:
-        """Whether all phases before ``phase`` have started, and it has not yet."""
-        return self._phase == phase and not self.has_started
+    def has_reached(self, phase: Phase) -> bool:
+        """Whether all phases before ``phase`` have started."""
+        return self._phase is not None and self._phase >= phase
 
     @property
     def is_stopping(self) -> bool:

@@ -292,8 +292,8 @@ class Manager:
     def _check_started(self) -> None:
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
-        if self._lifecycle.is_waiting_for(Phase.ELECTION):
-            return  # a replica that could lead is as ready as one that does
+        if self._elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
+            return  # a replica that could lead is as ready as one that does, or is about to
         if not self._lifecycle.has_started:
             waiting = ", ".join(self._lifecycle.starting) or "nothing"
             unsynced = [str(informer.gvk) for informer in self.cache.informers if not informer.has_synced]

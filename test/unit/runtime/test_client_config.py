@@ -370,6 +370,12 @@ def service_account(tmp_path: Path) -> Path:
     return directory
 
 
+async def test_only_a_service_account_means_being_in_the_cluster(tmp_path: Path, service_account: Path) -> None:
+    env = {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    assert (await load_config(environ=env, service_account=service_account)).in_cluster
+    assert not ClientConfig(server="https://10.0.0.1", token="t").in_cluster
+
+
 async def test_a_service_account(tmp_path: Path, service_account: Path) -> None:
     env = environ(tmp_path, KUBERNETES_SERVICE_HOST="fd00::1", KUBERNETES_SERVICE_PORT="443")
     config = await load_config(environ=env, service_account=service_account)
