@@ -49,25 +49,7 @@ lock: $(VENV)/.installed ## Renew constraints.txt, the versions that installs ar
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-emit-index-url --no-header \
 		--output-file constraints.txt pyproject.toml
 
-install: ## Install the definitions into the cluster of your kubeconfig
-	$(KUBECTL) apply --server-side -k config/crd
-
-uninstall: ## Remove them, and with them every AppWrapper
-	$(KUBECTL) delete --ignore-not-found -k config/crd
-
-deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE
-	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) | $(KUBECTL) apply --server-side -f -
-	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
-
-undeploy: $(VENV)/.installed ## Remove the operator, in the order in which nothing hangs
-	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
-
-wheel: $(VENV)/.installed ## Build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
-
-image: ## Build the image IMG
-	$(ENGINE) build --tag $(IMG) --build-arg REVISION=$$(git rev-parse HEAD) .
-	@$(ENGINE) image inspect --format 'size: {{.Size}} bytes' $(IMG)
+include hack/deploy.mk
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
