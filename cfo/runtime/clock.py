@@ -13,7 +13,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-__all__ = ["Clock", "FakeClock", "SystemClock", "Timer", "micro_time", "rfc3339"]
+import anyio
+
+__all__ = ["Clock", "FakeClock", "SystemClock", "Timer", "micro_time", "rfc3339", "sleep_unless"]
 
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
@@ -147,6 +149,24 @@ class FakeClock:
             if callback is not None:
                 callback()
         self._elapsed = end
+
+
+async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
+    """Sleeps ``seconds``, or until ``event`` is set; whether it is."""
+    over = asyncio.Event()
+    timer = clock.call_later(seconds, over.set)
+    try:
+        async with anyio.create_task_group() as tasks:
+
+            async def first(awaited: asyncio.Event) -> None:
+                await awaited.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(first, over)
+            tasks.start_soon(first, event)
+    finally:
+        timer.cancel()
+    return event.is_set()
 
 
 def rfc3339(moment: datetime) -> str:

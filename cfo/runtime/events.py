@@ -28,7 +28,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, Forbidden, NotFound, TransportError, UnknownKind
-from cfo.runtime.clock import Clock, SystemClock, micro_time, rfc3339
+from cfo.runtime.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, uid_of
 from cfo.runtime.ratelimit import BucketRateLimiter
 from cfo.runtime.reconcile import Rule
@@ -274,22 +274,9 @@ class EventBroadcaster:
                     self.dropped += 1
                     _log.warning("cannot write an event", error=str(error), reason=key.reason, note=key.note)
                     return
-                await self._pause(pause)
+                await sleep_unless(self._clock, pause, self._stopping)
             else:
                 return
-
-    async def _pause(self, seconds: float) -> None:
-        """Sleeps, unless it is to stop."""
-        timer = self._clock.call_later(seconds, (over := asyncio.Event()).set)
-        async with anyio.create_task_group() as tasks:
-
-            async def first(event: asyncio.Event) -> None:
-                await event.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(first, over)
-            tasks.start_soon(first, self._stopping)
-        timer.cancel()
 
     async def _write(self, key: _Key, series: _Series) -> None:
         """Writes it as ``events.k8s.io/v1``; once that is forbidden in its namespace, as a core Event."""

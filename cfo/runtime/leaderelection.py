@@ -37,7 +37,7 @@ from anyio.abc import TaskStatus
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, NotFound, TransportError
 from cfo.runtime.client.gate import WriteRefused
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock, SystemClock, micro_time
+from cfo.runtime.clock import Clock, SystemClock, micro_time, sleep_unless
 from cfo.runtime.events import EventRecorder
 from cfo.runtime.lifecycle import StopAtOnce
 from cfo.runtime.metrics import Metrics
@@ -367,17 +367,7 @@ class LeaderElector:
 
     async def _pause(self, seconds: float) -> bool:
         """Sleeps; whether it is to stop, which ends the sleep."""
-        timer = self._clock.call_later(seconds, (over := asyncio.Event()).set)
-        async with anyio.create_task_group() as tasks:
-
-            async def first(event: asyncio.Event) -> None:
-                await event.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(first, over)
-            tasks.start_soon(first, self._stopping)
-        timer.cancel()
-        return self._stopping.is_set()
+        return await sleep_unless(self._clock, seconds, self._stopping)
 
     def _record(self, what: str) -> None:
         if self._events is not None:
