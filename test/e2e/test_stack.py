@@ -115,7 +115,6 @@ def test_a_wrapped_ray_cluster_runs_when_the_queue_lets_it(cluster: Cluster) -> 
 
 
 def test_admission_refuses_what_cannot_work(cluster: Cluster) -> None:
+    unknown = {"apiVersion": "example.test/v1", "kind": "None", "metadata": {"name": "x"}}
     with pytest.raises(AssertionError, match=r"spec\.components"):
-        cluster.apply(
-            app_wrapper("nothing", {"apiVersion": "example.test/v1", "kind": "None", "metadata": {"name": "x"}})
-        )
+        cluster.apply(app_wrapper("nothing", unknown))
