@@ -60,7 +60,7 @@ def _go_syntax_error(data: bytes) -> str:
     """What Go's JSON decoder says of a text that is no JSON."""
     try:
         text = data.decode()
-        json.loads(text)
+        json.loads(text, parse_int=str)
     except json.JSONDecodeError as error:
         rest = text[error.pos :].lstrip()
         if not rest or error.msg.startswith("Unterminated string"):
@@ -274,7 +274,7 @@ def duplicate_fields(data: bytes, obj: Any) -> list[str]:
     if data.count(b'":') + data.count(b'" :') <= orjson.dumps(obj).count(b'":'):
         return []
     found: list[str] = []
-    _walk_pairs(json.loads(data, object_pairs_hook=list), "", found)
+    _walk_pairs(json.loads(data, object_pairs_hook=list, parse_int=str), "", found)
     return [f'duplicate field "{path}"' for path in found]
 
 

@@ -56,6 +56,8 @@ class Dispatcher:
 
     async def dispatch(self, call: Call, attributes: Attributes) -> Answer:
         """Answers a request for a resource; raises StatusError."""
+        if call.path.startswith("//"):  # authorization passes over empty segments, routing does not
+            return not_found_page()
         info = self._core.registry.lookup(attributes.group, attributes.version, attributes.resource)
         if info is None:
             if self._is_builtin(attributes.group):

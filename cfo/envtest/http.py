@@ -7,6 +7,7 @@ own prepared response.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,9 @@ __all__ = [
 
 BODY_LIMIT = 3 * 1024 * 1024
 """Bytes: kube-apiserver's limit of a request body."""
+
+BODY_SECONDS = 60.0
+"""How long a client may take to send its body: kube-apiserver's ``--request-timeout``."""
 
 JSON = "application/json"
 
@@ -94,20 +98,28 @@ class Call:
         self._body: bytes | None = None
 
     async def body(self) -> bytes:
-        """The body; raises StatusError (413) beyond :data:`BODY_LIMIT`."""
+        """The body; raises StatusError: 413 beyond :data:`BODY_LIMIT`, 504 where it takes :data:`BODY_SECONDS`."""
         if self._body is None:
             length = self.raw.content_length
             if length is not None and length > BODY_LIMIT:
                 raise request_entity_too_large(BODY_LIMIT)
-            chunks: list[bytes] = []
-            size = 0
-            async for chunk in self.raw.content.iter_any():
-                size += len(chunk)
-                if size > BODY_LIMIT:
-                    raise request_entity_too_large(BODY_LIMIT)
-                chunks.append(chunk)
-            self._body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    self._body = await self._read()
+            except TimeoutError:
+                message = "Timeout: request did not complete within the allotted timeout"
+                raise StatusError(504, "Timeout", message, {}) from None
         return self._body
+
+    async def _read(self) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in self.raw.content.iter_any():
+            size += len(chunk)
+            if size > BODY_LIMIT:
+                raise request_entity_too_large(BODY_LIMIT)
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def parameter(self, name: str) -> str:
         """The first value of a query parameter, empty where there is none."""

@@ -110,12 +110,18 @@ def parse_revision(text: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
-        raise plain_error(_unparsable(text))
-    return int(text)
+        raise plain_error(_unparsable(text, "invalid syntax"))
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(_LARGEST)) or int(digits) > _LARGEST:
+        raise plain_error(_unparsable(text, "value out of range"))
+    return int(digits)
 
 
-def _unparsable(text: str) -> str:
-    return f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+_LARGEST = 2**64 - 1
+
+
+def _unparsable(text: str, why: str) -> str:
+    return f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {why}'
 
 
 def too_old(error: Compacted) -> StatusError:

@@ -18,6 +18,8 @@ from cfo.runtime.objects import Object
 __all__ = ["DeleteOptions", "WriteOptions", "delete_options", "parse_integer", "write_options"]
 
 META_GROUP = "meta.k8s.io"
+_LONGEST_INTEGER = 4000
+"""Digits: Python refuses to read more."""
 _FIELD_VALIDATION = ("", "Ignore", "Strict", "Warn")
 _PROPAGATION = ("Foreground", "Background", "Orphan")
 
@@ -65,7 +67,7 @@ def parse_integer(text: str) -> int:
     body = text[1:] if text[:1] in {"-", "+"} else text
     if not (body.isascii() and body.isdigit()):
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    if not -(2**63) <= int(text) < 2**63:
+    if len(text) > _LONGEST_INTEGER or not -(2**63) <= int(text) < 2**63:
         raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
     return int(text)
 

@@ -7,6 +7,7 @@ the audit event is written when the answer is done.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 
 import orjson
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from cfo.envtest.audit import AuditLog
 from cfo.envtest.auth.attributes import Attributes, attributes_of, forbidden_message
@@ -27,6 +29,17 @@ from cfo.envtest.http import Call, Page, Reply, log_failure, not_found_page, sta
 from cfo.envtest.sending import send
 
 __all__ = ["Server"]
+
+HEADER_LIMIT = 1 << 20
+"""Bytes of a request line or a header, as in Go's ``net/http``: selectors in urls grow long."""
+
+
+def _logger() -> logging.Logger:
+    """aiohttp's logger, without what a client gets as a 400: that it sent no HTTP is not this server's failure."""
+    logger = logging.getLogger("cfo.envtest.http")
+    if not logger.filters:
+        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+    return logger
 
 
 class Server:
@@ -52,7 +65,14 @@ class Server:
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Listens; ``port`` 0 takes a free one, :attr:`port` says which. Raises OSError."""
-        server = web.Server(self._handle, access_log=None, keepalive_timeout=3630.0)
+        server = web.Server(
+            self._handle,
+            access_log=None,
+            logger=_logger(),
+            keepalive_timeout=3630.0,
+            max_line_size=HEADER_LIMIT,
+            max_field_size=HEADER_LIMIT,
+        )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024)

@@ -11,11 +11,14 @@ from urllib.parse import quote
 __all__ = ["Request", "Requests", "originals"]
 
 SEGMENTS = (
-    "api apis v1 v2 apps batch acme.io toys namespaces default absent pods configmaps secrets deployments jobs nodes "
-    "services serviceaccounts roles clusterroles leases events customresourcedefinitions widgets status scale log exec "
-    "token binding eviction finalize watch proxy openapi v3 version healthz readyz metrics cfo .. . %2F %2e%2e %2E a%2Fb "
-    "%00 %ff %C3%A9 é a b kubernetes admin view x* -a A_b rbac.authorization.k8s.io apiextensions.k8s.io"
-).split() + ["", "a" * 300, "a b", "%25", ";", "a:b", "@", "~"]
+    "api", "apis", "v1", "v2", "apps", "batch", "acme.io", "toys", "namespaces", "default", "absent", "pods",
+    "configmaps", "secrets", "deployments", "jobs", "nodes", "services", "serviceaccounts", "roles", "clusterroles",
+    "leases", "events", "customresourcedefinitions", "widgets", "status", "scale", "log", "exec", "token",
+    "binding", "eviction", "finalize", "watch", "proxy", "openapi", "v3", "version", "healthz", "readyz", "metrics",
+    "cfo", "..", ".", "%2F", "%2e%2e", "%2E", "a%2Fb", "%00", "%ff", "%C3%A9", "é", "a", "b", "kubernetes", "admin",
+    "view", "x*", "-a", "A_b", "rbac.authorization.k8s.io", "apiextensions.k8s.io", "", "a" * 300, "a b", "%25",
+    ";", "a:b", "@", "~",
+)  # fmt: skip
 ROOTS = (
     "/api/v1/namespaces/default/configmaps",
     "/api/v1/namespaces/default/pods",
@@ -36,7 +39,20 @@ ROOTS = (
     "/openapi/v3",
     "/apis",
 )
-TAILS = ("", "", "/a", "/a/status", "/a/scale", "/a/token", "/a/log", "/a/binding", "/a/eviction", "/a/finalize", "/", "//")
+TAILS = (
+    "",
+    "",
+    "/a",
+    "/a/status",
+    "/a/scale",
+    "/a/token",
+    "/a/log",
+    "/a/binding",
+    "/a/eviction",
+    "/a/finalize",
+    "/",
+    "//",
+)
 WORDS = (
     "", "0", "1", "-1", "+1", "1e9", "99999999999999999999999", "-9223372036854775809", "9223372036854775807", "true",
     "false", "maybe", "null", "All", "all", "Strict", "Warn", "Ignore", "Exact", "NotOlderThan", "Foreground", "Orphan",
@@ -45,14 +61,17 @@ WORDS = (
     "{}", "[]", "../..", "Metadata", "Object", "2006-01-02T15:04:05Z", "x" * 129, "٣", "1_000", " 1", "0x10",
 )  # fmt: skip
 PARAMETERS = (
-    "watch limit continue resourceVersion resourceVersionMatch timeoutSeconds allowWatchBookmarks sendInitialEvents "
-    "labelSelector fieldSelector dryRun fieldManager fieldValidation force pretty includeObject gracePeriodSeconds "
-    "propagationPolicy orphanDependents container follow tailLines exact export verbose exclude hash timeout unknown"
-).split()
+    "watch", "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeoutSeconds",
+    "allowWatchBookmarks", "sendInitialEvents", "labelSelector", "fieldSelector", "dryRun", "fieldManager",
+    "fieldValidation", "force", "pretty", "includeObject", "gracePeriodSeconds", "propagationPolicy",
+    "orphanDependents", "container", "follow", "tailLines", "exact", "export", "verbose", "exclude", "hash",
+    "timeout", "unknown",
+)  # fmt: skip
 ACCEPTS = (
     "*/*", "application/*", "text/html", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
     "application/json;as=Table;v=v9;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "application/yaml", ";", ",", "application/json;q=x",
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "application/yaml", ";", ",",
+    "application/json;q=x",
     "application/vnd.kubernetes.protobuf", "application/json;as", "a" * 3000, "application/json;stream=watch",
 )  # fmt: skip
 TYPES = (
@@ -82,7 +101,8 @@ SCHEMA = {
             "type": "object",
             "properties": {
                 "size": {"type": "integer", "minimum": 0, "default": 1},
-                "names": {"type": "array", "items": {"type": "string", "pattern": "^a+$"}, "x-kubernetes-list-type": "set"},
+                "names": {"type": "array", "items": {"type": "string", "pattern": "^a+$"},
+                    "x-kubernetes-list-type": "set"},
                 "port": {"x-kubernetes-int-or-string": True},
                 "parts": {
                     "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
@@ -105,7 +125,8 @@ CRD = {
         "versions": [
             {
                 "name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA},
-                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.n"}},
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.size",
+                    "statusReplicasPath": ".status.n"}},
                 "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
             }
         ],
@@ -123,7 +144,9 @@ def _object(version: str, kind: str, **fields: Any) -> dict[str, Any]:
 
 OBJECTS: dict[str, dict[str, Any]] = {
     "configmaps": _object("v1", "ConfigMap", data={"a": "b"}, binaryData={"c": "ZA=="}),
-    "pods": _object("v1", "Pod", spec=POD, status={"phase": "Running", "conditions": [{"type": "A", "status": "True"}]}),
+    "pods": _object(
+        "v1", "Pod", spec=POD, status={"phase": "Running", "conditions": [{"type": "A", "status": "True"}]}
+    ),
     "services": _object("v1", "Service", spec={"ports": [{"port": 80}], "selector": {"a": "b"}, "type": "NodePort"}),
     "namespaces": _object("v1", "Namespace", spec={"finalizers": ["kubernetes"]}),
     "nodes": _object("v1", "Node", spec={"taints": [{"key": "a", "effect": "NoExecute"}]}),
@@ -154,14 +177,35 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "token": {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}},
     "eviction": _object("policy/v1", "Eviction", deleteOptions={"gracePeriodSeconds": 1}),
     "binding": _object("v1", "Binding", target={"kind": "Node", "name": "n"}),
-    "options": {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "x"}, "propagationPolicy": "Orphan"},
+    "options": {
+        "kind": "DeleteOptions",
+        "apiVersion": "v1",
+        "preconditions": {"uid": "x"},
+        "propagationPolicy": "Orphan",
+    },
 }
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63) - 1, 1.5, 1e300, "", "a", "0", "-1", "a" * 400, "\x00", "é", "1Gi", "{",
-    [], {}, [None], [[]], {"": None}, {"a": {"b": []}}, [{"name": "a"}, {"name": "a"}], [1, "a", None], "🦊", "..", "a/b/c",
-    {"$patch": "delete"}, [{"$patch": "replace"}], {"$patch": "sideways"}, {"f:metadata": {}}, "2026-01-01", "(((", "\n",
+    None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63) - 1, 1.5, 1e300, "", "a", "0", "-1", "a" * 400, "\x00", "é",
+    "1Gi", "{",
+    [], {}, [None], [[]], {"": None}, {"a": {"b": []}}, [{"name": "a"}, {"name": "a"}], [1, "a", None], "🦊", "..",
+    "a/b/c",
+    {"$patch": "delete"}, [{"$patch": "replace"}], {"$patch": "sideways"}, {"f:metadata": {}}, "2026-01-01", "(((",
+    "\n",
 )  # fmt: skip
-PATHS = ("", "/", "/metadata", "/metadata/name", "/data", "/data/a", "/spec", "/spec/x/-1", "/~2", "a", "/metadata/labels/-", "/0")
+PATHS = (
+    "",
+    "/",
+    "/metadata",
+    "/metadata/name",
+    "/data",
+    "/data/a",
+    "/spec",
+    "/spec/x/-1",
+    "/~2",
+    "a",
+    "/metadata/labels/-",
+    "/0",
+)
 
 
 def originals() -> list[tuple[str, dict[str, Any]]]:
@@ -188,7 +232,7 @@ class Requests:
     """An endless supply."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - the same for the same seed is the point
+        self._random = random.Random(seed)
 
     def request(self) -> Request:
         """The next one: wrong in one or two ways, or in all of them."""
@@ -207,7 +251,9 @@ class Requests:
             headers[name] = pick.choice(("a", "system:serviceaccount:x", "", "%"))
         if pick.random() < 0.03:
             headers["Authorization"] = pick.choice(("Bearer", "Bearer x", "Basic YTpi", "Bearer a.b.c", "", "x y z"))
-        body = self._body(method, path, headers["Content-Type"]) if method in ("POST", "PUT", "PATCH", "DELETE") else None
+        body = (
+            self._body(method, path, headers["Content-Type"]) if method in ("POST", "PUT", "PATCH", "DELETE") else None
+        )
         query = self._query() if wild or method == "GET" or pick.random() < 0.2 else ""
         if method == "PATCH" and "fieldManager" not in query:
             query += ("&" if query else "?") + "fieldManager=hostile"
@@ -242,8 +288,10 @@ class Requests:
         kind = pick.random()
         if kind < 0.1:
             return pick.choice((
-                None, b"", b"{", b"null", b"[]", b"1", b'"a"', b"\xff\xfe", b'{"a":"\xff"}', b"k8s\x00", b"k8s\x00\x0a\xff",
-                b"[" * 5000, b'{"a":' * 5000, b"a: &a [*a]", b"a: !!python/object:os.system x", b"\x00" * 100, b"{}" * 2,
+                None, b"", b"{", b"null", b"[]", b"1", b'"a"', b"\xff\xfe", b'{"a":"\xff"}', b"k8s\x00",
+                    b"k8s\x00\x0a\xff",
+                b"[" * 5000, b'{"a":' * 5000, b"a: &a [*a]", b"a: !!python/object:os.system x", b"\x00" * 100,
+                    b"{}" * 2,
                 b"[" * 1200 + b"]" * 1200, b'{"a":' * 1200 + b"1" + b"}" * 1200, b"? [a]\n: b", b"- a\n- b", b"NaN",
                 b'{"metadata":{"name":1e999}}', b'{"kind":"\\ud800"}', b"<xml/>", b"a: b: c", b"'", b"--- a\n--- b",
             ))  # fmt: skip
@@ -283,7 +331,9 @@ class Requests:
                 value = value[key]
                 continue
             if isinstance(value, dict) and pick.random() < 0.2:
-                value[pick.choice(("", "x", "a/b", "metadata", "é", "$patch", "a" * 300))] = deepcopy(pick.choice(VALUES))
+                value[pick.choice(("", "x", "a/b", "metadata", "é", "$patch", "a" * 300))] = deepcopy(
+                    pick.choice(VALUES)
+                )
             else:
                 value[key] = deepcopy(pick.choice(VALUES))
             return
