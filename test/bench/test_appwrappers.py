@@ -1,7 +1,8 @@
 """AppWrappers by the thousand, on the embedded control plane (``make bench``; it prints, and judges nothing).
 
 Control plane, pods and operator share one process, so the times are those of all of them; the requests are the
-operator's own. ``BENCH_APPWRAPPERS`` and ``BENCH_RUNNING`` are how many there are, ``BENCH_SECONDS`` how long they rest.
+operator's own. ``BENCH_APPWRAPPERS`` and ``BENCH_RUNNING`` are how many there are, ``BENCH_SECONDS`` how long
+they rest.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, PodSetError
 from cfo.controllers.appwrapper.kinds import ComponentKinds
-from cfo.controllers.appwrapper.names import CONTROLLER_NAME, PODS_READY, QUOTA_RESERVED
+from cfo.controllers.appwrapper.names import PODS_READY, QUOTA_RESERVED
+from cfo.controllers.appwrapper.reconciler import is_managed_here
 from cfo.controllers.appwrapper.status import is_true, put_condition
 from cfo.controllers.appwrapper.workload import (
     PRIORITY_CLASS_LABEL,
@@ -103,9 +104,7 @@ class KueueReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Brings AppWrapper and Workload together."""
         wrapper = await self._client.get(APPWRAPPER, request)
-        if wrapper is None or is_deleting(wrapper) or not queue_of(wrapper):
-            return Result()
-        if (wrapper["spec"].get("managedBy") or CONTROLLER_NAME) != CONTROLLER_NAME:
+        if wrapper is None or is_deleting(wrapper) or not is_managed_here(wrapper) or not queue_of(wrapper):
             return Result()
         suspended = bool(wrapper["spec"].get("suspend"))
         workload = self._workload_of(wrapper)

@@ -14,7 +14,7 @@ import msgspec
 
 from cfo.config import AutopilotConfiguration
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.informer import Event, Informer
 from cfo.runtime.objects import GVK
 from cfo.runtime.predicate import Predicate
 
@@ -75,11 +75,9 @@ class NodeHealth:
     def changed(self) -> Predicate:
         """Events of nodes on which something became, or is no longer, forbidden to use."""
 
-        def predicate(event: object) -> bool:
-            old, new = getattr(event, "old", None), getattr(event, "new", None)
-            before = frozenset(self._no_execute_on(old)) if old is not None else frozenset()
-            after = frozenset(self._no_execute_on(new)) if new is not None else frozenset()
-            return before != after
+        def predicate(event: Event) -> bool:
+            old, new = event.old, event.new
+            return (self._no_execute_on(old) if old else []) != (self._no_execute_on(new) if new else [])
 
         return predicate
 

@@ -260,6 +260,7 @@ class AppWrapperReconciler:
         await self._delete(view, decision)
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
             await self._set_finalizer(wrapper, present=False)
+        if not decision.status.is_true(DELETING_RESOURCES):
             self._lineage.forget(uid_of(wrapper))
 
     async def _remember(self, view: View) -> None:

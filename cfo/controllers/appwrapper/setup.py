@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+import structlog
+
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.kinds import ComponentKinds
@@ -27,6 +29,8 @@ from cfo.runtime.reconcile import Request, Rule
 
 __all__ = ["rules", "setup"]
 
+_log = structlog.get_logger("cfo.controllers.appwrapper")
+
 _NODE_INDEX = "appwrapper-node"
 
 
@@ -39,6 +43,7 @@ def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
     """Adds the controllers to ``manager``; each starts when the API server serves the kinds that it is about."""
     if config.kueue_integration:
         # without Workloads nothing is admitted, and so no AppWrapper is deployed
+        _log.info("AppWrappers are looked after once Kueue's Workloads are served: appwrapper.kueueIntegration is set")
         _first_of(manager, WORKLOADS, lambda gvk: _when_served(manager, config, gvk))
     else:
         manager.when_available(APPWRAPPER, lambda manager: _add_controller(manager, config, None))
