@@ -509,3 +509,90 @@ async def test_a_creation_that_stays_refused_leaves_nothing_behind(here: Watched
         failed = await here.condition("QuotaReserved", "False", "Failed")
         assert "not today" in condition(failed, "Unhealthy")["message"]
         assert await here.names_of(POD) == await here.names_of(JOB) == []
+
+
+async def test_deletion_while_components_are_being_created(here: Watched) -> None:
+    async with operating(here):
+        await here.create(POLICY)
+        await here.create(BINDING)
+        await settle(0.2)
+        obj = await here.create(wrapper(pod("first"), job("second")))
+        await here.phase("Resuming")
+        await eventually(lambda: here.names_of(POD), "the first component")
+        await here.delete(obj)
+        await here.gone()
+        assert await here.names_of(POD) == []
+
+
+async def test_the_label_of_a_component_may_be_taken_away(here: Watched) -> None:
+    """It is then not followed any more, but it is there, and goes with the others."""
+    async with operating(here):
+        await here.create(wrapper(job(), pod()))
+        await here.condition("PodsReady", "True")
+        await here.patch(await here.get(JOB, "j"), {"metadata": {"labels": {APPWRAPPER_LABEL: None}}})
+        await here.quiet()
+        assert state(await here.wrapper())[0] == "Running"
+        await here.suspend(True)
+        await here.phase("Suspended")
+        assert await here.names_of(JOB) == []
+
+
+async def test_a_predecessors_components_are_waited_for(here: Watched) -> None:
+    """An AppWrapper of the same name is gone, and its component is about to be collected."""
+    former = {
+        "apiVersion": APPWRAPPER.api_version,
+        "kind": APPWRAPPER.kind,
+        "name": "w",
+        "uid": "11111111-2222-3333-4444-555555555555",
+        "controller": True,
+    }
+    held = {**pod("p"), "metadata": {"name": "p", "namespace": "ns", "finalizers": ["example.com/hold"]}}
+    there = await here.create(held)
+    await here.patch(there, {"metadata": {"ownerReferences": [former]}})
+    async with operating(here):
+        await here.create(wrapper(pod("p")))
+        await here.phase("Resuming")
+        await here.when(
+            lambda obj: (
+                "componentStatus" in obj["status"]
+                and any("conditions" in item for item in obj["status"]["componentStatus"])
+            ),
+            "the first try",
+        )
+        await here.patch(there, {"metadata": {"finalizers": None}})
+        await here.phase("Running")
+        assert (controller_of(await here.get(POD, "p")) or {})["uid"] == uid_of(await here.wrapper())
+
+
+async def test_a_restart_with_another_operators_status_goes_on(here: Watched) -> None:
+    """What the Go operator wrote: times of whole seconds, its spelling, its field manager."""
+    old = await here.create(wrapper(pod(), suspend=True))
+    now = "2026-01-01T00:00:00Z"
+
+    def said(kind: str, status: str, reason: str) -> dict[str, str]:
+        return {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": now}
+
+    status = {
+        "phase": "Suspended",
+        "resettingCount": 2,
+        "conditions": [said("QuotaReserved", "False", "Suspended"), said("ResourcesDeployed", "False", "Suspended")],
+        "componentStatus": [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "p",
+                "podSets": [{"path": "template", "replicas": 1}],
+                "conditions": [said("ResourcesDeployed", "False", "CompononetDeleted")],
+            }
+        ],
+    }
+    await here.client.with_field_manager("codeflare-operator").patch(
+        APPWRAPPER, NamespacedName("ns", "w"), {"status": status}, subresource="status"
+    )
+    async with operating(here):
+        await here.quiet()
+        assert [item for item in here.requests() if item[0] == "apply"] == [], "there is nothing to write"
+        await here.suspend(False)
+        there = await here.condition("PodsReady", "True")
+        assert state(there)[:2] == ("Running", 0)
+        assert uid_of(there) == uid_of(old)
