@@ -16,16 +16,19 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper import infer_pod_sets, pod_template_at
+from cfo.api.appwrapper import APPWRAPPER, infer_pod_sets, pod_template_at
 from cfo.config import AppWrapperConfiguration, parse
 from cfo.config.durations import format_duration, parse_duration
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
-from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting
+from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of
 from test.integration.appwrappers import NODE, Watched, operating, state, watched_world
 from test.integration.world import eventually
 from test.recordings import GOLDEN, appwrapper_cases, load_appwrapper
+
+QUEUEING = ("ClusterQueue", "LocalQueue", "ResourceFlavor")
+"""What only Kueue looks at."""
 
 CRDS = ("minimal_jobsets", "minimal_pytorchjobs", "ray.io_rayclusters", "ray.io_rayjobs")
 
@@ -106,9 +109,13 @@ class Scenario:
     async def do(self, do: dict[str, Any], result: dict[str, Any]) -> None:
         client = self.here.client
         if do["op"] == "create":
-            if result["code"] < 400:
-                await client.create(prepared(do["object"]))
-                await self.here.quiet()
+            if result["code"] < 400 and do["object"]["kind"] not in QUEUEING:
+                await self.create(prepared(do["object"]))
+            return
+        if do["kind"] == "Workload":  # the queue obeys, and so the AppWrapper is suspended or resumed
+            await self.here.suspend(not do["patch"]["spec"]["active"], *self.recording["phaseSequence"], self.namespace)
+            await self.here.phase("Running" if do["patch"]["spec"]["active"] else "Suspended", **self.named())
+            await self.here.quiet()
             return
         gvk = GVK.parse(do["apiVersion"], do["kind"])
         namespaced = gvk != NODE and gvk.kind != "CustomResourceDefinition"
@@ -119,6 +126,34 @@ class Scenario:
         else:
             await client.patch(gvk, key, do["patch"], subresource=do.get("subresource") or "")
         await self.here.quiet()
+
+    def named(self) -> dict[str, str]:
+        """The AppWrapper of the scenario."""
+        (name,) = self.recording["phaseSequence"]
+        return {"name": name, "namespace": self.namespace}
+
+    async def create(self, obj: Object) -> None:
+        queued = "kueue.x-k8s.io/queue-name" in labels_of(obj)
+        if queued:
+            obj["spec"]["suspend"] = True
+        await self.here.client.create(obj)
+        await self.here.quiet()
+        admitted = next((item for item in self.observed("AppWrapper") if not item["spec"].get("suspend")), None)
+        phases = [item["phase"] for item in next(iter(self.recording["phaseSequence"].values()))]
+        if queued and "Running" in phases:
+            there = await self.here.get(APPWRAPPER, **self.named())
+            there["spec"]["suspend"] = False
+            if admitted is not None:
+                there["spec"]["components"] = admitted["spec"]["components"]
+            await self.here.client.update(there)
+            await self.here.phase("Running", **self.named())
+            await self.here.quiet()
+
+    def observed(self, kind: str) -> list[Object]:
+        """The objects of a kind that the recorder saw."""
+        return [
+            item for step in self.recording["steps"] for item in step.get("objects") or () if item.get("kind") == kind
+        ]
 
     async def wait(self, wait: dict[str, Any]) -> None:
         name = wait["name"]
@@ -321,13 +356,13 @@ def cases(configuration: str) -> list[str]:
         str(case)
         for case in found
         if str(case).startswith(f"{configuration}/")
-        and load_appwrapper(str(case))["area"] in ("phases", "injection", "config")
+        and load_appwrapper(str(case))["area"] in ("phases", "injection", "config", "kueue")
     ]
 
 
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings beside the repository")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("configuration", ["default", "inline", "tuned"])
+@pytest.mark.parametrize("configuration", ["default", "inline", "kueue", "tuned"])
 async def test_lives_go_as_they_were_recorded(configuration: str) -> None:
     failed: dict[str, str] = {}
     config = configuration_of(load_appwrapper(cases(configuration)[0]))
