@@ -240,7 +240,8 @@ async def operating(
     """Runs the AppWrapper controllers against the world until the end of the block."""
     here.forget_requests()
     target = here.plane.client_config(token=token or None)
-    async with transport or Transport(target, observe=here.exchanges.append) as opened:
+    connection = contextlib.nullcontext(transport) if transport else Transport(target, observe=here.exchanges.append)
+    async with connection as opened:
         manager = Manager(opened, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER), clock=clock)
         appwrapper.setup(manager, config or configuration())
         here.manager = manager

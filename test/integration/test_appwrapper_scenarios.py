@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -267,7 +269,7 @@ async def test_deletion_of_one_whose_creation_was_interrupted_leaves_nothing_beh
     obj = wrapper(pod(""), job())
     obj["spec"]["components"][0]["template"]["metadata"] = {"generateName": "gen-"}
     await here.create(obj)
-    await crash(here, after=5)  # status, finalizer, status, pod, job
+    await crash(here, after=5, done=anyio.sleep_forever)  # status, finalizer, status, pod, job
     assert state(await here.wrapper())[0] == "Resuming"
     assert len(await here.names_of(JOB)) == 1
     await here.delete(obj)
@@ -378,8 +380,11 @@ async def test_what_runs_unchanged_costs_nothing(here: Watched) -> None:
         assert asked == []
 
 
-async def crash(here: Watched, *, after: int, namespace: str = "ns") -> bool:
-    """Runs the controllers until they die after so many writes; false when they came to rest before that."""
+Done = Callable[[], Awaitable[object]]
+
+
+async def crash(here: Watched, *, after: int, done: Done) -> bool:
+    """Runs the controllers until they die after so many writes; false when they were ``done`` before that."""
     async with Unruly(here.plane.client_config(), observe=here.exchanges.append, crash_after=after) as transport:
         manager = Manager(transport, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER))
         appwrapper.setup(manager, configuration())
@@ -391,9 +396,7 @@ async def crash(here: Watched, *, after: int, namespace: str = "ns") -> bool:
 
             async def rest() -> None:
                 await manager.started()
-                async with operating_observed(here, manager):
-                    await here.phase("Succeeded", namespace=namespace)
-                    await here.quiet()
+                await done()
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(die)
@@ -402,17 +405,13 @@ async def crash(here: Watched, *, after: int, namespace: str = "ns") -> bool:
     return transport.crashed.is_set()
 
 
-class operating_observed:  # noqa: N801 (a context manager)
-    """Says which manager :meth:`World.quiet` is to look at."""
-
-    def __init__(self, here: Watched, manager: Manager) -> None:
-        self._here, self._manager = here, manager
-
-    async def __aenter__(self) -> None:
-        self._here.manager = self._manager
-
-    async def __aexit__(self, *_: object) -> None:
-        self._here.manager = None
+def creations(here: Watched) -> Counter[str]:
+    """What the operator has created since :meth:`World.forget_requests`, Events left out."""
+    return Counter(
+        exchange.resource
+        for exchange in here.exchanges
+        if exchange.verb == "create" and exchange.code == "201" and "events" not in exchange.resource
+    )
 
 
 async def test_an_operator_that_dies_after_any_write_comes_to_the_same_end(here: Watched) -> None:
@@ -427,7 +426,7 @@ async def test_an_operator_that_dies_after_any_write_comes_to_the_same_end(here:
         del one["metadata"]["name"]
         obj = wrapper(job(phase="Succeeded", finish_after="0.1"), one, namespace=namespace)
         await here.create(obj)
-        crashed = await crash(here, after=after, namespace=namespace)
+        crashed = await crash(here, after=after, done=partial(here.phase, "Succeeded", namespace=namespace))
         async with operating(here):
             done = await here.phase("Succeeded", namespace=namespace)
             await here.went_through("", "Suspended", "Resuming", "Running", "Succeeded", namespace=namespace)
@@ -451,7 +450,7 @@ async def test_an_operator_that_dies_in_a_suspension_goes_on_with_it(here: Watch
             await here.condition("PodsReady", "True", namespace=namespace)
         await here.suspend(True, namespace=namespace)
         with anyio.move_on_after(2):
-            await crash(here, after=after, namespace=namespace)
+            await crash(here, after=after, done=anyio.sleep_forever)
         async with operating(here):
             there = await here.phase("Suspended", namespace=namespace)
             assert condition(there, "QuotaReserved")["reason"] == "Suspended"
@@ -596,3 +595,53 @@ async def test_a_restart_with_another_operators_status_goes_on(here: Watched) ->
         there = await here.condition("PodsReady", "True")
         assert state(there)[:2] == ("Running", 0)
         assert uid_of(there) == uid_of(old)
+
+
+async def test_an_operator_that_dies_in_a_retry_comes_to_the_same_end(here: Watched) -> None:
+    """After any write between the creation and the clean end of one that fails twice."""
+    after, crashed = 0, True
+    ends_as: set[Any] = set()
+    while crashed:
+        after += 1
+        namespace = await here.namespace(f"ns-{after}")
+        over = partial(here.condition, "QuotaReserved", "False", "Failed", namespace=namespace)
+        here.forget_requests()
+        await here.create(wrapper(pod(phase="Failed"), namespace=namespace, retryLimit="1"))
+        crashed = await crash(here, after=after, done=over)
+        before = creations(here)
+        async with operating(here):
+            failed = await over()
+            ends_as.add((state(failed)[:2], tuple(item for item in state(failed)[2] if item[0] != "PodsReady")))
+            assert await here.names_of(POD, namespace) == []
+            assert before + creations(here) == {"pods": 2}, f"after {after} writes"
+    assert len(ends_as) == 1, ends_as
+    assert after > 12, "it writes more often than that"
+
+
+async def test_an_operator_that_dies_in_a_deletion_leaves_nothing_behind(here: Watched) -> None:
+    for after in range(1, 5):
+        namespace = await here.namespace(f"ns-{after}")
+        obj = wrapper(job(), pod(), namespace=namespace)
+        async with operating(here):
+            await here.create(obj)
+            await here.condition("PodsReady", "True", namespace=namespace)
+        await here.delete(obj)
+        await crash(here, after=after, done=partial(here.gone, namespace=namespace))
+        async with operating(here):
+            await here.gone(namespace=namespace)
+
+            async def look(namespace: str = namespace) -> bool:
+                return not await here.names_of(POD, namespace) and not await here.names_of(JOB, namespace)
+
+            await eventually(look, "nothing left")
+
+
+async def test_watches_that_say_things_again_and_out_of_order_change_nothing(here: Watched) -> None:
+    async with Unruly(here.plane.client_config(), observe=here.exchanges.append, repeats=0.5, seed=7) as transport:
+        async with operating(here, transport=transport):
+            for number in range(5):
+                await here.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
+            for number in range(5):
+                await here.phase("Succeeded", name=f"w-{number}")
+                await here.went_through("", "Suspended", "Resuming", "Running", "Succeeded", name=f"w-{number}")
+        assert creations(here) == {"jobs.batch": 5}
