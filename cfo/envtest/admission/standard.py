@@ -15,6 +15,7 @@ from cfo.runtime.objects import Object
 
 from .chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from .lifecycle import NamespaceLifecycle
+from .limits import LimitRanger
 from .matching import Matcher
 from .serviceaccount import ServiceAccountPlugin
 from .settings import (
@@ -28,6 +29,7 @@ from .webhook_client import WebhookClient
 
 __all__ = ["standard_chain"]
 
+_QUOTAS = GroupResource("", "resourcequotas")
 _GROUP = "admissionregistration.k8s.io"
 _MUTATING_POLICIES = GroupResource(_GROUP, "mutatingadmissionpolicies")
 _BINDINGS = GroupResource(_GROUP, "validatingadmissionpolicybindings")
@@ -102,7 +104,7 @@ def standard_chain(
 
     ``service_accounts`` adds the ServiceAccount plugin, which wants default accounts to be made by their controller.
     """
-    plugins: list[Plugin] = [NamespaceLifecycle(store)]
+    plugins: list[Plugin] = [NamespaceLifecycle(store), LimitRanger(store)]
     if service_accounts:
         plugins.append(ServiceAccountPlugin(store))
     plugins += [
@@ -131,9 +133,18 @@ def standard_chain(
 
         return ValidatingPolicies(store, registry, matcher, authorizer)
 
+    def quotas() -> Validator:
+        from .quota import Quotas
+
+        return Quotas(store)
+
     return AdmissionChain(
         plugins,
         [_Mutating(store, _MUTATING_HOOKS, mutating)],
-        [_Validating(store, _BINDINGS, policies), _Validating(store, _VALIDATING_HOOKS, validating)],
+        [
+            _Validating(store, _BINDINGS, policies),
+            _Validating(store, _VALIDATING_HOOKS, validating),
+            _Validating(store, _QUOTAS, quotas),
+        ],
         last=[_NoEscalation(authorizer)],
     )

@@ -21,6 +21,7 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "serviceaccount": ("accounts.DefaultAccounts", "accounts.TokenSecrets"),
     "root-ca": ("accounts.RootCertificates",),
     "clusterrole-aggregation": ("aggregation.RoleAggregation",),
+    "resourcequota": ("quotas.ResourceQuotas",),
     "pods": ("pods.PodRunner",),
     "deployment": ("deployments.Deployments", "replicasets.ReplicaSets"),
     "replicaset": ("replicasets.ReplicaSets",),
