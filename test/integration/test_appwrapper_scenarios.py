@@ -14,7 +14,11 @@ import pytest
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
+from cfo.envtest.embedded import EmbeddedControlPlane
+from cfo.envtest.faults import Fault
 from cfo.runtime.availability import AVAILABILITY_RULES
+from cfo.runtime.client.errors import APIError, TransportError
+from cfo.runtime.client.transport import Transport
 from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object, controller_of, find_condition, is_deleting, name_of, uid_of
@@ -645,3 +649,28 @@ async def test_watches_that_say_things_again_and_out_of_order_change_nothing(her
                 await here.phase("Succeeded", name=f"w-{number}")
                 await here.went_through("", "Suspended", "Resuming", "Running", "Succeeded", name=f"w-{number}")
         assert creations(here) == {"jobs.batch": 5}
+
+
+@pytest.mark.parametrize("fault", [{"code": 500}, {"code": 429, "retry_after": 0}, {"reset": True}, {"code": 409}])
+async def test_an_api_server_in_trouble_makes_nothing_twice(here: Watched, fault: dict[str, Any]) -> None:
+    """Each sort of write fails a few times, before it did anything; the watch breaks now and then."""
+    assert isinstance(here.plane, EmbeddedControlPlane)
+    for resources in (("appwrappers",), ("appwrappers/status",), ("jobs",)):
+        here.plane.faults.add(Fault(verbs=("create", "patch", "delete"), resources=resources, count=4, **fault))
+    here.plane.faults.add(Fault(verbs=("watch",), resources=("appwrappers", "jobs", "pods"), cut_after=3, count=6))
+    operator = Transport(here.plane.client_config(), observe=here.exchanges.append)
+    async with operator, operating(here, transport=operator):
+        for number in range(3):
+
+            async def made(number: int = number) -> bool:
+                try:
+                    await here.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
+                except (APIError, TransportError):
+                    return False
+                return True
+
+            await eventually(made, "an AppWrapper")
+        for number in range(3):
+            await here.phase("Succeeded", name=f"w-{number}")
+        assert await here.names_of(JOB) == ["j-0", "j-1", "j-2"]
+        assert creations(here) == {"jobs.batch": 3}
