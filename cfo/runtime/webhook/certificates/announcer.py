@@ -13,7 +13,7 @@ from cryptography import x509
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import AlreadyExists, APIError, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, NotFound, TransportError, UnknownKind
 from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, resource_version_of, uid_of
 from cfo.runtime.webhook.certificates.announcement import (
     ORIGINAL,
@@ -111,8 +111,15 @@ class Announcer:
             return
         wanted = revised(obj, bundle=bundle, url=url, paths=self._paths(announced.gvk))
         if wanted != obj:
-            await self._client.patch(announced.gvk, announced.key, merge_patch(obj, wanted))
+            await self._write(announced, obj, wanted)
             _log.info("wrote a webhook configuration", object=str(announced), url=str(url) if url else None)
+
+    async def _write(self, announced: Announced, obj: Object, wanted: Object) -> None:
+        """Changes ``obj`` into ``wanted``; by an update where a role (that of the Go operator) allows no patch."""
+        try:
+            await self._client.patch(announced.gvk, announced.key, merge_patch(obj, wanted))
+        except Forbidden:
+            await self._client.update(wanted)
 
     def _paths(self, gvk: GVK) -> dict[str, str]:
         if gvk == DEFINITION:
@@ -195,7 +202,7 @@ class Announcer:
                     await self._delete(announced, obj)
                     continue
                 wanted = revised(obj, bundle=bundle, url=None, paths={})
-                await self._client.patch(announced.gvk, announced.key, merge_patch(obj, wanted))
+                await self._write(announced, obj, wanted)
                 _log.info("put back a webhook configuration", object=str(announced))
             except NotFound:
                 continue
