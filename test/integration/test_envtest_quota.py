@@ -82,8 +82,10 @@ async def test_containers_get_defaults(api: Api) -> None:
         (
             {"max": {"memory": "1Gi"}, "min": {"cpu": "1"}},
             {"requests": {"cpu": "1m"}, "limits": {"memory": "2Gi"}},
-            "[minimum cpu usage per Pod is 1, but request is 1m, "
-            "maximum memory usage per Pod is 1Gi, but limit is 2Gi]",
+            (
+                "[minimum cpu usage per Pod is 1, but request is 1m, "
+                "maximum memory usage per Pod is 1Gi, but limit is 2Gi]"
+            ),
         ),
     ],
 )
