@@ -461,6 +461,12 @@ async def test_wrong_types_are_decoding_errors(api: Api) -> None:
     assert "cannot unmarshal number into Go struct field" in answer.body["message"]
 
 
+async def test_null_quantities_are_zero(api: Api) -> None:
+    body = pod(containers=[{"name": "c", "image": "i", "resources": {"requests": {"cpu": None}}}])
+    answer = await api.post(f"{CORE}/pods", body, {"dryRun": "All"})
+    assert answer.body["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "0"}}
+
+
 async def test_unknown_and_repeated_fields_of_built_in_kinds(api: Api) -> None:
     body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","odd":1},"data":{"a":"b","a":"c"}}'
     strict = await api.post(f"{CORE}/configmaps", body, {"fieldValidation": "Strict"})

@@ -131,6 +131,18 @@ async def test_schemas_that_are_refused(api: Api, change: Any, message: str) -> 
     assert message in answer.body["message"]
 
 
+@pytest.mark.parametrize("odd", [None, [], "", 0, "x", True, [{}]], ids=repr)
+@pytest.mark.parametrize("word", ["type", "properties", "items", "required", "enum", "default", "additionalProperties"])
+async def test_odd_schemas_are_never_the_servers_fault(api: Api, word: str, odd: Any) -> None:
+    for place in ("list", "item"):
+        strange = version()
+        items: dict[str, Any] = {"type": "object", "properties": {"k": {"type": "string"}}}
+        node: dict[str, Any] = {"type": "array", "items": items}
+        (node if place == "list" else items)[word] = odd
+        strange["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["strange"] = node
+        assert (await api.post(CRDS, definition(strange), {"dryRun": "All"})).code in (201, 400, 422)
+
+
 async def test_a_definition_must_be_named_after_its_resource(api: Api) -> None:
     crd = definition()
     crd["metadata"]["name"] = "wrong"

@@ -199,6 +199,9 @@ def _list(schema: Schema) -> Convert:
 def _null_item(node: Schema | None) -> Any:
     if node is None:
         return None
+    special = _ZEROS.get(node.ref.rpartition(".")[2])
+    if special is not None:
+        return special[0]
     return _copy(zero(node.ref)) if node.ref and node.properties else _plain_zero(node)
 
 
@@ -319,7 +322,36 @@ def _raw_object(value: Any, path: str, unknown: list[str]) -> Any:
     return value
 
 
+_SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
+
+
+def _schema_or(rest: Callable[[Any], Any]) -> Convert:
+    """A schema of a CRD, or what ``rest`` makes of anything else. Unknown fields in such a place go unnoticed."""
+
+    def convert(value: Any, path: str, unknown: list[str]) -> Any:
+        return _converter(_SCHEMA)(value, path, []) if isinstance(value, dict) else rest(value)
+
+    return convert
+
+
+def _truth(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise DecodeError("boolean or JSON schema expected")
+    return value
+
+
+def _schemas(value: Any) -> Any:
+    return [_converter(_SCHEMA)(each, "", []) for each in value] if isinstance(value, list) else None
+
+
+def _strings(value: Any) -> Any:
+    return [_string(each, "", []) for each in value] if isinstance(value, list) else None
+
+
 _SPECIAL: dict[str, Convert] = {
+    "JSONSchemaPropsOrArray": _schema_or(_schemas),
+    "JSONSchemaPropsOrBool": _schema_or(_truth),
+    "JSONSchemaPropsOrStringArray": _schema_or(_strings),
     "Time": _time,
     "MicroTime": _micro_time,
     "Quantity": _quantity,
