@@ -485,3 +485,28 @@ async def test_it_works_with_the_rights_that_the_go_operator_has(tmp_path: Path)
             await eventually(look, "all that the RayCluster gets")
             running.process.terminate()
             assert await running.exit_code() == 0, running.output
+
+
+NOT_SERVED_HERE = {
+    *("cert-manager.io", "monitoring.coreos.com", "olm.operatorframework.io", "operators.coreos.com"),
+    *("kustomize.config.k8s.io", "kind.x-k8s.io", "scorecard.operatorframework.io"),
+}
+"""Groups of APIs that come with other operators, or are no APIs of a server at all."""
+
+
+async def test_every_file_is_valid_where_its_api_exists(tmp_path: Path) -> None:
+    files = [path for folder in ("config", "bundle") for path in sorted((ROOT / folder).rglob("*.yaml"))]
+    documents = [obj for path in files for obj in yaml.safe_load_all(path.read_text())]
+    objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
+    checked = [obj for obj in objects if gvk_of(obj).group not in NOT_SERVED_HERE]
+    definitions = [obj for obj in checked if obj["kind"] == "CustomResourceDefinition"]
+    assert len(checked) > 20
+    async with world(*RAY_CLUSTERS, definitions[0]) as there:
+        for name in ("system", DEFAULT_NAMESPACE, "data-science"):
+            await there.namespace(name)
+        code, said = await kubectl(
+            *(there, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
+            stdin=yaml.safe_dump_all(checked),
+        )
+        assert code == 0, said
+        assert said.count("serverside-applied") == len(checked)
