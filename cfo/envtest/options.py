@@ -9,13 +9,14 @@ from typing import Any
 import orjson
 
 from cfo.envtest.body import PROTOBUF, load_protobuf, media_type
+from cfo.envtest.context import RequestContext
 from cfo.envtest.errors import StatusError, bad_request, invalid
 from cfo.envtest.field_errors import FieldError, forbidden, not_supported, too_long
 from cfo.envtest.field_errors import invalid as invalid_value
 from cfo.envtest.http import Call
 from cfo.runtime.objects import Object
 
-__all__ = ["DeleteOptions", "WriteOptions", "delete_options", "parse_integer", "write_options"]
+__all__ = ["DeleteOptions", "WriteOptions", "begin_write", "delete_options", "parse_integer", "write_options"]
 
 META_GROUP = "meta.k8s.io"
 _LONGEST_INTEGER = 4000
@@ -110,6 +111,25 @@ def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOpti
     if errors:
         raise invalid(META_GROUP, kind, "", errors)
     return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force, validation)
+
+
+def begin_write(call: Call, ctx: RequestContext, operation: str, *, kind: str = "", is_apply: bool = False) -> None:
+    """Reads the options of a write into ``ctx``; ``operation`` is ``CREATE`` or ``UPDATE``, as admission sees it.
+
+    Raises as :func:`write_options`.
+    """
+    options = write_options(call, kind or f"{operation.capitalize()}Options", is_apply=is_apply)
+    ctx.operation = operation
+    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
+    ctx.field_manager, ctx.options = _manager_name(call, options.field_manager), options.document()
+
+
+def _manager_name(call: Call, requested: str) -> str:
+    """The field manager: what the client asked for, else the start of its User-Agent."""
+    if requested:
+        return requested
+    agent = call.headers.get("User-Agent", "").split("/", 1)[0][:128]
+    return "".join(character for character in agent if character.isprintable())
 
 
 async def delete_options(call: Call) -> DeleteOptions:

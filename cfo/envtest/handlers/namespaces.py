@@ -6,10 +6,10 @@ from cfo.envtest.body import decode_object
 from cfo.envtest.context import RequestContext
 from cfo.envtest.core import Core
 from cfo.envtest.errors import not_found
-from cfo.envtest.handlers.write import check_name, manager_name
+from cfo.envtest.handlers.write import check_name
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.negotiation import Output
-from cfo.envtest.options import write_options
+from cfo.envtest.options import begin_write
 from cfo.envtest.output import object_reply
 from cfo.envtest.write import copy_object, update_object
 from cfo.runtime.objects import Object
@@ -19,10 +19,7 @@ __all__ = ["finalize"]
 
 async def finalize(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
     """PUT of ``namespaces/NAME/finalize``: only ``spec.finalizers`` is taken."""
-    options = write_options(call, "UpdateOptions")
-    ctx.operation = "UPDATE"
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+    begin_write(call, ctx, "UPDATE")
     body = await decode_object(call, ctx)
     check_name(body, ctx.name)
     tracker = core.trackers.of(ctx.info, ctx.subresource)

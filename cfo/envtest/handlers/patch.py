@@ -26,10 +26,10 @@ from cfo.envtest.errors import (
     unsupported_media_type_here,
 )
 from cfo.envtest.field_errors import invalid as invalid_value
-from cfo.envtest.handlers.write import check_name, check_namespace, manager_name
+from cfo.envtest.handlers.write import check_name, check_namespace
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.negotiation import Output
-from cfo.envtest.options import write_options
+from cfo.envtest.options import begin_write
 from cfo.envtest.output import object_reply
 from cfo.envtest.schema.node import Schema
 from cfo.envtest.write import admit_mutating, copy_object, dedupe_owners, update_object
@@ -175,13 +175,9 @@ def check_repeated_keys(data: bytes, ctx: RequestContext) -> None:
 
 def patch_options(call: Call, ctx: RequestContext, *, is_apply: bool) -> None:
     """Reads the options of a PATCH into ``ctx``; admission sees them as those of an update."""
-    options = write_options(call, "PatchOptions", is_apply=is_apply)
-    ctx.operation = "UPDATE"
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager = manager_name(call, options.field_manager)
-    ctx.force = bool(options.force)
-    ctx.options = {**options.document(), "kind": "UpdateOptions"}
-    ctx.options.pop("force", None)
+    begin_write(call, ctx, "UPDATE", kind="PatchOptions", is_apply=is_apply)
+    ctx.force = bool(ctx.options.pop("force", False))
+    ctx.options["kind"] = "UpdateOptions"
 
 
 async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:

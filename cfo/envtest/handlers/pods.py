@@ -18,11 +18,10 @@ from cfo.envtest.errors import (
     plain_error,
     too_many_requests,
 )
-from cfo.envtest.handlers.write import manager_name
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.label_selectors import matches_label_selector
 from cfo.envtest.negotiation import Output
-from cfo.envtest.options import DeleteOptions, write_options
+from cfo.envtest.options import DeleteOptions, begin_write
 from cfo.envtest.output import encode_as
 from cfo.envtest.write import update_object
 from cfo.runtime.objects import Object, find_condition, set_condition
@@ -33,16 +32,9 @@ _BUDGETS = GroupResource("policy", "poddisruptionbudgets")
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-def _begin(call: Call, ctx: RequestContext) -> None:
-    options = write_options(call, "CreateOptions")
-    ctx.operation = "CREATE"
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
-
-
 async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
     """POST of a Binding: the pod goes to a node, once."""
-    _begin(call, ctx)
+    begin_write(call, ctx, "CREATE")
     binding, _ = await parse_typed(call, group="", version="v1", kind="Binding")
     if not ctx.name:  # the old resource "bindings", which names the pod only in its body
         pods = core.registry.lookup("", "v1", "pods")
@@ -80,7 +72,7 @@ async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> R
 
 async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
     """POST of an Eviction: a deletion that disruption budgets may delay (429)."""
-    _begin(call, ctx)
+    begin_write(call, ctx, "CREATE")
     eviction, _ = await parse_typed(call, group="policy", version="v1", kind="Eviction")
     name = (eviction.get("metadata") or {}).get("name")
     if name and name != ctx.name:

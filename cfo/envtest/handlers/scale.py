@@ -17,10 +17,10 @@ from cfo.envtest.core import Core, from_storage
 from cfo.envtest.errors import StatusError, bad_request, conflict, internal_error, invalid, not_found
 from cfo.envtest.field_errors import invalid as invalid_value
 from cfo.envtest.handlers.patch import APPLY, PatchFunction, apply_body, check_media, patch_options, read_patch
-from cfo.envtest.handlers.write import check_name, check_namespace, manager_name
+from cfo.envtest.handlers.write import check_name, check_namespace
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.negotiation import Output
-from cfo.envtest.options import write_options
+from cfo.envtest.options import begin_write
 from cfo.envtest.output import encode_as
 from cfo.envtest.registry import ResourceInfo
 from cfo.envtest.write import copy_object, update_object
@@ -167,10 +167,7 @@ def _uid_mismatch(ctx: RequestContext, wanted: str, actual: str) -> StatusError:
 
 
 async def _put_change(call: Call, ctx: RequestContext) -> PatchFunction:
-    options = write_options(call, "UpdateOptions")
-    ctx.operation = "UPDATE"
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+    begin_write(call, ctx, "UPDATE")
     obj, data = await parse_typed(call, group="autoscaling", version="v1", kind="Scale")
     body = _decoded(obj, ctx, duplicate_fields(data, obj))
     return lambda _: copy_object(body)

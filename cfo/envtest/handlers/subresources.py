@@ -22,11 +22,11 @@ from cfo.envtest.errors import bad_request
 from cfo.envtest.handlers.namespaces import finalize
 from cfo.envtest.handlers.pods import bind, connect, evict, read_log
 from cfo.envtest.handlers.scale import scale
-from cfo.envtest.handlers.write import check_namespace, manager_name
+from cfo.envtest.handlers.write import check_namespace
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.metadata import wipe_for_create
 from cfo.envtest.negotiation import Output
-from cfo.envtest.options import write_options
+from cfo.envtest.options import begin_write
 from cfo.envtest.output import encode_as, object_reply
 
 __all__ = ["SUBRESOURCES"]
@@ -38,10 +38,7 @@ Handler = Callable[[Core, Call, RequestContext, Output], Awaitable["Reply | web.
 
 async def review(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
     """POST of a review: answered, not stored."""
-    options = write_options(call, "CreateOptions")
-    ctx.operation = "CREATE"
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+    begin_write(call, ctx, "CREATE")
     obj = await decode_object(call, ctx)
     check_namespace(obj, ctx)
     wipe_for_create(obj["metadata"])
@@ -60,10 +57,7 @@ def _token_tracker() -> Tracker:
 
 async def token(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
     """POST of a TokenRequest for a service account."""
-    options = write_options(call, "CreateOptions")
-    ctx.operation = "CREATE"
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+    begin_write(call, ctx, "CREATE")
     obj, data = await parse_typed(call, group="authentication.k8s.io", version="v1", kind="TokenRequest")
     if isinstance(spec := obj.setdefault("spec", {}), dict):
         spec.setdefault("expirationSeconds", 3600)

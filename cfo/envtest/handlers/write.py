@@ -10,24 +10,16 @@ from cfo.envtest.errors import GroupResource, StatusError, bad_request, forbidde
 from cfo.envtest.http import Call, Reply
 from cfo.envtest.listing import list_options, take_page
 from cfo.envtest.negotiation import Output
-from cfo.envtest.options import DeleteOptions, delete_options, write_options
+from cfo.envtest.options import DeleteOptions, begin_write, delete_options
 from cfo.envtest.output import encode_as, list_reply, object_reply
 from cfo.envtest.selectors import selector_for
 from cfo.envtest.write import admit_mutating, copy_object, create_object, dedupe_owners, update_object
 from cfo.runtime.objects import Object
 
-__all__ = ["check_name", "check_namespace", "create", "delete", "delete_collection", "manager_name", "update"]
+__all__ = ["check_name", "check_namespace", "create", "delete", "delete_collection", "update"]
 
 
 _JOBS = GroupResource("batch", "jobs")
-
-
-def manager_name(call: Call, requested: str) -> str:
-    """The field manager: what the client asked for, else the start of its User-Agent."""
-    if requested:
-        return requested
-    agent = call.headers.get("User-Agent", "").split("/", 1)[0][:128]
-    return "".join(character for character in agent if character.isprintable())
 
 
 def check_namespace(obj: Object, ctx: RequestContext) -> None:
@@ -56,10 +48,7 @@ def check_name(obj: Object, name: str) -> None:
 
 async def create(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
     """POST of an object."""
-    options = write_options(call, "CreateOptions")
-    ctx.operation = "CREATE"
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+    begin_write(call, ctx, "CREATE")
     obj = await decode_object(call, ctx)
     check_namespace(obj, ctx)
     if ctx.info.terminating:
@@ -70,10 +59,7 @@ async def create(core: Core, call: Call, ctx: RequestContext, output: Output) ->
 
 async def update(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
     """PUT of an object, or of its status."""
-    options = write_options(call, "UpdateOptions")
-    ctx.operation = "UPDATE"
-    ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = manager_name(call, options.field_manager), options.document()
+    begin_write(call, ctx, "UPDATE")
     body = await decode_object(call, ctx)
     check_namespace(body, ctx)
     check_name(body, ctx.name)
