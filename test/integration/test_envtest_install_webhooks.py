@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 from aiohttp import web
@@ -17,6 +18,7 @@ from aiohttp import web
 from cfo.envtest import ControlPlane
 from cfo.envtest.local_webhooks import LocalWebhooks
 from cfo.envtest.plane import InstallError
+from cfo.envtest.real import RealControlPlane
 from test.integration.api import CONFIG_MAPS, Api, config_map
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -146,6 +148,31 @@ async def test_conversion_webhooks(plane: ControlPlane, api: Api, tmp_path: Path
         await api.until("/apis/acme.io/v1/toys", 200)
         assert (await api.post("/apis/acme.io/v1/toys", toy)).code == 201
         assert (await api.get("/apis/acme.io/v2/toys/bear")).body["converted"] == "acme.io/v2"
+
+
+@pytest.fixture
+async def over_http(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[RealControlPlane]:
+    """What the real control plane does, done to the one that there is: through its API."""
+    real = RealControlPlane(crds=[], assets=tmp_path)
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=plane.ca_pem.decode()))
+    headers = {"Authorization": f"Bearer {plane.token}"}
+    async with aiohttp.ClientSession(plane.url, connector=connector, headers=headers) as session:
+        real._session = session
+        yield real
+
+
+async def test_over_http(over_http: RealControlPlane, api: Api, tmp_path: Path) -> None:
+    webhooks = await over_http.install_webhooks(configuration("/old"), crd(), server=tmp_path)
+    await over_http.install_webhooks(configuration("/new"), server=webhooks)
+    installed = (await api.get(f"{CONFIGURATIONS}/paint")).body
+    assert [hook["clientConfig"]["url"] for hook in installed["webhooks"]] == [f"{webhooks.url}/new"]
+    assert (await api.get("/apis/acme.io/v1/toys")).code == 200
+    await over_http.remove_webhooks(configuration("/new"), configuration("/", name="absent"))
+    assert (await api.get(CONFIGURATIONS)).body["items"] == []
+    broken = configuration("/x")
+    broken["webhooks"][0]["sideEffects"] = "Maybe"
+    with pytest.raises(InstallError, match=r"paint.*sideEffects"):
+        await over_http.install_webhooks(broken, server=tmp_path)
 
 
 async def test_what_cannot_be_installed_is_named(plane: ControlPlane, tmp_path: Path) -> None:
