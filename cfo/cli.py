@@ -68,6 +68,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(version)s")
 def cli() -> None:
     """The CodeFlare operator, and an embedded Kubernetes API server for development and tests."""
 
@@ -279,12 +280,14 @@ def config_default() -> None:
 @config.command("check")
 @click.argument("file", type=click.File("r"))
 def config_check(file: Any) -> None:
-    """Check the configuration document FILE (- for standard input)."""
-    from cfo.config import ConfigurationError, parse
+    """Check the configuration FILE (- for standard input): a document, or the ConfigMap that holds it."""
+    from cfo.config import ConfigurationError, document_of, parse
 
     try:
-        parsed = parse(file.read())
-    except (ConfigurationError, UnicodeDecodeError) as error:
+        parsed = parse(document_of(file.read()))
+    except UnicodeDecodeError:
+        raise Misuse(f"{file.name}: is no text") from None
+    except ConfigurationError as error:
         raise Misuse(f"{file.name}: {_line(error)}") from None
     for warning in parsed.warnings:
         click.echo(f"{file.name}: {warning}", err=True)

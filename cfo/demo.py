@@ -109,8 +109,8 @@ async def _run(
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    console.print(f"control plane: {target.server}", soft_wrap=True)
-    console.print(f"in another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True)
+    console.print(f"control plane: {target.server}", soft_wrap=True, markup=False)
+    console.print(f"in another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True, markup=False)
     views: list[Overview] = []
     settled = False
     async with anyio.create_task_group() as tasks:

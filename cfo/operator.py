@@ -18,7 +18,7 @@ from anyio.abc import TaskStatus
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse
+from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse, single_document
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import appwrapper, raycluster
 from cfo.runtime.availability import AVAILABILITY_RULES
@@ -112,13 +112,10 @@ async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
             return await load_configuration(client, key)
         _log.info("made the ConfigMap with the default configuration", configmap=str(key))
         return parsed
-    data = config_map.get("data") or {}
-    if len(data) != 1:
-        found = ", ".join(sorted(data)) or "none"
-        raise ConfigurationError(
-            f"ConfigMap {key}: data: must hold exactly one key, such as config.yaml; found {found}"
-        )
-    (name, document) = next(iter(data.items()))
+    try:
+        name, document = single_document(config_map.get("data") or {})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"ConfigMap {key}: {error}") from None
     parsed = _checked(key, document)
     return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
 
@@ -229,7 +226,10 @@ async def _webhooks_wanted(
                 return True
         except Forbidden:
             continue
-    _log.info("serving no webhooks: not in a cluster, without --webhook-url, and there are no configurations of them")
+    _log.warning(
+        "serving no webhooks: not in a cluster, without --webhook-url, and there are no configurations of them; "
+        "nothing is injected into new RayClusters, so they run without mTLS"
+    )
     return False
 
 

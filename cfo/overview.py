@@ -10,6 +10,7 @@ import anyio
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.api.raycluster.cluster import is_suspended
@@ -166,7 +167,8 @@ def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        # what others wrote is shown as it is: rich would take [brackets] for its markup
+        table.add_row(*map(Text, row))
     return table
 
 

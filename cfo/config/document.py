@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from cfo.config.model import OperatorConfiguration
 
-__all__ = ["ConfigurationError", "Parsed", "default_document", "parse"]
+__all__ = ["ConfigurationError", "Parsed", "default_document", "document_of", "parse", "single_document"]
 
 
 class ConfigurationError(ValueError):
@@ -50,6 +50,28 @@ def parse(text: str) -> Parsed:
         return Parsed(OperatorConfiguration.model_validate(cleaned), warnings)
     except ValidationError as error:
         raise ConfigurationError("; ".join(_problems(error))) from None
+
+
+def document_of(text: str) -> str:
+    """The document in ``text``, which is one itself, or a ConfigMap that holds one.
+
+    Raises :class:`ConfigurationError` for a ConfigMap that does not hold exactly one.
+    """
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text  # parse says what is wrong with it
+    if isinstance(found, dict) and found.get("kind") == "ConfigMap":
+        return single_document(found.get("data") or {})[1]
+    return text
+
+
+def single_document(data: Mapping[str, str]) -> tuple[str, str]:
+    """Key and text of the only document in the data of a ConfigMap. Raises :class:`ConfigurationError`."""
+    if len(data) != 1:
+        found = ", ".join(sorted(data)) or "none"
+        raise ConfigurationError(f"data: must hold exactly one key, such as config.yaml; found {found}")
+    return next(iter(data.items()))
 
 
 def default_document() -> str:

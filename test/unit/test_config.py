@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cfo.config import ConfigurationError, OperatorConfiguration, default_document, parse
+from cfo.config import ConfigurationError, OperatorConfiguration, default_document, document_of, parse
 
 
 def warnings_of(text: str) -> list[str]:
@@ -163,3 +163,11 @@ def test_every_field_at_fault_is_named() -> None:
 @pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:8443", "localhost:1", "0"])
 def test_bind_addresses_as_go_writes_them(address: str) -> None:
     assert parse(f"metrics: {{bindAddress: '{address}'}}").configuration.metrics.bind_address == address
+
+
+def test_a_document_may_come_in_its_config_map() -> None:
+    manifest = "apiVersion: v1\nkind: ConfigMap\ndata:\n  config.yaml: |\n    kuberay: 5\n"
+    assert document_of(manifest) == "kuberay: 5\n"
+    assert document_of("kuberay: {}") == "kuberay: {}"
+    with pytest.raises(ConfigurationError, match=r"exactly one key.*found a, b"):
+        document_of("kind: ConfigMap\ndata: {a: x, b: y}")
