@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +15,6 @@ from cfo.config import AppWrapperConfiguration
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.envtest import ControlPlane
-from cfo.envtest.embedded import EmbeddedControlPlane
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import UnknownKind
@@ -35,8 +35,8 @@ CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "job", "deployment",
 BRISK: dict[str, str] = {
     "admissionGracePeriod": "10s",
     "warmupGracePeriod": "10s",
-    "failureGracePeriod": "100ms",
-    "resetPause": "100ms",
+    "failureGracePeriod": "30ms",
+    "resetPause": "30ms",
     "deletionGracePeriod": "10s",
 }
 """Periods that a test can wait for."""
@@ -106,11 +106,6 @@ class Watched(World):
         super().__init__(plane, client)
         self.states: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
         self.created: list[tuple[str, str, str]] = []
-
-    @property
-    def enforces_quotas(self) -> bool:
-        """Whether the control plane counts objects (the embedded one does not)."""
-        return not isinstance(self.plane, EmbeddedControlPlane)
 
     async def _caught_up(self, informer: Informer) -> None:
         with contextlib.suppress(UnknownKind):  # a kind may go in the course of a test
@@ -196,15 +191,15 @@ class Watched(World):
 
 
 @asynccontextmanager
-async def watched_world(
-    *crds: Object, controllers: Sequence[str] | None = None, token_auth_file: Any = None
-) -> AsyncIterator[Watched]:
+async def watched_world(*crds: Object, controllers: Sequence[str] | None = None) -> AsyncIterator[Watched]:
     """A control plane with AppWrappers and ``crds``; the embedded one with ``controllers``, if some are given."""
     definitions = [definition(), *crds]
-    if controllers is None:
-        plane = ControlPlane.auto(crds=definitions)
+    plane: ControlPlane
+    if controllers is None and os.environ.get("KUBEBUILDER_ASSETS"):
+        plane = ControlPlane.real(crds=definitions)
     else:
-        plane = ControlPlane.embedded(crds=definitions, controllers=controllers, token_auth_file=token_auth_file)
+        chosen = controllers or ("gc", "namespace", "serviceaccount", "resourcequota")
+        plane = ControlPlane.embedded(crds=definitions, controllers=chosen)
     async with plane, Transport(plane.client_config()) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
         here = Watched(plane, client)

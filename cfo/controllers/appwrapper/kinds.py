@@ -22,7 +22,7 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForOwner
 from cfo.runtime.manager import Manager
-from cfo.runtime.objects import GVK, controller_of, find_condition, is_deleting, uid_of
+from cfo.runtime.objects import GVK, NamespacedName, controller_of, find_condition, is_deleting, uid_of
 from cfo.runtime.predicate import on_update
 from cfo.runtime.source import Kind
 
@@ -58,9 +58,10 @@ _decoder = msgspec.json.Decoder(_Object)
 class ComponentKinds:
     """What ``controller`` hears of components, and what the API server and the informers know of them."""
 
-    def __init__(self, manager: Manager, client: Client) -> None:
+    def __init__(self, manager: Manager, client: Client, pods: Informer) -> None:
         self._manager = manager
         self._client = client
+        self._pods = pods
         self._controller: Controller | None = None
         self._informers: dict[GVK, Informer] = {}
         self._late: set[GVK] = set()
@@ -98,10 +99,10 @@ class ComponentKinds:
             self._controller.watch(Kind(informer, owner, changed, mapper=self._manager.mapper, optional=True))
         return informer
 
-    def is_followed(self, component: Component, uid: str) -> bool:
+    def is_followed(self, gvk: GVK, key: NamespacedName, uid: str) -> bool:
         """Whether an event will tell when the object of this uid goes."""
-        informer = self._informers.get(component.gvk)
-        entry = informer.reader.entry(component.key) if informer is not None else None
+        informer = self._pods if gvk == POD else self._informers.get(gvk)
+        entry = informer.reader.entry(key) if informer is not None else None
         return entry is not None and entry.meta.uid == uid
 
     async def see(self, component: Component, owner_uid: str, *, surely: bool) -> Seen | None:

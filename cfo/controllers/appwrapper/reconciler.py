@@ -295,6 +295,8 @@ class AppWrapperReconciler:
         """Deletes all that is to go; what cannot be deleted stops none of the others."""
         failures: list[Exception] = []
         for deletion in decision.deletions:
+            if not self._kinds.is_followed(deletion.gvk, deletion.key, deletion.uid):
+                decision.look_again(view.now + _UNFOLLOWED_RETRY)
             try:
                 await self._delete_one(deletion)
             except (Conflict, UnknownKind):
@@ -305,10 +307,6 @@ class AppWrapperReconciler:
             raise failures[0]
         if failures:
             raise ExceptionGroup("some objects cannot be deleted", failures)
-        for component, seen in zip(view.components, view.seen, strict=True):
-            gone_unseen = any(item.key == component.key and item.gvk == component.gvk for item in decision.deletions)
-            if gone_unseen and seen is not None and not self._kinds.is_followed(component, seen.uid):
-                decision.look_again(view.now + _UNFOLLOWED_RETRY)
 
     async def _delete_one(self, deletion: Deletion) -> None:
         await self._client.delete(
