@@ -11,6 +11,7 @@ import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
 from cfo.envtest.field_errors import OMIT, FieldError, duplicate, forbidden, go_json, invalid, required
@@ -343,15 +344,32 @@ def _object_adapter(schema: Schema) -> Adapter | None:
 
 
 def _moment_adapter(format_name: str) -> Adapter | None:
-    def moment(value: Any) -> Any:
-        parsed = datetime.fromisoformat(value)
-        return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    """What makes a text a value of its format; a text that is none stays one, for expressions to fail on."""
+    read = _READERS.get(format_name)
+    if read is None:
+        return None
 
-    match format_name:
-        case "date-time" | "date":
-            return moment
-        case "duration":
-            return lambda value: timedelta(microseconds=(parse_duration(value) or 0) / 1000)
-        case "byte":
-            return lambda value: base64.b64decode(value)
-    return None
+    def adapt(value: Any) -> Any:
+        try:
+            return read(value)
+        except (ValueError, TypeError):
+            return value
+
+    return adapt
+
+
+def _moment(value: str) -> datetime:
+    parsed = datetime.fromisoformat(value)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def _span(value: str) -> timedelta:
+    return timedelta(microseconds=(parse_duration(value) or 0) / 1000)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "date": _moment,
+    "date-time": _moment,
+    "duration": _span,
+    "byte": partial(base64.b64decode, validate=True),
+}

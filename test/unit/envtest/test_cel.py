@@ -153,6 +153,24 @@ def test_transition_rules_are_for_changes() -> None:
     assert text.startswith("n: Invalid value")
 
 
+@pytest.mark.parametrize(
+    ("format_name", "rule", "good", "bad", "odd"),
+    [
+        ("date-time", "self.getFullYear() > 2000", "2024-01-02T03:04:05Z", "1999-01-02T03:04:05Z", "yesterday"),
+        ("date", "self.getFullYear() > 2000", "2024-01-02", "1999-01-02", "yesterday"),
+        ("duration", "self > duration('1m')", "1h", "1s", "long"),
+        ("byte", "self.size() > 2", "YWJj", "YQ==", "!"),
+    ],
+)
+def test_texts_with_a_format_are_values(format_name: str, rule: str, good: str, bad: str, odd: str) -> None:
+    field = {"type": "string", "format": format_name, "x-kubernetes-validations": [{"rule": rule, "message": "no"}]}
+    schema = {"type": "object", "properties": {"f": field}}
+    assert broken(schema, {"f": good}) == []
+    assert broken(schema, {"f": bad})[0].endswith("no")
+    assert broken(schema, {"f": odd}), "the server must survive it"
+    assert broken(schema, {"f": 1}), "this too"
+
+
 def test_an_optional_old_value() -> None:
     rule = {"rule": "oldSelf.hasValue() || self > 3", "optionalOldSelf": True, "message": "small at first"}
     schema = {"type": "object", "properties": {"n": {**INTEGER, "x-kubernetes-validations": [rule]}}}
