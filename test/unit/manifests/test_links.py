@@ -1,0 +1,36 @@
+"""The documentation's links lead somewhere, and what it tells people to type exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from test.unit.manifests.test_workflows import targets
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+_LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([\w-]*))?\)")
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them of its headings."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for name, anchor in _LINK.findall(page.read_text()):
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{page.name}: {name}"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{page.name}: {name}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_make_targets_exist(page: Path) -> None:
+    text = page.read_text()
+    named = {*re.findall(r"`make ([a-z][a-z0-9-]*)", text), *re.findall(r"^make ([a-z][a-z0-9-]*)", text, re.MULTILINE)}
+    assert named <= targets(), named - targets()
