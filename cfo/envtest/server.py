@@ -22,6 +22,7 @@ from cfo.envtest.auth.attributes import Attributes, attributes_of, forbidden_mes
 from cfo.envtest.auth.authenticator import Authenticator
 from cfo.envtest.auth.impersonation import impersonate, requested_user
 from cfo.envtest.auth.rbac import Authorizer
+from cfo.envtest.deadline import check_timeout
 from cfo.envtest.dispatch import Dispatcher
 from cfo.envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
 from cfo.envtest.faults import FAULTS_PATH, Faults
@@ -120,6 +121,7 @@ class Server:
             answer = await call.fault.strike(call, attributes)
             if answer is not None:
                 return answer
+        check_timeout(call.parameter("timeout"), attributes)
         transport = call.raw.transport
         tls = transport.get_extra_info("ssl_object") if transport else None
         certificate = tls.getpeercert(binary_form=True) if tls else None

@@ -161,6 +161,29 @@ async def test_tricks_in_the_target(attacker: Attacker, target: str, code: int) 
     assert is_expected(answered, body)
 
 
+@pytest.mark.parametrize(
+    ("timeout", "problem"),
+    [
+        ("10s", ""),
+        ("1h30m.5s", ""),
+        ("0", ""),
+        ("-1s", ""),
+        ("10", 'missing unit in duration "10"'),
+        ("soon", 'invalid duration "soon"'),
+        ("+", 'invalid duration "+"'),
+        ("1s2", 'missing unit in duration "1s2"'),
+        ("3 days", 'unknown unit " days" in duration "3 days"'),
+    ],
+)
+async def test_timeouts(victim: Api, timeout: str, problem: str) -> None:
+    answer = await victim.get("/api/v1/pods", {"timeout": timeout})
+    assert answer.code == (400 if problem else 200)
+    if problem:
+        assert answer.body["message"] == f"invalid timeout specified in the request URL - time: {problem}"
+    async with victim.watch("/api/v1/pods", {"timeout": timeout}):
+        pass
+
+
 async def _raw(plane: ControlPlane) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     context = ssl.create_default_context(cadata=plane.ca_pem.decode())
     host, port = urlsplit(plane.url).hostname, urlsplit(plane.url).port
