@@ -20,10 +20,11 @@ import yaml
 from cfo import crds
 from cfo.api.raycluster.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, RAY_CLUSTER, ROUTE, SECRET
 from cfo.demo import read_objects
+from cfo.envtest.certificates import Authority
 from cfo.envtest.embedded import EmbeddedControlPlane
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
-from cfo.operator import CONFIG_MAP_NAME
+from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
 from test.integration.test_operator import Operator
 from test.integration.webhooks import free_url
@@ -510,3 +511,26 @@ async def test_every_file_is_valid_where_its_api_exists(tmp_path: Path) -> None:
         )
         assert code == 0, said
         assert said.count("serverside-applied") == len(checked)
+
+
+async def test_certificates_from_elsewhere_are_served_and_nothing_of_it_is_written(tmp_path: Path) -> None:
+    """As with cert-manager and OLM: ``--webhook-cert-dir``, and configurations whose names are not known."""
+    folder = tmp_path / "certs"
+    folder.mkdir()
+    host = f"codeflare-operator-webhook-service.{DEFAULT_NAMESPACE}.svc"
+    pair = Authority(name="olm").server([host])
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+    async with world(*RAY_CLUSTERS) as there:
+        await install(there, tmp_path)
+        code, said = await kubectl(there, tmp_path, "delete", *_hooks())
+        assert code == 0, said
+        await configure(there, webhook={"bindAddress": "127.0.0.1:0"}, kuberay={"rayDashboardOAuthEnabled": False})
+        async with in_cluster(there, tmp_path, "--webhook-cert-dir", str(folder)) as running:
+            await running.ready()
+            running.process.terminate()
+            assert await running.exit_code() == 0, running.output
+        assert await there.find(SECRET, WEBHOOK_SECRET_NAME, DEFAULT_NAMESPACE) is None
+        touched = {(event.get("objectRef") or {}).get("resource") for event in events_of_the_operator(there)}
+        assert not touched & {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+        assert forbidden(events_of_the_operator(there)) == []
