@@ -273,6 +273,8 @@ def new_manager(
         # also without the controller: the manifests announce it, and what was never judged would run once it is enabled
         appwrapper_webhooks.register(manager, configuration.appwrapper)
     if configuration.appwrapper.enabled:
+        if webhook is None:
+            _log.warning("AppWrappers are not judged: whoever may create one may create what this operator may")
         appwrapper.setup(manager, configuration.appwrapper)
     return manager
 

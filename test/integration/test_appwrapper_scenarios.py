@@ -674,3 +674,27 @@ async def test_an_api_server_in_trouble_makes_nothing_twice(here: Watched, fault
             await here.phase("Succeeded", name=f"w-{number}")
         assert await here.names_of(JOB) == ["j-0", "j-1", "j-2"]
         assert creations(here) == {"jobs.batch": 3}
+
+
+async def test_components_that_the_operators_own_selector_leaves_out_go_too(here: Watched) -> None:
+    """With ``labelSelector`` set the informers of selected kinds do not know every component."""
+    obj = wrapper(job(), pod())
+    obj["metadata"]["labels"] = {"mine": "yes"}
+    async with Transport(here.plane.client_config()) as transport:
+        options = ManagerOptions(
+            field_manager=appwrapper.FIELD_MANAGER, selectors={APPWRAPPER: "mine=yes", JOB: "mine=yes"}
+        )
+        manager = Manager(transport, options)
+        appwrapper.setup(manager, configuration())
+        async with manager:
+            await manager.started()
+            await here.create(obj)
+            await here.condition("PodsReady", "True")
+            held = await here.get(JOB, "j")
+            await here.patch(held, {"metadata": {"finalizers": ["example.com/hold"]}})
+            await here.suspend(True)
+            await here.condition("DeletingResources", "True")
+            await settle(0.3)
+            assert state(await here.wrapper())[0] == "Suspending"
+            await here.patch(held, {"metadata": {"finalizers": None}})
+            await here.phase("Suspended")

@@ -18,11 +18,12 @@ from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.view import POD
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.selectors import LabelSelector
 from cfo.runtime.client.client import Client
 from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForOwner
 from cfo.runtime.manager import Manager
-from cfo.runtime.objects import GVK, NamespacedName, controller_of, find_condition, is_deleting, uid_of
+from cfo.runtime.objects import GVK, controller_of, find_condition, is_deleting, uid_of
 from cfo.runtime.predicate import on_update
 from cfo.runtime.source import Kind
 
@@ -58,10 +59,9 @@ _decoder = msgspec.json.Decoder(_Object)
 class ComponentKinds:
     """What ``controller`` hears of components, and what the API server and the informers know of them."""
 
-    def __init__(self, manager: Manager, client: Client, pods: Informer) -> None:
+    def __init__(self, manager: Manager, client: Client) -> None:
         self._manager = manager
         self._client = client
-        self._pods = pods
         self._controller: Controller | None = None
         self._informers: dict[GVK, Informer] = {}
         self._late: set[GVK] = set()
@@ -99,10 +99,10 @@ class ComponentKinds:
             self._controller.watch(Kind(informer, owner, changed, mapper=self._manager.mapper, optional=True))
         return informer
 
-    def is_followed(self, gvk: GVK, key: NamespacedName, uid: str) -> bool:
+    def is_followed(self, component: Component, uid: str) -> bool:
         """Whether an event will tell when the object of this uid goes."""
-        informer = self._pods if gvk == POD else self._informers.get(gvk)
-        entry = informer.reader.entry(key) if informer is not None else None
+        informer = self._informers.get(component.gvk)
+        entry = informer.reader.entry(component.key) if informer is not None else None
         return entry is not None and entry.meta.uid == uid
 
     async def see(self, component: Component, owner_uid: str, *, surely: bool) -> Seen | None:
@@ -118,13 +118,18 @@ class ComponentKinds:
             entry = informer.reader.entry(component.key)
             if entry is not None:
                 return _seen_entry(entry, owner_uid, _ENDS.get(component.gvk))
-            if not surely:
+            if not surely and _holds_all(informer):
                 return None
         try:
             obj = await self._client.get(component.gvk, component.key, live=True)
         except ValueError:  # no object can have such a name
             return None
         return _seen_object(obj, owner_uid, _ENDS.get(component.gvk)) if obj is not None else None
+
+
+def _holds_all(informer: Informer) -> bool:
+    """Whether the informer knows all components of its kind: the operator's own selector may leave some out."""
+    return str(informer.label_selector) == str(LabelSelector.of(APPWRAPPER_LABEL))
 
 
 def _facts(entry: Entry, ends: tuple[str, str] | None) -> tuple[Any, ...]:

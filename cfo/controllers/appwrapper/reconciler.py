@@ -69,7 +69,7 @@ POD_INDEX: Final = "appwrapper"
 """The index of pods by their AppWrapper; see :func:`pod_index`."""
 
 _UNFOLLOWED_RETRY: Final = timedelta(seconds=2)
-"""When to look again at an object whose end no watch tells of: somebody took its label away."""
+"""When to look again at an object whose end no watch tells of, since it lacks a label."""
 
 _FATAL: Final = (Invalid, BadRequest)
 
@@ -257,7 +257,9 @@ class AppWrapperReconciler:
         wrapper = await self._write_status(wrapper, view, decision)
         for notice in decision.notices:
             self._events.event(wrapper, notice.type, notice.reason, notice.message)
-        await self._delete(view, decision)
+        if decision.status.is_true(DELETING_RESOURCES):
+            self._look_for_unfollowed(view, decision)
+        await self._delete(decision)
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
             await self._set_finalizer(wrapper, present=False)
         if not decision.status.is_true(DELETING_RESOURCES):
@@ -291,12 +293,15 @@ class AppWrapperReconciler:
             _log.info("entered a phase", phase=phase.value, before=before.phase.value)
         return written
 
-    async def _delete(self, view: View, decision: Decision) -> None:
+    def _look_for_unfollowed(self, view: View, decision: Decision) -> None:
+        for component, seen in zip(view.components, view.seen, strict=True):
+            if seen is not None and seen.ours and not self._kinds.is_followed(component, seen.uid):
+                decision.look_again(view.now + _UNFOLLOWED_RETRY)
+
+    async def _delete(self, decision: Decision) -> None:
         """Deletes all that is to go; what cannot be deleted stops none of the others."""
         failures: list[Exception] = []
         for deletion in decision.deletions:
-            if not self._kinds.is_followed(deletion.gvk, deletion.key, deletion.uid):
-                decision.look_again(view.now + _UNFOLLOWED_RETRY)
             try:
                 await self._delete_one(deletion)
             except (Conflict, UnknownKind):

@@ -76,7 +76,7 @@ def _add_controller(manager: Manager, config: AppWrapperConfiguration, workload:
     pods.add_index(POD_INDEX, _wrapper_of).add_index(_NODE_INDEX, _node_of)
     nodes = manager.cache.informer(NODE) if config.autopilot.monitor_nodes else None
     health = NodeHealth(config.autopilot, nodes)
-    kinds = ComponentKinds(manager, client, pods)
+    kinds = ComponentKinds(manager, client)
     queueing = _add_queueing(manager, workload, kinds) if workload is not None else None
     reconciler = AppWrapperReconciler(
         client,
