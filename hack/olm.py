@@ -24,7 +24,7 @@ from semver import Version
 from cfo import operator
 from cfo.config import OperatorConfiguration
 from cfo.manifests import DEFAULT_NAMESPACE, default_image, options, workload
-from cfo.manifests.names import DEPLOYMENT, METRICS_SERVICE, PREFIX, SERVICE_ACCOUNT
+from cfo.manifests.names import DEPLOYMENT, PREFIX, SERVICE_ACCOUNT
 from cfo.manifests.overlays import definitions
 from cfo.manifests.rbac import user_roles
 from cfo.runtime.reconcile import CRUD, Rule, policy_rules
@@ -64,12 +64,13 @@ def files() -> dict[str, str]:
 
 def _manifests() -> dict[str, str]:
     (definition,) = definitions()
-    metrics = [obj for obj in workload.services("") if obj["metadata"]["name"] == METRICS_SERVICE]
     made = {
         f"{PACKAGE}.clusterserviceversion.yaml": cluster_service_version(),
         "workload.codeflare.dev_appwrappers.yaml": definition,
-        **{f"{obj['metadata']['name']}_service.yaml": obj for obj in metrics},
-        **{f"{obj['metadata']['name']}_clusterrole.yaml": obj for obj in user_roles()},
+        **{
+            f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
+            for obj in (*workload.services(""), *user_roles())
+        },
     }
     return {name: HEADER + dump(obj) for name, obj in made.items()}
 
@@ -419,6 +420,7 @@ def installer_rules() -> list[dict[str, Any]]:
         Rule("", ("services", "serviceaccounts", "configmaps"), CRUD),
         Rule("", "secrets", CRUD),
         Rule("apps", "deployments", CRUD),
+        Rule("policy", "poddisruptionbudgets", CRUD),
         Rule("rbac.authorization.k8s.io", ("clusterroles", "clusterrolebindings", "roles", "rolebindings"), CRUD),
         Rule("apiextensions.k8s.io", "customresourcedefinitions", CRUD),
         Rule(

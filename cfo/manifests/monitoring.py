@@ -16,15 +16,15 @@ def objects(namespace: str) -> list[Object]:
     """The ServiceMonitor and the alert rules, for the Prometheus operator."""
     endpoint = {"port": "metrics", "path": "/metrics", "scheme": "http"}
     monitor = {"endpoints": [endpoint], "selector": {"matchLabels": dict(LABELS)}}
-    groups = [{"name": PREFIX, "rules": alerts(namespace)}]
+    groups = [{"name": PREFIX, "rules": alerts()}]
     return [
         named("monitoring.coreos.com/v1", "ServiceMonitor", METRICS_SERVICE, namespace, spec=monitor),
         named("monitoring.coreos.com/v1", "PrometheusRule", f"{PREFIX}-alerts", namespace, spec={"groups": groups}),
     ]
 
 
-def alerts(namespace: str) -> list[dict[str, Any]]:
-    """The alerts on the metrics of the operator in ``namespace``; each leads to its symptom in docs/operations.md."""
+def alerts() -> list[dict[str, Any]]:
+    """The alerts on the operator's metrics; each leads to its symptom in docs/operations.md."""
     job = f'{{job="{METRICS_SERVICE}"}}'
     own = f'job="{METRICS_SERVICE}"'
     return [

@@ -46,7 +46,7 @@ def metrics() -> dict[str, set[str]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    for alert in alerts("ns"):
+    for alert in alerts():
         yield alert["alert"], alert["expr"]
     for panel in dashboard()["panels"]:
         for target in panel["targets"]:
@@ -88,6 +88,6 @@ def test_each_alert_leads_to_its_symptom_in_the_docs() -> None:
         for line in text.splitlines()
         if line.startswith("#")
     }
-    for alert in alerts("ns"):
+    for alert in alerts():
         assert alert["annotations"]["runbook_url"].partition("#")[2] in anchors, alert["alert"]
         assert alert["labels"]["severity"] in ("warning", "critical")
