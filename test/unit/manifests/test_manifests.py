@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from cfo.cli import cli
 from cfo.manifests import COMPONENTS, OVERLAYS, default_image, render
 from cfo.manifests.names import LABELS
+from cfo.version import __version__
 
 ROOT = Path(__file__).parents[3]
 
@@ -139,3 +140,26 @@ def test_bad_arguments_are_refused(arguments: tuple[str, ...], word: str) -> Non
     result = CliRunner().invoke(cli, ["manifests", *arguments])
     assert result.exit_code == 2
     assert word in result.output
+
+
+def test_the_matrix_is_one_and_the_same_everywhere() -> None:
+    stack = yaml.safe_load((ROOT / "config" / "stack.yaml").read_text())["components"]
+    readme = (ROOT / "README.md").read_text()
+    matrix = readme.partition("<!-- Compatibility Matrix start -->")[2].partition("<!-- Compatibility Matrix end -->")[
+        0
+    ]
+    result = CliRunner().invoke(cli, ["version", "--stack"])
+    assert result.exit_code == 0
+    said = dict(line.rsplit(None, 1) for line in result.output.splitlines())
+    assert [each["name"] for each in stack] == list(said)
+    for each in stack:
+        assert f"| {each['name']} | [{each['version']}]({each['releases']}{each['version']}) |" in matrix
+        assert said[each["name"]] == each["version"]
+    assert said["CodeFlare Operator"] == f"v{__version__}"
+
+
+def test_uninstall_says_in_one_line_what_is_missing(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["uninstall", "--kubeconfig", str(tmp_path / "none")])
+    assert result.exit_code == 1
+    assert len(result.output.strip().splitlines()) == 1
+    assert "none" in result.output
