@@ -698,3 +698,16 @@ async def test_components_that_the_operators_own_selector_leaves_out_go_too(here
             assert state(await here.wrapper())[0] == "Suspending"
             await here.patch(held, {"metadata": {"finalizers": None}})
             await here.phase("Suspended")
+
+
+async def test_a_phase_of_another_version_is_left_alone_and_stops_nobody_else(here: Watched) -> None:
+    odd = await here.create(wrapper(pod("odd"), name="odd", suspend=True))
+    await here.patch(odd, {"status": {"phase": "Dancing"}}, subresource="status")
+    async with operating(here) as manager:
+        await here.create(wrapper(pod("p", phase="Succeeded")))
+        await here.phase("Succeeded")
+        assert state(await here.wrapper("odd"))[0] == "Dancing"
+        errors = manager.metrics.registry.get_sample_value(
+            "controller_runtime_terminal_reconcile_errors_total", {"controller": "appwrappers"}
+        )
+        assert errors == 1

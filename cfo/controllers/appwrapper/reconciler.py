@@ -136,11 +136,11 @@ class AppWrapperReconciler:
         wrapper = await self._client.get(APPWRAPPER, request)
         if wrapper is None or not is_managed_here(wrapper):
             return Result()
+        phase = (wrapper.get("status") or {}).get("phase") or ""
+        if phase not in {known.value for known in Phase}:
+            raise TerminalError(f"status.phase: {phase!r}: is no phase that this version knows")
         view = await self._look(wrapper)
-        try:
-            decision = decide(view)
-        except ValueError as error:
-            raise TerminalError(f"status.phase: {error}") from error
+        decision = decide(view)
         if decision.create:
             decision = after_creation(view, await self._create(view))
         await self._carry_out(view, decision)
