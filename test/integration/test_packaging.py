@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cfo.manifests.workload import ENTRY_POINT
 from cfo.version import __version__
 from test.integration.test_operator import PLAIN, Operator, configure
 from test.integration.world import VANILLA, eventually, ray_cluster, world
@@ -143,3 +144,29 @@ async def test_it_runs_for_somebody_without_rights_who_can_write_nowhere(install
             if process.returncode is None:
                 process.kill()
                 await running.exit_code()
+
+
+def test_the_image_is_as_the_deployment_expects_it(installed: Path, tmp_path: Path) -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    final = text.rpartition("\nFROM ")[2]
+    assert f'ENTRYPOINT ["{ENTRY_POINT}"]' in final
+    assert f"COPY image/manager {ENTRY_POINT}\n" in final
+    assert f"USER {NOBODY}:{NOBODY}\n" in final
+    assert "RUN" not in final  # nothing is compiled or fetched there
+    entry = tmp_path / "manager"
+    entry.write_text((ROOT / "image" / "manager").read_text().replace("/opt/cfo", str(installed)))
+    entry.chmod(0o755)
+    assert os.access(ROOT / "image" / "manager", os.X_OK)
+    done = subprocess.run([entry, "--help"], capture_output=True, text=True, check=True)
+    assert "Run the operator until SIGTERM or SIGINT" in done.stdout
+    copied = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    hadolint = shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed (make image-lint brings it)")
+    files = ["Dockerfile", "bundle.Dockerfile", "catalog.Dockerfile"]
+    done = subprocess.run([hadolint, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
