@@ -6,6 +6,7 @@ Imported by whoever meets the first YAML text: most requests are JSON.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Final
 
 import yaml
@@ -50,6 +51,7 @@ _Dumper.add_representer(str, _represent_text)
 def load(data: bytes) -> Any:
     """Decodes one document as far as JSON has words for it; raises YAMLError."""
     try:
+        _check_depth(data)
         return _Plain(len(data) + _ALIASED).plain(yaml.load(data, Loader=_Loader))  # noqa: S506 - a SafeLoader
     except YAMLError:
         raise
@@ -57,6 +59,31 @@ def load(data: bytes) -> Any:
         raise YAMLError("yaml: " + " ".join(str(error).split())) from None
     except RecursionError:
         raise YAMLError("yaml: exceeded max depth") from None
+
+
+DEEPEST: Final = 400
+"""Levels of nesting. libyaml's reader calls itself for each: thousands would end the process, not the request."""
+
+_INDENTED: Final = re.compile(rb"^[ \t?-]+", re.MULTILINE)
+
+
+def _check_depth(data: bytes) -> None:
+    """Raises YAMLError where a text is nested too deeply.
+
+    Only one that might be is looked at event by event: blocks go deeper by columns (twice where a list stands below
+    its key), the rest by brackets.
+    """
+    columns = max(map(len, _INDENTED.findall(data)), default=0)
+    if 2 * columns + data.count(b"[") + data.count(b"{") < DEEPEST:
+        return
+    depth = 0
+    for event in yaml.parse(data, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEEPEST:
+                raise YAMLError("yaml: exceeded max depth")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 _ALIASED: Final = 400_000

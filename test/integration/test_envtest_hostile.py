@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import yarl
 
-from cfo.envtest import ControlPlane, http
+from cfo.envtest import ControlPlane, http, yamltext
 from cfo.envtest.embedded import EmbeddedControlPlane
 from test.integration.api import CONFIG_MAPS, Api, config_map
 from test.integration.hostile import CRD, Request, Requests, originals
@@ -119,6 +119,21 @@ async def test_deep_custom_objects(embedded: EmbeddedControlPlane, victim: Api) 
     assert (answer.code, answer.body["message"]) == (400, "exceeded max depth")
 
 
+@pytest.mark.parametrize("opener", ["[", "{a: ", "- ", "? ", "[? ", "- ["])
+def test_yaml_that_goes_deep(opener: str) -> None:
+    with pytest.raises(yamltext.YAMLError):
+        yamltext.load(opener.encode() * 50_000)
+
+
+def test_yaml_as_deep_as_people_write_it() -> None:
+    levels = 60
+    text = "\n".join("  " * level + "a:" for level in range(levels)) + " [" + "[1]," * 500 + "]"
+    value = yamltext.load(text.encode())
+    for _ in range(levels):
+        value = value["a"]
+    assert value == [[1]] * 500
+
+
 async def test_yaml_that_grows(victim: Api) -> None:
     lines = ["kind: ConfigMap", "apiVersion: v1", "x0: &x0 [a,a,a,a,a,a,a,a,a,a]"]
     lines += [f"x{level}: &x{level} [{','.join([f'*x{level - 1}'] * 10)}]" for level in range(1, 10)]
@@ -127,6 +142,18 @@ async def test_yaml_that_grows(victim: Api) -> None:
     assert "document contains excessive aliasing" in answer.body["message"]
     answer = await victim.post(CONFIG_MAPS, b"a: &a [*a]", content_type="application/yaml")
     assert "anchor value contains itself" in answer.body["message"]
+
+
+async def test_patches_that_grow(victim: Api) -> None:
+    assert (await victim.post(CONFIG_MAPS, config_map("a", {"x": "y" * 1000}))).code == 201
+    doubling = [{"op": "copy", "from": "/data", "path": f"/data/k{number}"} for number in range(40)]
+    media = "application/json-patch+json"
+    answer = await victim.request("PATCH", f"{CONFIG_MAPS}/a", doubling, content_type=media)
+    assert (answer.code, answer.body["reason"]) == (422, "Invalid")
+    many = [{"op": "remove", "path": "/data/x"}] * 10_001
+    answer = await victim.request("PATCH", f"{CONFIG_MAPS}/a", many, content_type=media)
+    assert answer.code == 413
+    assert answer.body["message"] == "The allowed maximum operations in a JSON patch is 10000, got 10001"
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,13 @@ import orjson
 from cfo.envtest.apply.typed import same
 from cfo.envtest.errors import StatusError
 
-__all__ = ["MOST_OPERATIONS", "Inapplicable", "json_patch"]
+__all__ = ["MOST_COPIED", "MOST_OPERATIONS", "Inapplicable", "json_patch"]
 
 MOST_OPERATIONS: Final = 10_000
 """How many operations one patch may have."""
+
+MOST_COPIED: Final = 3 * 1024 * 1024
+"""Bytes that the ``copy`` operations of one patch may add."""
 
 _MESSAGE: Final = "the server rejected our request due to an error in our request"
 
@@ -39,20 +42,29 @@ def json_patch(target: Any, operations: list[Any]) -> Any:
         message = f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)
     document = orjson.loads(orjson.dumps(target))
+    copied = 0
     try:
         for operation in operations:
-            _apply(document, operation if isinstance(operation, dict) else {})
+            copied += _apply(document, operation if isinstance(operation, dict) else {})
+            _check_copied(copied)
     except Inapplicable as refused:
         raise StatusError(422, "Invalid", _MESSAGE, {}) from refused
     return document
 
 
-def _apply(document: Any, operation: dict[str, Any]) -> None:
+def _check_copied(size: int) -> None:
+    if size > MOST_COPIED:
+        grown = f"the accumulated size increase of copy is {size}, exceeding the limit {MOST_COPIED}"
+        raise Inapplicable(f"unable to copy, {grown}")
+
+
+def _apply(document: Any, operation: dict[str, Any]) -> int:
+    """Returns by how many bytes copying made the document grow."""
     kind = operation.get("op")
     action = _ACTIONS.get(kind) if isinstance(kind, str) else None
     if action is None:
         raise Inapplicable(f"Unexpected kind: {kind}")
-    action(document, operation)
+    return action(document, operation) or 0
 
 
 def _locate(document: Any, path: Any, missing: str) -> tuple[_Container, str]:
@@ -157,14 +169,16 @@ def _move(document: Any, operation: dict[str, Any]) -> None:
         _put_new(container, key, value)
 
 
-def _copy(document: Any, operation: dict[str, Any]) -> None:
+def _copy(document: Any, operation: dict[str, Any]) -> int:
     source, path = operation.get("from"), operation.get("path")
     container, key = _locate(document, source, "copy operation does not apply: doc is missing from path: {}")
     with _within(f"copy for from: '{source}'"):
-        value = orjson.loads(orjson.dumps(_get(container, key)))
+        data = orjson.dumps(_get(container, key))
+    value = orjson.loads(data)
     container, key = _locate(document, path, "copy operation does not apply: doc is missing destination path: {}")
     with _within(f"copy for path: '{path}'"):
         _put_new(container, key, value)
+    return len(data)
 
 
 def _test(document: Any, operation: dict[str, Any]) -> None:
@@ -176,7 +190,7 @@ def _test(document: Any, operation: dict[str, Any]) -> None:
         raise Inapplicable(f"testing value {path} failed: test failed")
 
 
-_ACTIONS: Final[dict[str, Callable[[Any, dict[str, Any]], None]]] = {
+_ACTIONS: Final[dict[str, Callable[[Any, dict[str, Any]], int | None]]] = {
     "add": _add,
     "copy": _copy,
     "move": _move,
