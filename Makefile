@@ -21,8 +21,9 @@ run: $(VENV)/.installed ## Run the operator on the embedded control plane with t
 demo: $(VENV)/.installed ## The same, but stop when every sample has settled (fails after 60 s)
 	$(BIN)/cfo run --embedded --apply config/samples --overview --until-settled 60
 
-test: $(VENV)/.installed ## Run the tests
-	$(BIN)/python -m pytest
+TEST_JOBS ?= 2
+test: $(VENV)/.installed ## Run the tests (TEST_JOBS at a time)
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0
