@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -58,6 +58,9 @@ def _fields(kind: str) -> dict[int, Field]:
     return {int(number): (field[0], field[1], field[2]) for number, field in entries.items()}
 
 
+_DOUBLE: Final = struct.Struct("<d")
+
+
 @cache
 def _types() -> dict[tuple[str, str], str]:
     types = dict(_SUBJECTS)
@@ -75,12 +78,16 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value >= 1 << 64:
+                raise ProtobufError("a number is too large")
             return value, position
         shift += 7
 
 
-def _wire(data: bytes) -> Iterator[tuple[int, Any]]:
+def _wire(data: Any) -> Iterator[tuple[int, Any]]:
     """(field number, raw value): an int, or the bytes of a text, a message or a double."""
+    if not isinstance(data, bytes):
+        raise ProtobufError("a message was expected")
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)
@@ -123,12 +130,14 @@ def _scalar(kind: str, value: Any) -> Any:
         return _signed(value)
     if kind == "z":
         return bool(value)
+    if not isinstance(value, bytes):
+        raise ProtobufError("bytes were expected")
     if kind == "b":
         return base64.b64encode(value).decode()
     if kind == "d":
-        return struct.unpack("<d", value)[0]
-    if not isinstance(value, bytes):
-        raise ProtobufError("a message was expected")
+        if len(value) != _DOUBLE.size:
+            raise ProtobufError("a double was expected")
+        return _DOUBLE.unpack(value)[0]
     special = _SPECIAL.get(kind)
     return special(value) if special else _message(kind, value)
 

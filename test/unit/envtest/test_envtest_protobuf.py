@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import orjson
 import pytest
 
 from cfo.envtest.protobuf import ProtobufError, decode_body
@@ -97,3 +100,39 @@ def test_a_field_that_is_not_known_is_passed_over() -> None:
 def test_what_cannot_be_read(data: bytes, message: str) -> None:
     with pytest.raises(ProtobufError, match=message):
         decode_body(data)
+
+
+def random_message(pick: random.Random, depth: int = 0) -> bytes:
+    out = b""
+    for _ in range(pick.randrange(1, 5)):
+        number, wire = pick.randrange(1, 14), pick.choice((0, 2, 2, 2, 2, 1, 5, 3))
+        out += varint(number << 3 | wire)
+        if wire == 0:
+            out += varint(pick.choice((0, 1, 2**31, 2**63, 2**64 - 1, 2**69)))
+        elif wire == 2:
+            nested = depth < 6 and pick.random() < 0.7
+            value = random_message(pick, depth + 1) if nested else pick.choice((b"", b"a", b"\xff\xfe", b"Pod"))
+            out += varint(len(value) if pick.random() < 0.95 else 2**40) + value
+        else:
+            out += pick.randbytes(8 if wire == 1 else 4)
+    return out
+
+
+@pytest.mark.parametrize(
+    "kind", ["v1/Pod", "v1/Secret", "v1/Service", "apps/v1/Deployment", "coordination.k8s.io/v1/Lease"]
+)
+def test_random_messages_are_read_or_refused(kind: str) -> None:
+    seed = 36
+    print(f"seed {seed}")
+    pick = random.Random(seed)
+    version, _, name = kind.rpartition("/")
+    read = refused = 0
+    for _ in range(1500):
+        body = envelope(version, name, random_message(pick))
+        try:
+            orjson.dumps(decode_body(body[: pick.randrange(len(body))] if pick.random() < 0.1 else body))
+            read += 1
+        except ProtobufError:
+            refused += 1
+    assert read
+    assert refused
