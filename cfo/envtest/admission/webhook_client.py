@@ -1,7 +1,8 @@
 """Calls webhooks over HTTPS: by url, or by a service that stands for a local endpoint.
 
 Nothing runs behind the Services of an embedded control plane, so whoever serves webhooks in this process, or on this
-machine, says which service it is (:meth:`ServiceEndpoints.register`). Failures read as those of client-go do.
+machine, says which service it is (:meth:`ServiceEndpoints.register`). A Service of type ExternalName leads to that
+host, at the port that the configuration names, as it does for kube-apiserver. Failures read as those of client-go do.
 """
 
 from __future__ import annotations
@@ -63,8 +64,12 @@ class ServiceEndpoints:
         url = self._urls.get((namespace, name, port))
         if url is not None:
             return url
-        if self._store.get(_SERVICES, namespace, name) is None:
+        service = self._store.get(_SERVICES, namespace, name)
+        if service is None:
             raise CallFailed(f"service {go_quote(name)} not found")
+        spec = service.obj().get("spec") or {}
+        if spec.get("type") == "ExternalName":
+            return f"https://{spec['externalName']}:{port}"
         raise CallFailed(f"no endpoints available for service {go_quote(name)}")
 
 

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from cfo.envtest.admission.review import BadAnswer, Review, admission_request, rejection
+from cfo.envtest.admission.webhook_client import CallFailed, ServiceEndpoints
 from cfo.envtest.errors import StatusError
 from cfo.envtest.registry import ResourceInfo
 from cfo.envtest.storage import Store
@@ -35,6 +36,20 @@ def store() -> Store:
     store = Store()
     put(store, "v1", "Namespace", "namespaces", "a", metadata={"labels": {"team": "one"}})
     return store
+
+
+def test_services_lead_to_who_stands_for_them_and_external_names_to_their_hosts(store: Store) -> None:
+    put(store, "v1", "Service", "services", "plain", namespace="a", spec={"type": "ClusterIP"})
+    external = {"type": "ExternalName", "externalName": "localhost"}
+    put(store, "v1", "Service", "services", "elsewhere", namespace="a", spec=external)
+    endpoints = ServiceEndpoints(store)
+    assert endpoints.resolve("a", "elsewhere", 9443) == "https://localhost:9443"
+    with pytest.raises(CallFailed, match='no endpoints available for service "plain"'):
+        endpoints.resolve("a", "plain", 443)
+    with pytest.raises(CallFailed, match='service "none" not found'):
+        endpoints.resolve("a", "none", 443)
+    endpoints.register("a", "plain", "https://127.0.0.1:9443/")
+    assert endpoints.resolve("a", "plain", 443) == "https://127.0.0.1:9443"
 
 
 def test_a_review_tells_everything() -> None:
