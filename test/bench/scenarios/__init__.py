@@ -1,0 +1,1 @@
+"""The benchmarks; each module registers its own."""
