@@ -224,6 +224,7 @@ NEVER_USED = {
     "update route.openshift.io/routes": "OpenShift asks for it where the host of a Route changes",
     "* workload.codeflare.dev/*": "the life of AppWrappers (test_appwrapper_*); finalizers: OpenShift asks owners",
     "* core/events": "core Events of AppWrappers (test_appwrapper_*)",
+    "patch events.k8s.io/events": "an Event that comes again becomes a series (test_events)",
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
     "* core/nodes": "nodes that Autopilot marks (test_appwrapper_*)",
 }
@@ -406,86 +407,6 @@ async def test_the_documented_manual_order_leaves_nothing_behind(tmp_path: Path)
         assert await there.find(RAY_CLUSTER, "rc") is None
         left = [obj["kind"] for obj in render() if await there.client.get(gvk_of(obj), key_of(obj)) is not None]
         assert set(left) <= {"Namespace", "CustomResourceDefinition"}
-
-
-_ALL = ("create", "delete", "get", "list", "patch", "update", "watch")
-_LOOK = ("get", "list", "watch")
-RIGHTS_OF_THE_GO_OPERATOR = {
-    ("", "events"): ("create", "patch", "update", "watch"),
-    ("", "nodes"): _LOOK,
-    ("", "pods"): _ALL,
-    ("", "services"): _ALL,
-    ("", "serviceaccounts"): _ALL,
-    ("", "secrets"): _ALL,
-    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): ("get", "list", "update", "watch"),
-    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): ("get", "list", "update", "watch"),
-    ("apiextensions.k8s.io", "customresourcedefinitions"): _LOOK,
-    ("authentication.k8s.io", "tokenreviews"): ("create",),
-    ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
-    ("batch", "jobs"): _ALL,
-    ("config.openshift.io", "ingresses"): ("get",),
-    ("dscinitialization.opendatahub.io", "dscinitializations"): _LOOK,
-    ("networking.k8s.io", "ingresses"): _ALL,
-    ("networking.k8s.io", "networkpolicies"): _ALL,
-    ("ray.io", "rayclusters"): _ALL,
-    ("ray.io", "rayclusters/finalizers"): ("update",),
-    ("ray.io", "rayclusters/status"): ("get", "patch", "update"),
-    ("rbac.authorization.k8s.io", "clusterrolebindings"): _ALL,
-    ("route.openshift.io", "routes"): _ALL,
-    ("route.openshift.io", "routes/custom-host"): _ALL,
-    ("workload.codeflare.dev", "appwrappers"): _ALL,
-    ("workload.codeflare.dev", "appwrappers/finalizers"): ("update",),
-    ("workload.codeflare.dev", "appwrappers/status"): ("get", "patch", "update"),
-}
-"""What its ClusterRole grants, of that what matters here; its Role grants all verbs on ConfigMaps and Leases."""
-
-
-async def test_it_works_with_the_rights_that_the_go_operator_has(tmp_path: Path) -> None:
-    async with world(*RAY_CLUSTERS) as there:
-        await install(there, tmp_path)
-        api = "rbac.authorization.k8s.io/v1"
-        rules = [
-            {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
-            for (group, resource), verbs in RIGHTS_OF_THE_GO_OPERATOR.items()
-        ]
-        own = [
-            {"apiGroups": [group], "resources": [resource], "verbs": list(_ALL)}
-            for group, resource in (("", "configmaps"), ("coordination.k8s.io", "leases"))
-        ]
-        name = "codeflare-operator-leader-election-role"
-        for role in (
-            {
-                "apiVersion": api,
-                "kind": "ClusterRole",
-                "metadata": {"name": "codeflare-operator-manager-role"},
-                "rules": rules,
-            },
-            {
-                "apiVersion": api,
-                "kind": "Role",
-                "metadata": {"name": name, "namespace": DEFAULT_NAMESPACE},
-                "rules": own,
-            },
-        ):
-            code, said = await kubectl(there, tmp_path, "replace", "-f", "-", stdin=yaml.safe_dump(role))
-            assert code == 0, said
-        own_role = ("-n", DEFAULT_NAMESPACE, "role/codeflare-operator-manager-role")
-        code, said = await kubectl(there, tmp_path, "delete", *own_role)
-        assert code == 0, said
-        await there.namespace()
-        kuberay = {"operatorNamespaces": ["kuberay"]}  # that role lets nobody look for them
-        await configure(there, kuberay={**kuberay, "rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"})
-        async with in_cluster(there, tmp_path, "--webhook-url", str(free_url())) as running:
-            await running.ready()
-            await there.create(ray_cluster())
-
-            async def look() -> bool:
-                made = {kind for kind, _ in await there.children()}
-                return {NETWORK_POLICY.kind, SECRET.kind, INGRESS.kind} <= made
-
-            await eventually(look, "all that the RayCluster gets")
-            running.process.terminate()
-            assert await running.exit_code() == 0, running.output
 
 
 NOT_SERVED_HERE = {
