@@ -43,7 +43,7 @@ class Kind:
 
     What an informer lists first is queued with low priority, after fresh changes. An error in a predicate or
     handler loses that event alone: it is logged, and the others go on. Nobody waits for an ``optional`` kind that
-    the API server does not serve; its objects are heard of when it does.
+    the API server does not serve, or does not let us list; its objects are heard of when it does.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Kind:
         """Returns when the informer has listed its objects and the queue has heard of them."""
         if self.optional and not await is_served(self._mapper, self.informer.gvk, self._clock):
             return
-        await self.informer.wait_for_sync()
+        await self.informer.wait_for_sync(unless_forbidden=self.optional)
 
     def stop(self) -> None:
         """Feeds nothing any more."""

@@ -90,7 +90,8 @@ async def admission(
         )
         manager = Manager(transport, ManagerOptions(webhook=options))
         # as the controllers have it, without them
-        domain = IngressDomain(config, OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster"))
+        settings = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
+        domain = IngressDomain(config, settings, manager.clock)
         webhooks.register(
             manager,
             config,

@@ -104,7 +104,7 @@ class IngressReconciler:
             return children.result()
         if is_suspended(cluster):
             return Result()
-        domain = self._domain.current()
+        domain = await self._domain.read(self._client)
         if not domain:
             children.warn("IngressDomainMissing", _NO_DOMAIN)
             return children.result()

@@ -3,7 +3,9 @@
 The head's network policy lets the KubeRay operator in, by namespace. Who could say what that namespace is could open
 or close every head, so only those are heard whom tenants cannot imitate: the configuration; else Open Data
 Hub's ``default-dsci``; else the ServiceAccounts that ClusterRoleBindings give a role with the right to update
-``rayclusters/status``; else the well-known names. A pod's labels decide nothing.
+``rayclusters/status``; else the well-known names. A pod's labels decide nothing. While ClusterRoles may not be read
+(the Go operator's own role does not let us), a role is taken by its name for what it grants: cluster-wide bindings are
+made by administrators alone.
 
 Where two of them speak, the first does. When all fall silent the last value stays, for as long as this process runs:
 the pods are more likely still where they were than somewhere else.
@@ -12,7 +14,7 @@ the pods are more likely still where they were than somewhere else.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -22,8 +24,8 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.cache.informer import Informer, Reader
+from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import READ, Rule
 
 __all__ = [
@@ -42,6 +44,9 @@ _OWN_ACCOUNT_NAME = "codeflare-operator-controller-manager"
 _OWN_ROLE_NAME = "codeflare-operator-manager-role"
 _ROLE_INDEX = "updates-raycluster-status"
 _BINDING_INDEX = "cluster-role"
+_NAMED_INDEX = "named-kuberay"
+_KUBERAY_ROLE = "kuberay-operator"
+"""Part of the name of KubeRay's ClusterRole, however it was installed: kustomize, Helm, OLM."""
 
 
 class _RoleRef(msgspec.Struct):
@@ -92,6 +97,11 @@ def _index_binding(entry: Entry) -> Iterable[str]:
         yield reference.name
 
 
+def _index_named(entry: Entry) -> Iterable[str]:
+    if any(_KUBERAY_ROLE in name for name in _index_binding(entry)):
+        yield "yes"
+
+
 def service_account_of(authorization: str) -> NamespacedName | None:
     """The ServiceAccount whose token an ``Authorization`` header carries; ``None`` where it is another credential.
 
@@ -112,8 +122,9 @@ class OperatorNamespaces:
     """Knows the namespaces, and when they have changed.
 
     ``roles`` and ``bindings`` are informers of all ClusterRoles and ClusterRoleBindings (``None``: these are not to be
-    looked at), ``dsci`` that of DSCInitializations. ``own_account`` is the ServiceAccount that this operator runs as,
-    which is left out, and so are the usual names of its account and role.
+    looked at), which need not have synced where they are forbidden; ``dsci`` is that of DSCInitializations.
+    ``own_account`` is the ServiceAccount that this operator runs as, which is left out, and so are the usual names of
+    its account and role.
     """
 
     rules = (
@@ -133,8 +144,11 @@ class OperatorNamespaces:
     ) -> None:
         self._config = config
         self._platform = platform
-        self._roles = roles.add_index(_ROLE_INDEX, _index_role).reader if roles is not None else None
-        self._bindings = bindings.add_index(_BINDING_INDEX, _index_binding).reader if bindings is not None else None
+        self._roles = roles.add_index(_ROLE_INDEX, _index_role) if roles is not None else None
+        self._bindings: Reader | None = None
+        if bindings is not None:
+            bindings.add_index(_BINDING_INDEX, _index_binding).add_index(_NAMED_INDEX, _index_named)
+            self._bindings = bindings.reader
         self._dsci = dsci
         self._last: tuple[str, ...] = ()
         self._own_account = own_account
@@ -169,15 +183,20 @@ class OperatorNamespaces:
 
     def _from_bindings(self) -> tuple[str, ...]:
         found: set[str] = set()
-        if self._roles is None or self._bindings is None:
-            return ()
-        for role in self._roles.keys(_ROLE_INDEX, "yes"):
-            if role.name == _OWN_ROLE_NAME:
-                continue
-            for binding in self._bindings.list(index=(_BINDING_INDEX, role.name)):
-                for subject in binding.get("subjects") or ():
-                    account = NamespacedName(subject.get("namespace") or "", subject.get("name") or "")
-                    own = account == self._own_account or account.name == _OWN_ACCOUNT_NAME
-                    if subject.get("kind") == "ServiceAccount" and account.namespace and not own:
-                        found.add(account.namespace)
+        for binding in self._bindings_of_kuberay():
+            for subject in binding.get("subjects") or ():
+                account = NamespacedName(subject.get("namespace") or "", subject.get("name") or "")
+                own = account == self._own_account or account.name == _OWN_ACCOUNT_NAME
+                if subject.get("kind") == "ServiceAccount" and account.namespace and not own:
+                    found.add(account.namespace)
         return tuple(sorted(found))
+
+    def _bindings_of_kuberay(self) -> Iterator[Object]:
+        if self._roles is None or self._bindings is None:
+            return
+        if self._roles.is_forbidden and not self._roles.has_synced:
+            yield from self._bindings.list(index=(_NAMED_INDEX, "yes"))
+            return
+        for role in self._roles.reader.keys(_ROLE_INDEX, "yes"):
+            if role.name != _OWN_ROLE_NAME:
+                yield from self._bindings.list(index=(_BINDING_INDEX, role.name))

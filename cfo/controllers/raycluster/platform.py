@@ -22,7 +22,8 @@ UNKNOWN_RETRY_SECONDS = 5.0
 class OptionalKind:
     """A kind that this cluster may serve, now or later.
 
-    Controllers that are to hear of its objects subscribe; their sources start when the kind is served.
+    Controllers that are to hear of its objects subscribe; their sources start when the kind is served. One that may not
+    be read keeps nobody waiting.
     """
 
     def __init__(self, manager: Manager, gvk: GVK, *, label_selector: str = "", field_selector: str = "") -> None:
@@ -43,7 +44,7 @@ class OptionalKind:
         """Feeds ``controller`` with the events of the kind, from the moment it is served."""
 
         def attach(informer: Informer) -> None:
-            controller.watch(Kind(informer, handler, mapper=self._manager.mapper))
+            controller.watch(Kind(informer, handler, mapper=self._manager.mapper, optional=True))
 
         self.when_served(attach)
 

@@ -132,7 +132,7 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Surroundings:
         await _Controllers(manager, config, dsci, domain_settings, routes, around).start()
 
     routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL)
-    around = Surroundings(Platform(manager.mapper, routes), IngressDomain(config, domain_settings))
+    around = Surroundings(Platform(manager.mapper, routes), IngressDomain(config, domain_settings, manager.clock))
     manager.when_available(RAY_CLUSTER, start)
     return around
 
@@ -211,7 +211,7 @@ class _Controllers:
         )
         builder = Builder(manager, name).for_(RAY_CLUSTER, self._asked).owns(NETWORK_POLICY, _CHILD)
         if asks:
-            builder.watches(CLUSTER_ROLE, moved).watches(CLUSTER_ROLE_BINDING, moved)
+            builder.watches(CLUSTER_ROLE, moved, optional=True).watches(CLUSTER_ROLE_BINDING, moved, optional=True)
         controller = builder.complete(reconciler)
         self._dsci.subscribe(controller, moved)
         self._when_openshift(controller)

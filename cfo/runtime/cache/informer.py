@@ -184,9 +184,17 @@ class Informer:
         errors = [reflector.error for reflector in self._reflectors if reflector.error]
         return self._problem or "; ".join(errors)
 
-    async def wait_for_sync(self) -> None:
-        """Returns when :attr:`has_synced` is true; waits for ever for a kind that is never served."""
-        while not self.has_synced:
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether the API server says that the right to list or watch is missing; it is asked again now and then."""
+        return any(reflector.forbidden for reflector in self._reflectors)
+
+    async def wait_for_sync(self, *, unless_forbidden: bool = False) -> None:
+        """Returns when :attr:`has_synced` is true; waits for ever for a kind that is never served.
+
+        ``unless_forbidden``: returns also when :attr:`is_forbidden` is.
+        """
+        while not (self.has_synced or (unless_forbidden and self.is_forbidden)):
             await self._changed.wait()
 
     def add_handler(self, handler: Handler) -> None:

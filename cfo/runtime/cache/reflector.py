@@ -39,7 +39,7 @@ import structlog
 
 from cfo.runtime.cache.entry import EntryDecoder, version_number
 from cfo.runtime.cache.store import EventType, Feed
-from cfo.runtime.client.errors import APIError, Expired, NotFound, TransportError, error_for
+from cfo.runtime.client.errors import APIError, Expired, Forbidden, NotFound, TransportError, error_for
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import Resource
@@ -137,7 +137,8 @@ class Reflector:
 
     ``page_size`` is the number of objects in a page of a list; ``idle_seconds`` how long a watch may stay
     silent (API servers send bookmarks every minute or so). ``changed`` is called when a list is complete
-    and when ``error``, the text of the last failure (empty when all is well), changes.
+    and when ``error``, the text of the last failure (empty when all is well), changes; ``forbidden`` says that it
+    was a missing right.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class Reflector:
     ) -> None:
         self.state = State.LISTING
         self.error = ""
+        self.forbidden = False
         self._transport = transport
         self._resource = resource
         self._path = resource.path(feed.namespace)
@@ -208,24 +210,34 @@ class Reflector:
         namespace = self._feed.namespace
         return f"{self._resource.gvr} in {namespace}" if namespace else str(self._resource.gvr)
 
+    @property
+    def _missing_rule(self) -> str:
+        """What a role would have to say, told once: a missing right seldom comes soon."""
+        gvr = self._resource.gvr
+        return f'{{apiGroups: ["{gvr.group}"], resources: ["{gvr.resource}"], verbs: ["list", "watch"]}}'
+
     def _settled(self) -> None:
         self.error = ""
+        self.forbidden = False
         self._changed()
 
     async def _failed(self, error: Exception) -> None:
         verb = "list" if self.state is State.LISTING else "watch"
         cause = str(error) or type(error).__name__
         self.error = cause if cause.startswith(f"{verb} ") else f"{verb} {self._name}: {cause}"
+        known, self.forbidden = self.forbidden, isinstance(error, Forbidden)
         self._changed()
         self._backoff.failed()
         delay = self._backoff.seconds(error.retry_after if isinstance(error, APIError) else None)
-        _log.warning(
-            "cannot follow a resource, will try again",
-            verb=verb,
-            resource=self._name,
-            cause=cause,
-            retry_in_seconds=round(delay, 1),
-        )
+        if not (known and self.forbidden):
+            _log.warning(
+                "a right is missing, will try again" if self.forbidden else "cannot follow a resource, will try again",
+                verb=verb,
+                resource=self._name,
+                cause=cause,
+                retry_in_seconds=round(delay, 1),
+                **({"missing_rule": self._missing_rule} if self.forbidden else {}),
+            )
         await self._clock.sleep(delay)
 
     # Listing.

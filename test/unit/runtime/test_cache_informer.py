@@ -265,3 +265,6 @@ async def test_what_keeps_it_from_following_is_said() -> None:
         server.will_watch()
         await eventually(lambda: "you may not" in informer.problem)
         assert informer.problem.startswith("list rayclusters.ray.io")
+        assert informer.is_forbidden
+        await asyncio.wait_for(informer.wait_for_sync(unless_forbidden=True), 1.0)
+        assert not informer.has_synced

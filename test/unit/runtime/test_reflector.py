@@ -299,7 +299,20 @@ async def test_a_list_that_fails_says_which_verb_on_which_resource_and_why_and_g
     warning = next(entry for entry in logs if entry["log_level"] == "warning")
     assert (warning["verb"], warning["resource"]) == ("list", "rayclusters.ray.io in ns")
     assert refusal in warning["cause"]
+    assert warning["missing_rule"] == '{apiGroups: ["ray.io"], resources: ["rayclusters"], verbs: ["list", "watch"]}'
     assert warning["retry_in_seconds"] == 0.8
+
+
+async def test_a_missing_right_is_told_once_and_again_when_it_was_there() -> None:
+    refused = a_status(403, "Forbidden", "you may not")
+    with structlog.testing.capture_logs() as logs:
+        async with bench() as (server, running):
+            server.will(refused, refused, a_status(500, "InternalError"), refused, refused, a_list(9))
+            await watching(server, running)
+            assert not running.reflector.forbidden
+            assert running.clock.slept == [0.8, 1.6, 3.2, 6.4, 12.8]
+    told = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert ["missing_rule" in entry for entry in told] == [True, False, True]
 
 
 async def test_an_answer_that_is_no_list_is_asked_for_again() -> None:

@@ -54,6 +54,7 @@ class Informer:
         self.gvk = gvk
         self.handlers: list[Handler] = []
         self.waited = 0
+        self.waited_whatever = False
 
     def add_handler(self, handler: Handler) -> None:
         self.handlers.append(handler)
@@ -61,8 +62,9 @@ class Informer:
     def remove_handler(self, handler: Handler) -> None:
         self.handlers.remove(handler)
 
-    async def wait_for_sync(self) -> None:
+    async def wait_for_sync(self, *, unless_forbidden: bool = False) -> None:
         self.waited += 1
+        self.waited_whatever = not unless_forbidden
 
     def send(self, event: Event) -> None:
         for handler in self.handlers:
@@ -204,6 +206,7 @@ async def test_an_optional_kind_is_waited_for_only_where_it_is_served() -> None:
         source = Kind(informer, EnqueueRequestForObject(), mapper=mapper, optional=True)  # type: ignore[arg-type]
         await source.wait_for_sync()
         assert informer.waited == waits
+        assert not informer.waited_whatever  # nor for one that may not be listed
 
 
 async def test_requests_of_a_channel_from_before_the_start_are_kept() -> None:
