@@ -32,8 +32,9 @@ def parse(text: str) -> Parsed:
 
     Raises :class:`ConfigurationError` with one line that names each field at fault, its value and what is allowed.
     """
+    warnings: list[str] = []
     try:
-        document = yaml.safe_load(text)
+        document = _read(text, warnings)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
@@ -44,12 +45,43 @@ def parse(text: str) -> Parsed:
         document = {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"must be a mapping of sections, not {_json_type(document)}")
-    warnings: list[str] = []
     cleaned = _known(_lift_appwrapper(document, warnings), OperatorConfiguration, "", warnings)
     try:
         return Parsed(OperatorConfiguration.model_validate(cleaned), warnings)
     except ValidationError as error:
         raise ConfigurationError("; ".join(_problems(error))) from None
+
+
+def _read(text: str, warnings: list[str]) -> Any:
+    """What ``text`` says; keys that stand twice in one mapping are warned of, and the last one counts."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        warnings.extend(_repeated(node, "", set()))
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _repeated(node: yaml.Node, path: str, seen: set[int]) -> Iterator[str]:
+    if id(node) in seen:  # an alias
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _repeated(item, f"{path}[{index}]", seen)
+    elif isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            here = f"{path}.{key.value}".lstrip(".")
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value in lines:
+                yield f"{here} stands twice, in lines {lines[key.value]} and {line}; the latter counts"
+            if isinstance(key, yaml.ScalarNode):
+                lines[key.value] = line
+            yield from _repeated(value, here, seen)
 
 
 def document_of(text: str) -> str:

@@ -106,6 +106,15 @@ def test_keys_are_matched_without_regard_to_case_as_go_does() -> None:
     assert parsed.warnings == []
 
 
+def test_keys_that_stand_twice_are_warned_of_and_the_last_one_counts() -> None:
+    parsed = parse("kuberay:\n  mTLSEnabled: true\n  mTLSEnabled: false\nappwrapper: &a {enabled: true}\n")
+    assert parsed.warnings == ["kuberay.mTLSEnabled stands twice, in lines 2 and 3; the latter counts"]
+    assert parsed.configuration.kuberay.mtls_enabled is False
+    assert warnings_of("kuberay: {}\nkuberay: {mTLSEnabled: false}") == [
+        "kuberay stands twice, in lines 1 and 2; the latter counts"
+    ]
+
+
 def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
     assert warnings_of("kubray: {}") == ["unknown key kubray (did you mean kuberay?), ignored"]
     assert warnings_of("kuberay: {nope: 1}\nwhatever: {a: 1}") == [
