@@ -143,7 +143,7 @@ class Announcer:
         await self._client.delete(
             announced.gvk, announced.key, uid=uid_of(obj), resource_version=resource_version_of(obj)
         )
-        _log.info("deleted a webhook configuration that led to a url of a former run", object=str(announced))
+        _log.info("deleted a webhook configuration that was made for a url", object=str(announced))
 
     def bundles(self) -> Iterator[bytes]:
         """What API servers are told to trust (PEM), webhook by webhook, as far as is known."""
