@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
-from cfo.config.model import WebhookConfiguration
+from cfo.config.model import KubeRayConfiguration, WebhookConfiguration
 from cfo.operator import CONFIG_MAP, CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.objects import GVK, NamespacedName, gvk_of, key_of
+from test.bench.peers.children import templates
 from test.bench.stage import Measured, Plane, free_port, started
 
 __all__ = ["NAMESPACE", "VANILLA", "operator"]
@@ -54,7 +55,9 @@ async def operator(
         case "go":
             command = [os.environ["CFO_BENCH_GO"]]
         case "kopf":
-            command = [sys.executable, "-m", "test.bench.peers.kopf_operator", str(health)]
+            manifests = plane.folder / "children.json"
+            manifests.write_bytes(templates(KubeRayConfiguration.model_validate(document["kuberay"])))
+            command = [sys.executable, "-m", "test.bench.peers.kopf_operator", str(health), str(manifests)]
             path = "/healthz"
         case _:
             raise ValueError(f"no operator {subject!r}")

@@ -1,0 +1,1 @@
+"""What cfo is compared with, and what else runs in a process of its own."""
