@@ -7,60 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
-import importlib.metadata
-import os
-import platform
-import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
-import psutil
 from rich.console import Console
 
-from test.bench.harness import REPOSITORY, Benchmark, Case, Outcome, load, measure
+from test.bench.harness import Benchmark, Case, Outcome, Sample, load, measure
+from test.bench.results import Result, describe, here
 from test.bench.table import show
 
-_PACKAGES = ("aiohttp", "orjson", "msgspec", "cryptography", "kopf", "kubernetes-asyncio", "uvloop")
+
+class Misuse(click.ClickException):
+    """The command line cannot be used: one line, exit code 2."""
+
+    exit_code = 2
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on, and with what."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        found = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = found[0] if found else model
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=REPOSITORY)
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory GB": round(psutil.virtual_memory().total / 1e9),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "packages": versions,
-        "commit": commit.stdout.strip(),
-    }
-
-
-def chosen(patterns: tuple[str, ...]) -> list[Benchmark]:
+def chosen(patterns: tuple[str, ...], subjects: tuple[str, ...]) -> list[Benchmark]:
+    """The benchmarks that are meant. Raises :class:`Misuse` for what does not exist."""
     benchmarks = load()
-    if not patterns:
-        return list(benchmarks.values())
-    found = [each for each in benchmarks.values() if any(fnmatch.fnmatch(each.name, one) for one in patterns)]
     for pattern in patterns:
-        if not any(fnmatch.fnmatch(each.name, pattern) for each in found):
-            raise click.BadParameter(f"{pattern!r} is no benchmark; there are {', '.join(benchmarks)}")
+        if not fnmatch.filter(benchmarks, pattern):
+            raise Misuse(f"{pattern!r} is no benchmark; there are {', '.join(benchmarks)}")
+    found = [each for each in benchmarks.values() if any(fnmatch.fnmatch(each.name, one) for one in patterns or ("*",))]
+    known = dict.fromkeys(subject for each in found for subject in each.subjects)
+    for subject in subjects:
+        if subject not in known:
+            raise Misuse(f"--subject {subject}: is in none of these benchmarks; there are {', '.join(known)}")
     return found
 
 
@@ -90,9 +67,16 @@ def run(
     if not console.is_terminal:
         console.width = 170
     folder = Path(tempfile.mkdtemp(prefix="cfo-bench-"))
-    report: dict[str, Any] = {"began": datetime.now(UTC), "quick": quick, "machine": machine(), "outcomes": []}
+    benchmarks = chosen(patterns, subjects)
+    result = Result(datetime.now(UTC), quick, here(), [describe(each) for each in benchmarks], [])
+    if file is not None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            result.write(file)
+        except OSError as error:
+            raise Misuse(f"--json {file}: {error.strerror}") from None
     failed = False
-    for benchmark in chosen(patterns):
+    for benchmark in benchmarks:
         outcomes: list[Outcome] = []
         for case in benchmark.cases(quick=quick):
             if subjects and case.subject not in subjects:
@@ -100,11 +84,10 @@ def run(
             times = repeat or (1 if quick else benchmark.repeat)
             outcomes.append(asyncio.run(measure(benchmark, case, repeat=times, folder=folder)))
         failed |= any(outcome.failed for outcome in outcomes)
-        show(benchmark, outcomes, console)
-        report["outcomes"] += outcomes
+        result.outcomes.extend(outcomes)
         if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+            result.write(file)
+        show(benchmark, outcomes, console)
     if file is not None:
         console.print(f"written to {file}")
     sys.exit(1 if failed else 0)
@@ -120,7 +103,7 @@ def one(name: str, subject: str, size: int) -> None:
     click.echo(msgspec.json.encode(sample).decode())
 
 
-async def _one(benchmark: Benchmark, case: Case) -> Any:
+async def _one(benchmark: Benchmark, case: Case) -> Sample:
     return await benchmark.run(case)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import os
 import pkgutil
+import signal
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -121,8 +123,8 @@ def benchmark(
 
 
 def load() -> dict[str, Benchmark]:
-    """All benchmarks, in the order of their modules' names."""
-    package = importlib.import_module("test.bench.scenarios")
+    """All benchmarks, in the order of their modules' names; ``CFO_BENCH_SCENARIOS`` names another package of them."""
+    package = importlib.import_module(os.environ.get("CFO_BENCH_SCENARIOS") or "test.bench.scenarios")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     return BENCHMARKS
@@ -137,7 +139,7 @@ def unavailable(subject: str) -> str:
     return ""
 
 
-async def measure(wanted: Benchmark, case: Case, *, repeat: int, folder: Path) -> Outcome:
+async def measure(wanted: Benchmark, case: Case, *, repeat: int, folder: Path, patience: float = PATIENCE) -> Outcome:
     """Runs a case ``repeat`` times, each in a new process; their output goes to ``folder``."""
     outcome = Outcome(wanted.name, case.subject, case.size)
     if reason := unavailable(case.subject):
@@ -152,20 +154,25 @@ async def measure(wanted: Benchmark, case: Case, *, repeat: int, folder: Path) -
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
             )
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(patience):
                     output, _ = await process.communicate()
             except TimeoutError:
-                return msgspec.structs.replace(outcome, samples=samples, failed=f"not done after {PATIENCE:.0f} s")
+                return msgspec.structs.replace(outcome, samples=samples, failed=f"not done after {patience:.0f} s")
             finally:
+                # Its API server and operator are in its session: a run that is given up leaves nothing behind.
                 with suppress(ProcessLookupError):
-                    process.kill()
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
             lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
             return msgspec.structs.replace(outcome, samples=samples, failed=f"{lines[-1]} (see {log})")
-        samples.append(msgspec.json.decode(output.splitlines()[-1], type=Sample))
+        try:
+            samples.append(msgspec.json.decode(output.splitlines()[-1], type=Sample))
+        except (IndexError, msgspec.DecodeError):
+            return msgspec.structs.replace(outcome, samples=samples, failed=f"it gave no sample (see {log})")
     return msgspec.structs.replace(outcome, samples=samples)
 
 

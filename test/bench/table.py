@@ -57,8 +57,7 @@ def show(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Console) ->
     for outcome in outcomes:
         row = [outcome.subject, f"{outcome.size:,}" if outcome.size else ""]
         if outcome.failed or outcome.skipped:
-            kind = "failed" if outcome.failed else "skipped"
-            table.add_row(*row, f"{kind}: {outcome.failed or outcome.skipped}")
+            table.add_row(*row, "failed" if outcome.failed else "skipped")
             continue
         for column in columns:
             if not any(column in sample.values for sample in outcome.samples):
@@ -69,9 +68,16 @@ def show(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Console) ->
             row.append(number(median) + both)
         table.add_row(*row, *([verbs(outcome)] if requested else []))
     console.print(table)
+    for outcome in outcomes:
+        if why := outcome.failed or outcome.skipped:
+            at = f" at {outcome.size:,}" if outcome.size else ""
+            console.print(f"  {outcome.subject}{at} {'failed' if outcome.failed else 'skipped'}: {why}", markup=False)
     for goal in benchmark.goals:
         for outcome in outcomes:
             if outcome.subject != "cfo" or outcome.size != goal.size or not outcome.samples:
+                continue
+            if not any(goal.value in sample.values for sample in outcome.samples):
+                console.print(f"  goal {goal.value} <= {number(goal.at_most)}: not measured")
                 continue
             measured = spread(outcome, goal.value)[0]
             at = f" at {goal.size:,}" if goal.size else ""
