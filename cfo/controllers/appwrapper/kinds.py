@@ -149,11 +149,11 @@ def _true_conditions(entry: Entry) -> set[str]:
 
 def _seen_entry(entry: Entry, owner_uid: str, ends: tuple[str, str] | None) -> Seen:
     conditions = _true_conditions(entry) if ends is not None else set()
-    controller = entry.meta.controller
+    meta = entry.meta
     return Seen(
-        uid=entry.meta.uid,
-        ours=controller is not None and controller.uid == owner_uid,
-        deleting=entry.meta.is_deleting,
+        uid=meta.uid,
+        ours=meta.controller is not None and meta.controller.uid == owner_uid,
+        deleting=meta.is_deleting,
         failed=ends is not None and ends[0] in conditions,
         completed=ends is not None and ends[1] in conditions,
     )

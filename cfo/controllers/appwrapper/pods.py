@@ -76,11 +76,12 @@ def pod_of(entry: Entry) -> Pod:
     """What matters of the pod in ``entry``."""
     pod = _decoder.decode(entry.raw)
     status, spec = pod.status or _Status(), pod.spec or _Spec()
+    deleting = entry.meta.is_deleting
     return Pod(
         phase=status.phase,
         node=spec.node_name,
-        deleting=entry.meta.is_deleting,
-        forced=entry.meta.is_deleting and pod.metadata.deletion_grace_period_seconds == 0,
+        deleting=deleting,
+        forced=deleting and pod.metadata.deletion_grace_period_seconds == 0,
         exit_codes=tuple(
             container.state.terminated.exit_code
             for container in status.container_statuses or ()

@@ -6,7 +6,7 @@ unique: ``a-b`` in ``c`` and ``a`` in ``b-c`` have the same. Such clusters are n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from cfo.api.raycluster.naming import label_value
@@ -16,22 +16,18 @@ from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, namespa
 
 __all__ = ["add_indexes", "address_of", "at_address", "labelled", "older_namesakes"]
 
-_ADDRESS = "address"
 _LABEL = "label"
 
 
 def add_indexes(clusters: Informer) -> None:
-    """Gives the informer of RayClusters the indexes that the functions here look into."""
-    clusters.add_index(_ADDRESS, _addresses)
+    """Gives the informer of RayClusters the index that the functions here look into."""
     clusters.add_index(_LABEL, _labels)
 
 
-def _addresses(entry: Entry) -> Iterable[str]:
-    return (f"{entry.key.name}-{entry.key.namespace}",)
-
-
 def _labels(entry: Entry) -> Iterable[str]:
-    return (f"{entry.key.namespace}/{label_value(entry.key.name)}",)
+    """The label of a cluster whose name is too long for one. All others are found by their names."""
+    label = label_value(entry.name)
+    return (f"{entry.namespace}/{label}",) if label != entry.name else ()
 
 
 def address_of(cluster: Mapping[str, Any]) -> str:
@@ -41,20 +37,29 @@ def address_of(cluster: Mapping[str, Any]) -> str:
 
 def at_address(clusters: Reader, address: str) -> Collection[NamespacedName]:
     """The clusters with this address."""
-    return clusters.keys(_ADDRESS, address)
+    return [key for key in _namesakes(address) if clusters.contains(key)]
+
+
+def _namesakes(address: str) -> Iterator[NamespacedName]:
+    for at, character in enumerate(address):
+        if character == "-":
+            yield NamespacedName(address[at + 1 :], address[:at])
 
 
 def labelled(clusters: Reader, namespace: str, label: str) -> Collection[NamespacedName]:
     """The clusters in ``namespace`` whose objects and pods carry ``label`` as the cluster's name."""
-    return clusters.keys(_LABEL, f"{namespace}/{label}")
+    key = NamespacedName(namespace, label)
+    named = [key] if clusters.contains(key) and label_value(label) == label else []
+    return [*named, *clusters.keys(_LABEL, f"{namespace}/{label}")]
 
 
 def older_namesakes(clusters: Reader, cluster: Mapping[str, Any]) -> list[Object]:
     """The clusters with the same address that were there before ``cluster`` and are to stay."""
     key = key_of(cluster)
     age = (cluster["metadata"].get("creationTimestamp") or "", key)
+    others = [clusters.entry(other) for other in at_address(clusters, address_of(cluster)) if other != key]
     return [
         entry.object()
-        for entry in clusters.entries(index=(_ADDRESS, address_of(cluster)))
-        if entry.key != key and not entry.meta.is_deleting and (entry.meta.creation_timestamp, entry.key) < age
+        for entry in others
+        if entry is not None and not entry.meta.is_deleting and (entry.meta.creation_timestamp, entry.key) < age
     ]

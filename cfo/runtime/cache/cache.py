@@ -224,7 +224,8 @@ class Cache(ClientCache):
         if not entries:
             return None
         newest = max(entries, key=lambda entry: entry.version)
-        return Stored(newest.raw, newest.managers, newest.meta.uid, newest.meta.resource_version)
+        meta = newest.meta
+        return Stored(newest.raw, newest.managers, meta.uid, meta.resource_version)
 
     def wrote(self, gvk: GVK, answer: bytes) -> None:
         """Takes in the answer to a write or a quorum read: one whole object. Dry runs must not come here."""

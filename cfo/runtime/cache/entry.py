@@ -1,18 +1,20 @@
-"""An object as the cache keeps it: its JSON, and of its metadata what is indexed.
+"""An object as the cache keeps it: its JSON, and hardly anything else.
 
 List pages and watch lines come in as bytes and are never turned into Python objects as a whole.
-``msgspec.Raw`` finds where an item begins and ends; of its metadata a small slotted struct is decoded,
-``managedFields`` are taken out, and the rest is kept as bytes of its own (a ``Raw`` is a view that would
-keep its whole page alive). What repeats from object to object (namespaces, label keys, the kinds of
-owners) is interned. Who reads an object decodes it, and so owns what he gets.
+``msgspec.Raw`` finds where an item begins and ends; ``managedFields`` are taken out, and the rest is kept as bytes of
+its own (a ``Raw`` is a view that would keep its whole page alive). Who reads an object decodes it, and so owns what he
+gets. Its metadata, which all who hear of a change look at, is decoded once for all of them, and let go when they have
+been told: kept for every object, it would take more memory than small objects themselves.
 
 The managedFields entries of the field managers that are ours stay beside the object, never in it: an
-API server takes any managedFields that a client sends back as the truth.
+API server takes any managedFields that a client sends back as the truth. What one of our managers owns is the same for
+all its objects, but for the uids of their owners: such entries are kept once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from sys import intern
 from typing import Any, Final
 
@@ -25,6 +27,8 @@ __all__ = ["Entry", "EntryDecoder", "Meta", "OwnerReference", "version_number"]
 
 _NONE: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
+_MARK: Final = b"\1%d\2"
+"""Stands for the uid of an owner; no JSON has these bytes."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -39,7 +43,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Meta(msgspec.Struct, gc=False):
-    """The metadata that is decoded when an object comes in. Shared by all readers: never change it.
+    """The metadata, decoded. Shared by all who hear of a change: never change it.
 
     Annotations are not here, for they may be larger than the object: see :attr:`Entry.annotations`.
     """
@@ -83,6 +87,10 @@ class _WireMeta(msgspec.Struct, gc=False, rename="camel"):
     managed_fields: msgspec.Raw = _NO_RAW
 
 
+class _WireObject(msgspec.Struct, gc=False):
+    metadata: _WireMeta
+
+
 class _Annotations(msgspec.Struct):
     annotations: dict[str, str] | None = None
 
@@ -93,6 +101,7 @@ class _AnnotatedObject(msgspec.Struct):
 
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _wire_meta = msgspec.json.Decoder(_WireMeta)
+_wire_object = msgspec.json.Decoder(_WireObject)
 _annotated = msgspec.json.Decoder(_AnnotatedObject)
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
@@ -119,16 +128,35 @@ def version_number(resource_version: str) -> int:
 class Entry:
     """One state of one object. Immutable; the next state is another entry."""
 
-    __slots__ = ("_managers", "key", "meta", "raw", "version")
+    __slots__ = ("_managers", "_meta", "name", "namespace", "raw", "version")
 
-    def __init__(self, key: NamespacedName, raw: bytes, meta: Meta, *, managers: bytes = b"") -> None:
-        self.key = key
+    def __init__(self, raw: bytes, meta: Meta, managers: bytes = b"") -> None:
+        self.namespace = intern(meta.namespace)
+        self.name = meta.name
         self.raw = raw
         """The object's JSON, without managedFields."""
-        self.meta = meta
         self.version = version_number(meta.resource_version)
         """The resourceVersion as a number; 0 when it is none."""
+        self._meta: Meta | None = meta
         self._managers = managers
+
+    @property
+    def key(self) -> NamespacedName:
+        """The object's namespace and name."""
+        return NamespacedName(self.namespace, self.name)
+
+    @property
+    def meta(self) -> Meta:
+        """The metadata: decoded at each call, unless it is kept (see :meth:`keep_meta`)."""
+        return self._meta or _meta_of(_wire_object.decode(self.raw).metadata)
+
+    def keep_meta(self) -> None:
+        """Keeps the metadata decoded, for those who are about to be told of the object. A new entry does so anyway."""
+        self._meta = self.meta
+
+    def drop_meta(self) -> None:
+        """Decodes the metadata at each call from now on."""
+        self._meta = None
 
     def object(self) -> Object:
         """The object, decoded anew at each call: the caller owns it."""
@@ -142,8 +170,8 @@ class Entry:
 
     @property
     def managers(self) -> tuple[Mapping[str, Any], ...]:
-        """The managedFields entries of our own field managers, decoded at each call."""
-        return tuple(orjson.loads(self._managers)) if self._managers else ()
+        """The managedFields entries of our own field managers, without their time, decoded at each call."""
+        return tuple(orjson.loads(_with_owners(self._managers, self))) if self._managers else ()
 
     def __repr__(self) -> str:
         return f"Entry({self.key}, resourceVersion={self.meta.resource_version!r})"
@@ -189,39 +217,60 @@ class EntryDecoder:
         elif "kind" not in parts or "apiVersion" not in parts:
             parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
             rewritten = True
-        namespace = intern(wire.namespace) if wire.namespace else ""
-        return Entry(
-            NamespacedName(namespace, wire.name),
-            _encode(parts) if rewritten else bytes(raw),
-            Meta(
-                wire.name,
-                namespace,
-                wire.uid,
-                wire.resource_version,
-                wire.generation or 0,
-                wire.creation_timestamp or "",
-                wire.deletion_timestamp,
-                {intern(label): value for label, value in wire.labels.items()} if wire.labels else _NONE,
-                tuple(map(intern, wire.finalizers)) if wire.finalizers else (),
-                tuple(map(_interned, wire.owner_references)) if wire.owner_references else (),
-            ),
-            managers=managers,
-        )
+        meta = _meta_of(wire)
+        # the encoder's bytes keep the room that it had in reserve, up to half as much again
+        kept = bytes(memoryview(_encode(parts))) if rewritten else bytes(raw)
+        return Entry(kept, meta, _without_owners(managers, meta))
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
         view = bytes(managed_fields)
         if not any(manager in view for manager in self._quoted_managers):
             return b""
-        own = [entry for entry in _raw_list.decode(view) if _manager.decode(entry).manager in self._field_managers]
+        own = [
+            {field: value for field, value in _parts.decode(entry).items() if field != "time"}
+            for entry in _raw_list.decode(view)
+            if _manager.decode(entry).manager in self._field_managers
+        ]
         return _encode(own) if own else b""
 
 
-def _interned(reference: OwnerReference) -> OwnerReference:
-    return OwnerReference(
-        intern(reference.api_version),
-        intern(reference.kind),
-        reference.name,
-        reference.uid,
-        reference.controller,
-        reference.block_owner_deletion,
+def _meta_of(wire: _WireMeta) -> Meta:
+    return Meta(
+        wire.name,
+        wire.namespace or "",
+        wire.uid,
+        wire.resource_version,
+        wire.generation or 0,
+        wire.creation_timestamp or "",
+        wire.deletion_timestamp,
+        wire.labels or _NONE,
+        wire.finalizers or (),
+        wire.owner_references or (),
     )
+
+
+# An apply owns the references to the object's owners, and a reference is named by the uid in it.
+
+
+def _without_owners(managers: bytes, meta: Meta) -> bytes:
+    """``managers`` with marks for the owners' uids; the same bytes where they are equal."""
+    if not managers:
+        return managers
+    for number, reference in enumerate(meta.owner_references):
+        if reference.uid:
+            managers = managers.replace(reference.uid.encode(), _MARK % number)
+    return _shared(managers)
+
+
+def _with_owners(managers: bytes, entry: Entry) -> bytes:
+    """The reverse of :func:`_without_owners`."""
+    if _MARK[:1] not in managers:
+        return managers
+    for number, reference in reversed(list(enumerate(entry.meta.owner_references))):
+        managers = managers.replace(_MARK % number, reference.uid.encode())
+    return managers
+
+
+@lru_cache(maxsize=1024)
+def _shared(text: bytes) -> bytes:
+    return text

@@ -13,7 +13,7 @@ objects are deleted from the store and the informer waits for it to come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import random as default_random
 from typing import Any, Self
 
@@ -72,7 +72,7 @@ class Reader:
         return self._store.get(key)
 
     def meta(self, key: NamespacedName) -> Meta | None:
-        """The object's metadata, without decoding anything. Shared: do not change it."""
+        """The object's metadata, without the rest being decoded."""
         entry = self._store.get(key)
         return entry.meta if entry is not None else None
 
@@ -94,14 +94,11 @@ class Reader:
         :class:`~cfo.runtime.cache.selectors.SelectorError`.
         """
         chosen = LabelSelector.of(selector)
-        found: Iterable[Entry]
         if index is None:
             found = self._store.entries(namespace)
         else:
-            found = (
-                entry for entry in self._store.indexed(*index) if not namespace or entry.key.namespace == namespace
-            )
-        return [entry for entry in found if chosen.matches(entry.meta.labels)] if chosen else list(found)
+            found = [entry for entry in self._store.indexed(*index) if not namespace or entry.namespace == namespace]
+        return [entry for entry in found if chosen.matches(entry.meta.labels)] if chosen else found
 
     def keys(self, index: str, value: str) -> Collection[NamespacedName]:
         """The names of the objects that ``index`` has under ``value``.
@@ -202,7 +199,7 @@ class Informer:
         self._handlers.append(handler)
         for feed in self._store.feeds.values():
             if feed.synced:
-                for entry in list(self._store.entries(feed.namespace)):
+                for entry in self._store.entries(feed.namespace):
                     self._tell(handler, Event(EventType.ADDED, entry.key, None, entry, initial=True))
 
     def remove_handler(self, handler: Handler) -> None:

@@ -21,7 +21,7 @@ Everything here is synchronous, so between two ``await`` a reader sees one consi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -40,7 +40,7 @@ TOMBSTONE_SECONDS: Final = 3600.0
 _log = structlog.get_logger(__name__)
 
 IndexFunction = Callable[[Entry], Iterable[str]]
-"""The values under which an entry is found; looks at ``entry.meta`` first, for decoding costs."""
+"""The values under which an entry is found; where the name does not tell, ``entry.meta`` is cheaper than the object."""
 
 
 class EventType(StrEnum):
@@ -87,16 +87,14 @@ class Store:
         self.label_selector = label_selector
         self.field_selector = field_selector
         self.feeds: dict[str, Feed] = {}
-        self._entries: dict[NamespacedName, Entry] = {}
-        self._by_namespace: dict[str, dict[NamespacedName, Entry]] = {}
-        self._functions: dict[str, IndexFunction] = {}
-        self._indexes: dict[str, dict[str, dict[NamespacedName, Entry]]] = {}
+        self._entries: dict[str, dict[str, Entry]] = {}
+        self._indexes: dict[str, _Index] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(map(len, self._entries.values()))
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
+    def __contains__(self, key: NamespacedName) -> bool:
+        return key.name in self._entries.get(key.namespace, {})
 
     def open(self, namespaces: Iterable[str]) -> None:
         """Makes a feed for each of the namespaces, ``("",)`` being everything at once.
@@ -116,39 +114,38 @@ class Store:
 
     def get(self, key: NamespacedName) -> Entry | None:
         """The entry of ``key``."""
-        return self._entries.get(key)
+        return self._entries.get(key.namespace, _NOTHING).get(key.name)
 
-    def entries(self, namespace: str = "") -> Collection[Entry]:
-        """A live view of the entries, of one namespace or (empty) all of them."""
-        if not namespace:
-            return self._entries.values()
-        return self._by_namespace.get(namespace, {}).values()
+    def entries(self, namespace: str = "") -> list[Entry]:
+        """The entries, of one namespace or (empty) all of them."""
+        if namespace:
+            return list(self._entries.get(namespace, _NOTHING).values())
+        return [entry for entries in self._entries.values() for entry in entries.values()]
 
-    def indexed(self, index: str, value: str) -> Collection[Entry]:
-        """A live view of the entries that ``index`` has under ``value``.
+    def indexed(self, index: str, value: str) -> list[Entry]:
+        """The entries that ``index`` has under ``value``.
 
         Raises :class:`KeyError` when there is no such index.
         """
-        return self._indexes[index].get(value, {}).values()
+        return self._indexes[index].get(value)
 
     @property
     def indexes(self) -> Iterable[str]:
         """The names of the indexes."""
-        return self._functions.keys()
+        return self._indexes.keys()
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Adds an index and fills it.
 
         Raises :class:`ValueError` when another function has that name.
         """
-        known = self._functions.setdefault(name, function)
-        if known is not function:
+        index = self._indexes.get(name)
+        if index is None:
+            index = self._indexes[name] = _Index(name, function)
+            for entry in self.entries():
+                index.put(None, entry)
+        elif index.function is not function:
             raise ValueError(f"index {name!r}: there is one of another function already")
-        if name not in self._indexes:
-            index = self._indexes[name] = {}
-            for entry in self._entries.values():
-                for value in self._values(name, entry):
-                    index.setdefault(value, {})[entry.key] = entry
 
     def feed_of(self, key: NamespacedName) -> Feed | None:
         """The feed that lists and watches ``key``, if it is within this store's namespaces."""
@@ -158,43 +155,97 @@ class Store:
         """Whether the selectors choose the entry."""
         return self.label_selector.matches(entry.meta.labels) and self.field_selector.matches(entry.key)
 
-    def _values(self, name: str, entry: Entry) -> Collection[str]:
+    def _put(self, entry: Entry) -> None:
+        entries = self._entries.setdefault(entry.namespace, {})
+        old = entries.get(entry.name)
+        entries[entry.name] = entry
+        if old is not None:
+            old.keep_meta()
+        for index in self._indexes.values():
+            index.put(old, entry)
+
+    def _remove(self, old: Entry) -> None:
+        old.keep_meta()
+        entries = self._entries[old.namespace]
+        del entries[old.name]
+        if not entries:
+            del self._entries[old.namespace]
+        for index in self._indexes.values():
+            index.remove(old)
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        """Tells of changes; who is told finds the metadata decoded."""
+        for event in events:
+            if event.old is not None:
+                event.old.keep_meta()
+            if event.new is not None:
+                event.new.keep_meta()
+            self.emit(event)
+            if event.new is not None:
+                event.new.drop_meta()
+
+
+class _Index:
+    """Entries by the values that ``function`` gives them.
+
+    Under most values there is one entry, which then stands there by itself: a collection for each would take more
+    memory than what is indexed.
+    """
+
+    def __init__(self, name: str, function: IndexFunction) -> None:
+        self.name = name
+        self.function = function
+        self._found: dict[str, Entry | dict[NamespacedName, Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, value: str) -> list[Entry]:
+        found = self._found.get(value)
+        if found is None:
+            return []
+        return list(found.values()) if isinstance(found, dict) else [found]
+
+    def put(self, old: Entry | None, entry: Entry) -> None:
+        """Takes in ``entry``, instead of ``old``, an earlier state of it."""
+        values = self._values(entry)
+        if old is not None:
+            for value in self._values(old):
+                if value not in values:
+                    self._drop(value, old)
+        for value in values:
+            found = self._found.get(value)
+            if isinstance(found, dict):
+                found[entry.key] = entry
+            elif found is None or found.key == entry.key:
+                self._found[value] = entry
+            else:
+                self._found[value] = {found.key: found, entry.key: entry}
+
+    def remove(self, old: Entry) -> None:
+        for value in self._values(old):
+            self._drop(value, old)
+
+    def _drop(self, value: str, old: Entry) -> None:
+        found = self._found.get(value)
+        if isinstance(found, dict):
+            found.pop(old.key, None)
+            if len(found) == 1:
+                (self._found[value],) = found.values()
+        elif found is not None and found.key == old.key:
+            del self._found[value]
+
+    def _values(self, entry: Entry) -> frozenset[str]:
         try:
-            return frozenset(self._functions[name](entry))
+            return frozenset(self.function(entry))
         except Exception:  # noqa: BLE001 - logged; one bad object never stops the others
             _log.exception(
-                "an index function failed; the object is not in the index", index=name, object=str(entry.key)
+                "an index function failed; the object is not in the index", index=self.name, object=str(entry.key)
             )
-            return ()
-
-    def _put(self, entry: Entry) -> None:
-        key = entry.key
-        old = self._entries.get(key)
-        self._entries[key] = entry
-        self._by_namespace.setdefault(key.namespace, {})[key] = entry
-        for name, index in self._indexes.items():
-            values = self._values(name, entry)
-            if old is not None:
-                for value in self._values(name, old):
-                    if value not in values:
-                        _drop(index, value, key)
-            for value in values:
-                index.setdefault(value, {})[key] = entry
-
-    def _remove(self, key: NamespacedName) -> None:
-        old = self._entries.pop(key)
-        _drop(self._by_namespace, key.namespace, key)
-        for name, index in self._indexes.items():
-            for value in self._values(name, old):
-                _drop(index, value, key)
+            return frozenset()
 
 
-def _drop(index: dict[str, dict[NamespacedName, Entry]], value: str, key: NamespacedName) -> None:
-    entries = index.get(value)
-    if entries is not None:
-        entries.pop(key, None)
-        if not entries:
-            del index[value]
+_NOTHING: Final[dict[str, Entry]] = {}
 
 
 class Feed:
@@ -231,14 +282,14 @@ class Feed:
             if not store.label_selector and not store.field_selector:
                 self._tombstones.pop(entry.meta.uid, None)
             if current is not None:
-                store._remove(key)
-                store.emit(Event(EventType.DELETED, key, entry, None))
+                store._remove(current)
+                store._tell([Event(EventType.DELETED, key, entry, None)])
             return
         if entry.meta.uid in self._tombstones or self._floors.get(key, 0) >= version > 0:
             return
-        if current is not None and current.meta.resource_version == entry.meta.resource_version:
+        if current is not None and _is_same_version(current, entry):
             return
-        _emit_all(store, _replace(store, current, entry))
+        store._tell(_replace(store, current, entry))
 
     def passed(self, version: int) -> None:
         """Notes that the watch has told everything up to ``version`` (a bookmark, an event)."""
@@ -266,7 +317,7 @@ class Feed:
         if not store.matches(entry):
             self._floors[key] = version
             if current is not None:
-                store._remove(key)
+                store._remove(current)
                 self._tell([Event(EventType.DELETED, key, current, None)])
             return
         self._tell(_replace(store, current, entry))
@@ -278,13 +329,13 @@ class Feed:
         if current is not None and current.meta.uid == uid:
             if current.version > self.high_water:
                 self._floors[key] = current.version
-            self._store._remove(key)
+            self._store._remove(current)
             self._tell([Event(EventType.DELETED, key, current, None)])
 
     def _tell(self, events: Iterable[Event]) -> None:
         # Before the first list is complete nobody has been told of anything; its commit tells all.
         if self.synced:
-            _emit_all(self._store, events)
+            self._store._tell(events)
 
     def _forget_old_tombstones(self) -> None:
         if self._tombstones:
@@ -308,6 +359,7 @@ class Listing:
         """Adds an item. One that the store has in this version already costs no memory."""
         current = self._store.get(entry.key)
         same = current is not None and current.raw == entry.raw
+        entry.drop_meta()
         self._items[entry.key] = current if current is not None and same else entry
 
     def commit(self, resource_version: str) -> None:
@@ -319,11 +371,11 @@ class Listing:
             feed._floors.clear()
             feed.high_water = feed.seen = 0
         events: list[Event] = []
-        for key in [entry.key for entry in store.entries(feed.namespace) if self._is_gone(entry, version)]:
-            old = store.get(key)
-            store._remove(key)
-            if not initial:
-                events.append(Event(EventType.DELETED, key, old, None, final_state_unknown=True))
+        for old in store.entries(feed.namespace):
+            if self._is_gone(old, version):
+                store._remove(old)
+                if not initial:
+                    events.append(Event(EventType.DELETED, old.key, old, None, final_state_unknown=True))
         for entry in self._items.values():
             current = store.get(entry.key)
             if self._is_news(current, entry):
@@ -338,7 +390,7 @@ class Listing:
         feed.synced = True
         feed.passed(version)
         feed._forget_old_tombstones()
-        _emit_all(store, events)
+        store._tell(events)
 
     def _is_gone(self, current: Entry, version: int) -> bool:
         return current.key not in self._items and (self.anew or version == 0 or current.version <= version)
@@ -348,11 +400,14 @@ class Listing:
             return False
         if self.anew:
             return True
-        if entry.meta.uid in self._feed._tombstones or self._feed._floors.get(entry.key, 0) >= entry.version > 0:
+        feed = self._feed
+        if feed._tombstones and entry.meta.uid in feed._tombstones:
+            return False
+        if feed._floors.get(entry.key, 0) >= entry.version > 0:
             return False
         if current is None:
             return True
-        if current.meta.resource_version == entry.meta.resource_version:
+        if _is_same_version(current, entry):
             return False
         return not current.version > entry.version > 0
 
@@ -373,6 +428,7 @@ def _changes(current: Entry | None, entry: Entry) -> tuple[Event, ...]:
     )
 
 
-def _emit_all(store: Store, events: Iterable[Event]) -> None:
-    for event in events:
-        store.emit(event)
+def _is_same_version(one: Entry, other: Entry) -> bool:
+    if one.version or other.version:
+        return one.version == other.version
+    return one.meta.resource_version == other.meta.resource_version

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -102,14 +103,54 @@ def test_a_page_is_not_kept_alive_by_its_items() -> None:
     assert page not in gc.get_referents(entry, entry.meta)
 
 
-def test_what_repeats_is_one_object() -> None:
-    first, second = (
-        EntryDecoder(RAY).decode(raw({**METADATA, "name": name, "labels": {"a-rather-long.example.com/key": "v"}}))
-        for name in ("a", "b")
-    )
-    assert next(iter(first.meta.labels)) is next(iter(second.meta.labels))
-    assert first.meta.namespace is second.meta.namespace
-    assert first.meta.owner_references[1].api_version is second.meta.owner_references[1].api_version
+def owned(*uids: str) -> dict[str, Any]:
+    """Metadata with these owners, and what a manager that applied it owns."""
+    return {
+        "name": f"of-{'-'.join(uids)}",
+        "namespace": "ns",
+        "resourceVersion": "7",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": uid} for uid in uids],
+        "managedFields": [
+            {
+                "manager": "cfo",
+                "operation": "Apply",
+                "time": f"2026-01-01T00:00:{len(uids):02}Z",
+                "fieldsV1": {"f:metadata": {"f:ownerReferences": {f'k:{{"uid":"{uid}"}}': {} for uid in uids}}},
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("uids", [(), ("3f2c",), ("0",), ("1", "0"), ("10", "0", "1"), ("a", "aa"), ("",)])
+def test_what_our_managers_own_comes_back_with_the_uids_of_the_owners(uids: tuple[str, ...]) -> None:
+    metadata = owned(*uids)
+    entry = EntryDecoder(POD, field_managers=["cfo"]).decode(raw(metadata))
+    entry.drop_meta()
+    expected = {key: value for key, value in metadata["managedFields"][0].items() if key != "time"}
+    assert entry.managers == (expected,)
+
+
+def test_an_object_takes_hardly_more_memory_than_its_json() -> None:
+    decoder = EntryDecoder(POD, field_managers=["cfo"])
+    wires = [
+        raw(
+            {**METADATA, **owned(f"6f1c2a52-0f0e-4d5b-9c1e-{number:012}"), "uid": f"{number:036}"},
+            kind="Pod",
+            apiVersion="v1",
+            spec={"note": f"{number:0800}"},
+        )
+        for number in range(200)
+    ]
+    decoder.decode(wires[0])
+    tracemalloc.start()
+    try:
+        entries = [decoder.decode(wire) for wire in wires]
+        for entry in entries:
+            entry.drop_meta()
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 1.3 * sum(len(entry.raw) for entry in entries)
 
 
 @pytest.mark.parametrize(
