@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["OBJECT_BYTES", "namespaces", "raycluster", "status"]
+__all__ = ["OBJECT_BYTES", "namespaces", "pad", "raycluster", "status"]
 
 OBJECT_BYTES = 4700
 TEAMS = 50
@@ -71,10 +71,14 @@ def raycluster(number: int, *, padded: bool = True) -> dict[str, Any]:
         },
     }
     if padded:
-        # What is missing is text that compresses no better than data does.
-        digits = hashlib.shake_256(name.encode()).hexdigest(OBJECT_BYTES)
-        body["metadata"]["annotations"]["note"] = digits[: max(0, OBJECT_BYTES - len(orjson.dumps(body)))]
+        pad(body)
     return body
+
+
+def pad(body: dict[str, Any]) -> None:
+    """Fills its annotation with what is missing to the size of a real one: text that compresses as data does."""
+    digits = hashlib.shake_256(body["metadata"]["name"].encode()).hexdigest(OBJECT_BYTES)
+    body["metadata"]["annotations"]["note"] = digits[: max(0, OBJECT_BYTES - len(orjson.dumps(body)))]
 
 
 def trusted_ca() -> dict[str, Any]:

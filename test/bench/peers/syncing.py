@@ -1,17 +1,16 @@
-"""The peers of the cold sync benchmark: each gets N RayClusters into its process, and says what that cost.
+"""Gets N RayClusters into its memory, by one library or another, and says what that cost.
 
-Usage: ``python -m test.bench.cold_sync_clients PEER N``, the server's first line on stdin. Prints one line of JSON:
-``sync_cpu`` are CPU seconds from the first request to the last object, ``cpu`` those of the whole process,
-``wall`` seconds of the sync, ``rss`` and ``peak`` MB of the whole process after it.
+Usage: ``python -m test.bench.peers.syncing LIBRARY N``, the first line of :mod:`test.bench.peers.lists` on stdin.
+Prints one line of JSON: seconds and MB of the whole process, from its exec until all objects were there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import resource
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -19,23 +18,18 @@ from typing import Any
 import orjson
 
 
-class Stopwatch:
-    """CPU and wall time since it was made, and the memory of the process."""
+def cost() -> dict[str, float]:
+    """What this process has used so far."""
+    cpu = time.process_time()
+    import psutil
 
-    def __init__(self) -> None:
-        self._cpu, self._wall = time.process_time(), time.perf_counter()
-
-    def read(self) -> dict[str, float]:
-        import psutil
-
-        cpu, wall = time.process_time(), time.perf_counter()
-        return {
-            "sync_cpu": cpu - self._cpu,
-            "cpu": cpu,
-            "wall": wall - self._wall,
-            "rss": psutil.Process().memory_info().rss / 1e6,
-            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
-        }
+    this = psutil.Process()
+    return {
+        "cpu s": cpu,
+        "wall s": time.time() - this.create_time(),
+        "rss MB": this.memory_info().rss / 1e6,
+        "peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+    }
 
 
 @dataclass(frozen=True)
@@ -66,14 +60,45 @@ def cfo(server: Server, count: int) -> dict[str, float]:
             client = Client(transport, mapper, field_manager=manager, cache=cache)
             cache.informer(kind)
             async with anyio.create_task_group() as tasks:
-                watch = Stopwatch()
                 tasks.start_soon(cache.run)
                 await cache.wait_for_sync()
-                cost = watch.read()
+                used = cost()
                 assert len(await client.list(kind, namespace="team-00")) == len(range(0, count, 50))
                 assert len(cache.informer(kind).reader) == count
                 tasks.cancel_scope.cancel()
-            return cost
+            return used
+
+    return asyncio.run(sync())
+
+
+def kubernetes_asyncio(server: Server, count: int) -> dict[str, float]:
+    from kubernetes_asyncio import client, watch
+
+    async def sync() -> dict[str, float]:
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as ca:
+            ca.write(server.ca)
+            ca.flush()
+            configuration = client.Configuration(host=server.url, ssl_ca_cert=ca.name)
+            async with client.ApiClient(configuration) as connection:
+                api = client.CustomObjectsApi(connection)
+                kind: dict[str, Any] = {"group": "ray.io", "version": "v1", "plural": "rayclusters"}
+                listed = await api.list_cluster_custom_object(**kind)
+                known = {(obj["metadata"]["namespace"], obj["metadata"]["name"]): obj for obj in listed["items"]}
+                version = listed["metadata"]["resourceVersion"]
+                del listed
+
+                async def follow() -> None:
+                    stream = watch.Watch().stream(api.list_cluster_custom_object, **kind, resource_version=version)
+                    async for event in stream:
+                        metadata = event["object"]["metadata"]
+                        known[metadata["namespace"], metadata["name"]] = event["object"]
+
+                following = asyncio.create_task(follow())
+                used = cost()
+                assert len(known) == count
+                following.cancel()
+                await asyncio.wait({following})
+                return used
 
     return asyncio.run(sync())
 
@@ -93,7 +118,7 @@ def _kopf(server: Server, count: int, *, index: bool) -> dict[str, float]:
     seen: set[str] = set()
     done = asyncio.Event()
 
-    @kopf.on.login()  # type: ignore[arg-type]
+    @kopf.on.login()
     def login(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(server=server.url, ca_data=server.ca, token="bench")
 
@@ -111,33 +136,29 @@ def _kopf(server: Server, count: int, *, index: bool) -> dict[str, float]:
     if index:
 
         @kopf.index("ray.io", "v1", "rayclusters")
-        def by_name(namespace: str, name: str, body: kopf.Body, **_: Any) -> dict[tuple[str, str], Any]:
+        def by_name(namespace: str | None, name: str, body: kopf.Body, **_: Any) -> dict[tuple[str | None, str], Any]:
             return {(namespace, name): body}
 
     async def sync() -> dict[str, float]:
-        watch = Stopwatch()
         operator = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=done))
         finished = asyncio.create_task(done.wait())
         await asyncio.wait({operator, finished}, return_when=asyncio.FIRST_COMPLETED)
-        cost = watch.read()
+        used = cost()
         if not done.is_set():
             operator.result()
         operator.cancel()
         await asyncio.wait({operator}, timeout=10)
-        return cost
+        return used
 
     return asyncio.run(sync())
 
 
-PEERS = {"cfo": cfo, "kopf": kopf_alone, "kopf-index": kopf_index}
+LIBRARIES = {"cfo": cfo, "kubernetes_asyncio": kubernetes_asyncio, "kopf": kopf_alone, "kopf-index": kopf_index}
 
 
 def main() -> None:
-    peer, count = sys.argv[1], int(sys.argv[2])
     told = orjson.loads(sys.stdin.readline())
-    gc.collect()
-    cost = PEERS[peer](Server(told["url"], told["ca"]), count)
-    print(orjson.dumps(cost).decode(), flush=True)
+    print(orjson.dumps(LIBRARIES[sys.argv[1]](Server(told["url"], told["ca"]), int(sys.argv[2]))).decode(), flush=True)
 
 
 if __name__ == "__main__":

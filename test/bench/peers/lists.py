@@ -1,7 +1,8 @@
 """Serves N RayClusters of 4.7 kB each over HTTPS: just enough of an API server for a client's cold sync.
 
-A process of its own, so that what is measured is the client alone. Prints one line of JSON when it listens:
-``{"url", "ca", "object_bytes"}``. Usage: ``python -m test.bench.cold_sync_server N``.
+They come as a busy cluster has them, with a status and three managers' fields, and from memory, so that 20,000 are
+there in seconds. Prints one line of JSON when it listens: ``{"url", "ca", "object_bytes", "plain_bytes"}``, plain
+without managedFields. Usage: ``python -m test.bench.peers.lists N``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import gzip
-import hashlib
 import ipaddress
 import ssl
 import sys
@@ -25,33 +25,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-OBJECT_BYTES = 4700
+from test.bench.fleet import pad, raycluster, status
+
 LIST_VERSION = "900000"
-
-
-def container(name: str, cpu: str, memory: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "image": "quay.io/modh/ray:2.47.1-py311-cu121",
-        "imagePullPolicy": "IfNotPresent",
-        "resources": {"limits": {"cpu": cpu, "memory": memory}, "requests": {"cpu": cpu, "memory": memory}},
-        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},
-        "ports": [
-            {"containerPort": port, "name": title, "protocol": "TCP"}
-            for port, title in ((6379, "gcs"), (8265, "dashboard"), (10001, "client"))
-        ],
-        "env": [
-            {"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": "RAY_USE_TLS", "value": "1"},
-            {"name": "RAY_TLS_SERVER_CERT", "value": "/home/ray/workspace/tls/server.crt"},
-            {"name": "RAY_TLS_SERVER_KEY", "value": "/home/ray/workspace/tls/server.key"},
-            {"name": "RAY_TLS_CA_CERT", "value": "/home/ray/workspace/tls/ca.crt"},
-        ],
-        "volumeMounts": [
-            {"mountPath": "/etc/pki/tls/certs/odh-trusted-ca-bundle.crt", "name": "odh-trusted-ca-cert"},
-            {"mountPath": "/home/ray/workspace/tls", "name": "server-cert", "readOnly": True},
-        ],
-    }
 
 
 def fields(value: Any) -> dict[str, Any]:
@@ -61,71 +37,38 @@ def fields(value: Any) -> dict[str, Any]:
     return {f"f:{key}": fields(inner) for key, inner in value.items()}
 
 
-def raycluster(number: int) -> bytes:
-    """A RayCluster as the CodeFlare SDK makes them and KubeRay reports on them, as it comes from the API server."""
-    name, namespace = f"raytest-{number:05}", f"team-{number % 50:02}"
-    spec = {
-        "rayVersion": "2.47.1",
-        "enableInTreeAutoscaling": False,
-        "autoscalerOptions": {"upscalingMode": "Default", "idleTimeoutSeconds": 60},
-        "headGroupSpec": {
-            "serviceType": "ClusterIP",
-            "enableIngress": False,
-            "rayStartParams": {"dashboard-host": "0.0.0.0", "block": "true", "num-gpus": "0"},
-            "template": {"metadata": {}, "spec": {"containers": [container("ray-head", "2", "8G")]}},
-        },
-        "workerGroupSpecs": [
-            {
-                "groupName": f"small-group-{name}",
-                "replicas": 2,
-                "minReplicas": 2,
-                "maxReplicas": 2,
-                "rayStartParams": {"block": "true", "num-gpus": "0"},
-                "template": {"metadata": {}, "spec": {"containers": [container("machine-learning", "1", "4G")]}},
-            }
-        ],
-    }
-    status = {
-        "state": "ready",
-        "desiredWorkerReplicas": 2,
-        "availableWorkerReplicas": 2,
-        "head": {"podIP": "10.128.4.17", "serviceIP": "10.128.4.17", "serviceName": f"{name}-head-svc"},
-        "endpoints": {"client": "10001", "dashboard": "8265", "gcs-server": "6379", "metrics": "8080"},
-        "observedGeneration": 1,
-    }
-    labels = {"app.kubernetes.io/managed-by": "codeflare-sdk", "controller-tools.k8s.io": "1.0"}
-    metadata: dict[str, Any] = {
-        "name": name,
-        "namespace": namespace,
+def stored(number: int) -> tuple[bytes, int]:
+    """A RayCluster as it comes from the API server when KubeRay runs it; its size without managedFields."""
+    body = raycluster(number, padded=False)
+    body["status"] = status(number, 1, number)
+    metadata = body["metadata"]
+    metadata |= {
         "uid": f"6f1c2a52-0f0e-4d5b-9c1e-{number:012}",
         "resourceVersion": str(100_000 + number),
         "generation": 1,
         "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": labels,
-        "annotations": {"ray.io/version": "2.47.1"},
         "finalizers": ["ray.openshift.ai/oauth-finalizer"],
-        "managedFields": [
-            {
-                "manager": manager,
-                "operation": "Update",
-                "apiVersion": "ray.io/v1",
-                "time": "2026-01-01T00:00:00Z",
-                "fieldsType": "FieldsV1",
-                "fieldsV1": owned,
-            }
-            for manager, owned in (
-                ("OpenAPI-Generator", fields({"metadata": {"labels": labels}, "spec": spec})),
-                ("kuberay-operator", fields({"status": status})),
-                ("codeflare-raycluster-controller", {"f:metadata": {"f:finalizers": {".": {}}}}),
-            )
-        ],
     }
-    body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec, "status": status}
-    # What is left is text that compresses no better than data does.
-    metadata["annotations"]["note"] = ""
-    digits = hashlib.shake_256(name.encode()).hexdigest(OBJECT_BYTES)
-    metadata["annotations"]["note"] = digits[: max(0, OBJECT_BYTES - len(orjson.dumps(body)))]
-    return orjson.dumps(body)
+    managed: list[dict[str, Any]] = [
+        {
+            "manager": manager,
+            "operation": "Update",
+            "apiVersion": "ray.io/v1",
+            "time": "2026-01-01T00:00:00Z",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": owned,
+        }
+        for manager, owned in (
+            ("OpenAPI-Generator", fields({"metadata": {"labels": metadata["labels"]}, "spec": body["spec"]})),
+            ("kuberay-operator", fields({"status": body["status"]})),
+            ("codeflare-raycluster-controller", {"f:metadata": {"f:finalizers": {".": {}}}}),
+        )
+    ]
+    metadata["managedFields"] = managed
+    pad(body)
+    whole = orjson.dumps(body)
+    del metadata["managedFields"]
+    return whole, len(orjson.dumps(body))
 
 
 def resource_list(group_version: str, *resources: tuple[str, str]) -> dict[str, Any]:
@@ -162,7 +105,10 @@ class Lists:
     """The collection, in pages as they are asked for."""
 
     def __init__(self, count: int) -> None:
-        self.items = [raycluster(number) for number in range(count)]
+        made = [stored(number) for number in range(count)]
+        self.items = [whole for whole, _ in made]
+        self.object_bytes = sum(map(len, self.items)) // count
+        self.plain_bytes = sum(plain for _, plain in made) // count
         self.page = lru_cache(maxsize=64)(self._page)
 
     def _page(self, start: int, limit: int, compressed: bool) -> bytes:
@@ -179,8 +125,8 @@ class Lists:
         if request.path.removesuffix("/") in DISCOVERY:
             return web.json_response(DISCOVERY[request.path.removesuffix("/")])
         if not request.path.endswith("/rayclusters"):
-            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
-            return web.json_response(status, status=404)
+            missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+            return web.json_response(missing, status=404)
         if request.query.get("watch") in ("true", "1"):
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             await response.prepare(request)
@@ -230,9 +176,9 @@ async def serve(count: int) -> None:
         context, pem = certificate(Path(folder))
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
-    size = sum(map(len, lists.items)) // count
     url = f"https://127.0.0.1:{runner.addresses[0][1]}"
-    print(orjson.dumps({"url": url, "ca": pem, "object_bytes": size}).decode(), flush=True)
+    sizes = {"object_bytes": lists.object_bytes, "plain_bytes": lists.plain_bytes}
+    print(orjson.dumps({"url": url, "ca": pem, **sizes}).decode(), flush=True)
     await asyncio.to_thread(sys.stdin.read)  # until whoever started it goes
     await runner.cleanup()
 
