@@ -192,11 +192,13 @@ class _Controllers:
         manager = self._manager
         # who may look at some namespaces only may not look at what is in none
         asks = not self._config.operator_namespaces and not self._is_limited
+        roles = manager.cache.informer(CLUSTER_ROLE) if asks else None
+        bindings = manager.cache.informer(CLUSTER_ROLE_BINDING) if asks else None
         namespaces = OperatorNamespaces(
             self._config,
             self._platform,
-            roles=manager.cache.informer(CLUSTER_ROLE) if asks else None,
-            bindings=manager.cache.informer(CLUSTER_ROLE_BINDING) if asks else None,
+            roles=roles,
+            bindings=bindings,
             dsci=self._dsci,
             own_account=own_account,
         )
@@ -209,10 +211,12 @@ class _Controllers:
             namespaces,
             policies=manager.cache.informer(NETWORK_POLICY),
         )
-        builder = Builder(manager, name).for_(RAY_CLUSTER, self._asked).owns(NETWORK_POLICY, _CHILD)
-        if asks:
-            builder.watches(CLUSTER_ROLE, moved, optional=True).watches(CLUSTER_ROLE_BINDING, moved, optional=True)
-        controller = builder.complete(reconciler)
+        controller = (
+            Builder(manager, name).for_(RAY_CLUSTER, self._asked).owns(NETWORK_POLICY, _CHILD).complete(reconciler)
+        )
+        for source in (roles, bindings):
+            if source is not None:
+                controller.watch(Kind(source, moved, mapper=manager.mapper, optional=True))
         self._dsci.subscribe(controller, moved)
         self._when_openshift(controller)
 
