@@ -40,12 +40,12 @@ async def test_applying_the_same_again_changes_nothing(api: Api) -> None:
     assert (again.code, again.body) == (200, first.body)
 
 
-@pytest.mark.parametrize(("labels", "writes"), [({"l": "1"}, 0), ({}, 1)])
-async def test_a_namespace_applied_again_changes_at_most_once(api: Api, labels: dict[str, str], writes: int) -> None:
+@pytest.mark.parametrize(("metadata", "writes"), [({"labels": {"l": "1"}}, 0), ({}, 1)])
+async def test_a_namespace_applied_again_changes_at_most_once(api: Api, metadata: dict[str, Any], writes: int) -> None:
     """Whoever applies nothing but the name owns nothing; then the second apply meets fields that nobody owns, and
     writes down that they were there before. (conformance/notes.md: an object created with nothing to own.)"""
     path = "/api/v1/namespaces/twice"
-    bare = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "twice", "labels": labels}}
+    bare = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "twice", **metadata}}
     versions = [(await api.apply(path, bare, "one")).body["metadata"]["resourceVersion"] for _ in range(4)]
     assert len(set(versions)) == 1 + writes
     assert versions[1] == versions[2] == versions[3]
