@@ -144,7 +144,7 @@ async def measure(wanted: Benchmark, case: Case, *, repeat: int, folder: Path, p
     outcome = Outcome(wanted.name, case.subject, case.size)
     if reason := unavailable(case.subject):
         return msgspec.structs.replace(outcome, skipped=reason)
-    samples = []
+    samples: list[Sample] = []
     for _ in range(repeat):
         log = folder / f"{wanted.name}-{case.subject}-{case.size}.log"
         with log.open("wb") as errors:

@@ -108,7 +108,8 @@ def merge(results: Sequence[Result]) -> tuple[dict[str, Described], list[Outcome
     """The benchmarks of all ``results`` by name, and all samples of each case in one outcome, by size and subject.
 
     A case that was skipped or failed in one run and measured in another keeps its samples; a failure stays told.
-    Raises :class:`Unreadable` if they come from different machines: their numbers say nothing beside each other.
+    Raises :class:`Unreadable` if nothing was measured, or on different machines: their numbers say nothing beside
+    each other.
     """
     machines = {(each.machine.cpu, each.machine.cores) for each in results}
     if len(machines) > 1:
@@ -130,6 +131,8 @@ def merge(results: Sequence[Result]) -> tuple[dict[str, Described], list[Outcome
             )
     subjects = list(dict.fromkeys(outcome.subject for outcome in cases.values()))
     ordered = sorted(cases.values(), key=lambda each: (each.size, subjects.index(each.subject)))
+    if not any(outcome.samples for outcome in ordered):
+        raise Unreadable("nothing was measured in these results")
     missing = {outcome.benchmark for outcome in ordered} - benchmarks.keys()
     if missing:
         raise Unreadable(f"benchmarks that no result describes: {', '.join(sorted(missing))}")

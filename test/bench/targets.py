@@ -1,0 +1,154 @@
+"""What the project promises of its cost, beside what was recorded of the Go operator, and what became of it.
+
+The limits themselves stand with the benchmarks, as their goals. The figures of the Go operator (codeflare-operator on
+controller-runtime) were recorded once with kube-apiserver 1.36 on two noisy cores, at the sizes named: good for ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from test.bench.harness import Outcome, spread
+from test.bench.results import Described
+
+__all__ = ["RATIOS", "TARGETS", "Compared", "Ratio", "Target", "Verdict", "compared", "judged", "measured"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One line of the promise: ``value`` of ``benchmark`` at ``size``; ``go`` is what was recorded, from least to most.
+
+    ``said`` tells in words what was recorded where there is no such number, or what must be known of it.
+    """
+
+    what: str
+    benchmark: str
+    value: str
+    size: int = 0
+    go: tuple[float, float] | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A peer needs at least ``at_least`` times as much of ``value`` as we, at the largest size of both."""
+
+    what: str
+    benchmark: str
+    value: str
+    peer: str
+    at_least: float
+    said: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What became of a ratio: the medians of the peer and of ours."""
+
+    ratio: Ratio
+    size: int
+    theirs: float
+    ours: float
+
+    @property
+    def times(self) -> float:
+        return self.theirs / self.ours
+
+    @property
+    def met(self) -> bool:
+        return self.times >= self.ratio.at_least
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a target: the median of ours with least and greatest, and whether it is at most ``at_most``."""
+
+    target: Target
+    at_most: float
+    ours: tuple[float, float, float] | None
+
+    @property
+    def met(self) -> bool | None:
+        """``None``: it was not measured."""
+        return None if self.ours is None else self.ours[0] <= self.at_most
+
+
+TARGETS = (
+    Target("idle RSS, all controllers on, empty cluster", "start", "rss MB", go=(43, 52)),
+    Target("exec to ready", "start", "ready s", go=(3.7, 3.7)),
+    Target(
+        "cold sync of 5,000 RayClusters: CPU, from exec to synced",
+        "sync",
+        "cpu s",
+        5000,
+        go=(3.1, 3.6),
+        said="client-go's informer alone",
+    ),
+    Target(
+        "RSS of the whole operator then, two policies for each",
+        "restart",
+        "rss MB",
+        5000,
+        said="188 MB at 3,000; 280 MB for the informer alone at 5,000",
+    ),
+    Target(
+        "memory of each further cached object: multiple of its JSON without managedFields",
+        "object-memory",
+        "ratio",
+        10_000,
+        said="40 kB and more for 4.7 kB",
+    ),
+    Target("300 new RayClusters, until every child is there", "converge", "wall s", 300, go=(84, 84)),
+    Target("- CPU", "converge", "cpu s", 300, go=(39.6, 39.6)),
+    Target("- requests for each", "converge", "requests each", 300, go=(9, 15)),
+    Target("restart with 300 unchanged: writes", "restart", "writes", 300, go=(1500, 1500)),
+    Target("- requests", "restart", "requests", 300, go=(2110, 2110)),
+    Target("- until quiet", "restart", "quiet s", 300, go=(52, 52)),
+    Target("5,000 status updates by others: writes", "storm", "writes", 5000, said="a full reconcile each"),
+    Target("- CPU", "storm", "cpu s", 5000),
+    Target("60 s at rest: requests", "rest", "requests", 1000, go=(0, 0)),
+)
+
+RATIOS = (
+    Ratio("cold sync, `on.event` alone: CPU of kopf to ours", "sync", "cpu s", "kopf", 8, "kopf: 14 s"),
+    Ratio("cold sync, with an index: CPU of kopf to ours", "sync", "cpu s", "kopf-index", 80, "kopf: 201 s at 5,000"),
+)
+
+
+def measured(
+    outcomes: Sequence[Outcome], benchmark: str, subject: str, size: int, value: str
+) -> tuple[float, float, float] | None:
+    """Median, least and greatest, if it was measured."""
+    for outcome in outcomes:
+        if (outcome.benchmark, outcome.subject, outcome.size) == (benchmark, subject, size):
+            return spread(outcome, value) if any(value in sample.values for sample in outcome.samples) else None
+    return None
+
+
+def judged(
+    benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome], targets: Sequence[Target] = TARGETS
+) -> Iterator[Verdict]:
+    """The targets whose benchmarks were run, with what was measured."""
+    for target in targets:
+        described = benchmarks.get(target.benchmark)
+        goals = (
+            [goal for goal in described.goals if (goal.value, goal.size) == (target.value, target.size)]
+            if described
+            else []
+        )
+        if goals:
+            ours = measured(outcomes, target.benchmark, "cfo", target.size, target.value)
+            yield Verdict(target, goals[0].at_most, ours)
+
+
+def compared(outcomes: Sequence[Outcome], ratios: Sequence[Ratio] = RATIOS) -> Iterator[Compared]:
+    """The ratios of which both sides were measured."""
+    for ratio in ratios:
+        sizes = sorted({outcome.size for outcome in outcomes if outcome.benchmark == ratio.benchmark}, reverse=True)
+        for size in sizes:
+            ours = measured(outcomes, ratio.benchmark, "cfo", size, ratio.value)
+            theirs = measured(outcomes, ratio.benchmark, ratio.peer, size, ratio.value)
+            if ours and theirs and ours[0] > 0:
+                yield Compared(ratio, size, theirs[0], ours[0])
+                break
