@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -38,6 +39,19 @@ ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
 """On a RayCluster: a new value asks for a new key. On the Secret: the value that its key was made for."""
 
 _LOOK_AGAIN_AT_MOST = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The authority that is to be, what its Secret holds, and what to tell when it is another than before."""
+
+    authority: ca.Authority
+    data: Mapping[str, bytes]
+    note: str = ""
+
+    @classmethod
+    def anew(cls, authority: ca.Authority, note: str = "") -> _Wanted:
+        return cls(authority, authority.data(), note)
 
 
 class MTLSReconciler:
@@ -73,42 +87,42 @@ class MTLSReconciler:
                 children.tell("MTLSByKubeRay", "KubeRay's own tlsOptions are used: no CA is kept for this cluster")
             await children.delete(SECRET, current)
             return children.result()
-        note = ""
+        wanted: _Wanted | None = None
 
         async def desired(existing: Object | None) -> Object:
-            nonlocal note
-            data, note = await self._content(cluster, existing)
-            return _secret(cluster, key.name, data)
+            nonlocal wanted
+            wanted = await self._wanted(cluster, existing)
+            return _secret(cluster, key.name, wanted.data)
 
         try:
             stored = await children.claim(key, SECRET, current, desired)
         except Taken as taken:
             children.taken(taken, "there is no certificate authority, and no mTLS")
             return children.result()
-        if stored is None:
+        if stored is None or wanted is None:
             return children.result()
-        if note:
-            children.warn("CertificateAuthorityReplaced", note)
-        wait = min(_load(stored).renewal_due - self._clock.now(), _LOOK_AGAIN_AT_MOST)
+        if wanted.note:
+            children.warn("CertificateAuthorityReplaced", wanted.note)
+        wait = min(wanted.authority.renewal_due - self._clock.now(), _LOOK_AGAIN_AT_MOST)
         return children.result(requeue_after=max(wait.total_seconds(), 1.0))
 
-    async def _content(self, cluster: Object, existing: Object | None) -> tuple[Mapping[str, bytes], str]:
-        """What the Secret is to hold now, and what to tell when that is another authority than before."""
+    async def _wanted(self, cluster: Object, existing: Object | None) -> _Wanted:
+        """What the Secret is to hold now."""
         now = self._clock.now()
         if existing is None:
-            return (await self._new(now)).data(), ""
+            return _Wanted.anew(await self._new(now))
         asked = annotations_of(cluster).get(ROTATE_ANNOTATION)
         if asked is not None and asked != annotations_of(existing).get(ROTATE_ANNOTATION):
-            return (await self._new(now)).data(), _restart(cluster, "as the annotation asks for")
+            return _Wanted.anew(await self._new(now), _restart(cluster, "as the annotation asks for"))
         stored = _content_of(existing)
         try:
-            kept = _load(existing)
+            kept = ca.load(stored[ca.CERTIFICATE_KEY], stored[ca.PRIVATE_KEY_KEY])
         except ca.Broken as broken:
-            fresh = await self._new(now, broken.key)
-            return fresh.data(), _restart(cluster, f"for {broken}")
+            return _Wanted.anew(await self._new(now, broken.key), _restart(cluster, f"for {broken}"))
         if now < kept.renewal_due:
-            return stored, ""
-        return {**stored, ca.CERTIFICATE_KEY: ca.renew(kept, now=now).data()[ca.CERTIFICATE_KEY]}, ""
+            return _Wanted(kept, stored)
+        renewed = ca.renew(kept, now=now)
+        return _Wanted(renewed, {**stored, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]})
 
     async def _new(self, now: datetime, key: ca.PrivateKey | None = None) -> ca.Authority:
         # an RSA key takes a tenth of a second or more, in which nothing else would happen
@@ -127,11 +141,6 @@ def _secret(cluster: Object, name: str, data: Mapping[str, bytes]) -> Object:
 def _content_of(secret: Object) -> dict[str, bytes]:
     data = secret.get("data") or {}
     return {key: b64decode(data.get(key) or "") for key in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)}
-
-
-def _load(secret: Object) -> ca.Authority:
-    content = _content_of(secret)
-    return ca.load(content[ca.CERTIFICATE_KEY], content[ca.PRIVATE_KEY_KEY])
 
 
 def _restart(cluster: Object, cause: str) -> str:
