@@ -1,107 +1,121 @@
-"""The switch from the Go operator: what it made (recorded) is taken over, and nothing is deleted or made anew."""
+"""The switch from the Go operator: what it made (recorded) is taken over, and nothing is deleted or made anew.
+
+All recorded scenarios of a configuration at once, each in its namespace; where a recording shows several moments of a
+cluster's life, each of them is a moment at which somebody may switch.
+"""
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import FIELD_MANAGER
-from cfo.controllers.raycluster import ca
+from cfo.api.raycluster.naming import names_of
+from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.envtest.embedded import EmbeddedControlPlane
 from cfo.runtime.objects import Object, gvk_of, key_of, name_of
-from test.integration.test_raycluster_golden import CONFIGURATIONS, as_persisted, definitions
+from test.integration.go_operator import cluster_of, lives, recreate
+from test.integration.test_raycluster_golden import CONFIGURATIONS, definitions
 from test.integration.world import World, kuberay, operating, world
-from test.recordings import RAYCLUSTER, load, observations
+from test.recordings import RAYCLUSTER, load
 
 pytestmark = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
 
-ADOPTING_WRITES = {"NetworkPolicy": 1, "RayCluster": 1}
-"""Once at the most: ``policyTypes`` is set; the finalizer goes where there is no OAuth. docs/operations.md says so."""
+MOMENTS = 3
+"""No recording shows more moments of a cluster with all its objects than this."""
+
+COMPLETED = {"name-of-63", "name-with-dots"}
+"""The Go operator's half a set is made a whole one, and its Routes lead to the Service that there is now."""
+
+WRITES = ("create", "update", "patch", "apply", "delete", "deletecollection")
+
+Write = tuple[str, str, str]
+"""Verb, kind in the plural, name."""
 
 
-def projected(obj: Any, fields: dict[str, Any]) -> Any:
-    """The part of ``obj`` that a managedFields entry names: what its manager has applied."""
-    children = {key: value for key, value in fields.items() if key != "."}
-    if not children or obj is None:
-        return obj
-    if isinstance(obj, list):
-        kept = []
-        for key, value in children.items():
-            wanted = json.loads(key[2:])
-            for item in obj:
-                if key.startswith("v:") and item == wanted:
-                    kept.append(item)
-                elif key.startswith("k:") and all(item.get(name, wanted[name]) == wanted[name] for name in wanted):
-                    kept.append(projected(item, value))
-        return kept
-    return {key[2:]: projected(obj[key[2:]], value) for key, value in children.items() if key[2:] in obj}
+def expected(case: str, recorded: list[Object], *, oauth: bool, mtls: bool) -> set[Write]:
+    """What is written at the switch, each once at the most; docs/differences.md and docs/operations.md say why."""
+    cluster = cluster_of(recorded)
+    names = names_of(cluster)
+    writes = {("patch", "networkpolicies", name) for name in (names.head_policy, names.workers_policy)}  # policyTypes
+    if not oauth:
+        writes.add(("patch", "rayclusters", name_of(cluster)))  # the finalizer goes
+    if case == "preexisting-objects" and mtls:
+        writes.add(("patch", "secrets", names.ca_secret))  # what it took over holds no authority
+    return writes
 
 
-def secret_data(described: dict[str, Any]) -> dict[str, str]:
-    """Data in the place of that which the recording only describes."""
-    if "ca.crt" in described:
-        authority = ca.create("rsa", now=datetime.now(UTC) - timedelta(days=1))
-        return {key: b64encode(value).decode() for key, value in authority.data().items()}
-    return {key: b64encode(b"0123456789012345678=").decode() for key in described}
+def written(here: World, since: int, namespace: str) -> Counter[Write]:
+    """What was written since then that concerns the namespace, but for Events."""
+    assert isinstance(here.plane, EmbeddedControlPlane)
+    found: Counter[Write] = Counter()
+    for event in list(here.plane.audit.events)[since:]:
+        target = event.get("objectRef") or {}
+        concerned = target.get("namespace") == namespace or (
+            target.get("resource") == "clusterrolebindings" and namespace in target.get("name", "")
+        )
+        if event["verb"] in WRITES and concerned:
+            assert event["responseStatus"]["code"] < 300, event
+            if target["resource"] != "events":
+                found[event["verb"], target["resource"], target.get("name", "")] += 1
+    return found
 
 
-async def recreate(here: World, recorded: list[Object], namespace: str) -> list[Object]:
-    """Makes what the Go operator left, with the field managers that it used."""
-    (cluster,) = [obj for obj in recorded if obj["kind"] == "RayCluster"]
-    made = [await here.client.create(as_persisted(cluster))]
-    applier = here.client.with_field_manager(FIELD_MANAGER)
-    for obj in recorded:
-        entries = [entry for entry in obj["metadata"].get("managedFields", ()) if entry["manager"] == FIELD_MANAGER]
-        if obj["kind"] == "RayCluster" or not entries:
-            continue
-        applied = projected(obj, entries[0]["fieldsV1"])
-        if obj["kind"] == "Secret":
-            applied["data"] = secret_data(obj["data"])
-        applied |= {"apiVersion": obj["apiVersion"], "kind": obj["kind"]}
-        applied.setdefault("metadata", {})["name"] = name_of(obj)
-        if "namespace" in obj["metadata"]:
-            applied["metadata"]["namespace"] = namespace
-        for reference in obj["metadata"].get("ownerReferences", ()):
-            applied["metadata"]["ownerReferences"] = [{**reference, "uid": made[0]["metadata"]["uid"]}]
-        made.append(await applier.apply(applied))
-    return made
+def audited(here: World) -> int:
+    return len(here.plane.audit.events) if isinstance(here.plane, EmbeddedControlPlane) else 0
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("moment", range(MOMENTS))
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-async def test_what_the_go_operator_made_is_taken_over(configuration: str) -> None:
-    recording = load(f"{configuration}/kuberay-sample")
-    _, recorded = next(iter(observations(recording)))
-    settings: dict[str, Any] = recording["config"]
+async def test_what_the_go_operator_made_is_taken_over(configuration: str, moment: int) -> None:
+    settings: dict[str, Any] = load(f"{configuration}/kuberay-sample")["config"]
+    config = kuberay(**settings["kuberay"])
+    oauth = bool(settings["openshift"] and config.ray_dashboard_oauth_enabled)
+    moments = {case: found for case, found in lives(configuration) if moment < len(found)}
+    assert max(map(len, moments.values())) <= MOMENTS
+    assert moment or len(moments) > 25
+    recorded = {case: found[moment][1] for case, found in moments.items()}
     async with world(*definitions(openshift=settings["openshift"])) as here:
-        namespace = await here.namespace(recording["namespace"])
-        made = await recreate(here, recorded, namespace)
-        assert len(made) > 1
-        async with operating(here, kuberay(**settings["kuberay"])):
+        made = {}
+        for case, objects in recorded.items():
+            await here.namespace(cluster_of(objects)["metadata"]["namespace"])
+            made[case] = await recreate(here.client, objects)
+            assert len(made[case]) > 1 or COMPLETED & {case}
+        since = audited(here)
+        async with operating(here, config):
             await here.quiet()
             requests = Counter(here.requests())
         assert [verb for verb, _ in requests if verb in ("delete", "deletecollection")] == []
-        assert [resource for verb, resource in requests if verb == "create" and "reviews" not in resource] == []
-        for before in made:
-            after = await here.client.get(gvk_of(before), key_of(before))
-            assert after is not None, f"{before['kind']} {name_of(before)} is gone"
-            assert after["metadata"]["uid"] == before["metadata"]["uid"]
-            if before["kind"] not in ADOPTING_WRITES:
-                assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], before
-        kinds = Counter(obj["kind"] for obj in made)
-        written = {verb_resource: count for verb_resource, count in requests.items() if verb_resource[0] in _WRITES}
-        for (_, resource), count in written.items():
-            assert count <= sum(
-                number * ADOPTING_WRITES.get(kind, 0)
-                for kind, number in kinds.items()
-                if resource.split(".")[0].rstrip("s") in (kind.lower(), kind.lower().replace("policy", "policie"))
-            ), written
-        async with operating(here, kuberay(**settings["kuberay"])):  # and a second start writes nothing at all
+        for case, objects in recorded.items():
+            writes = expected(case, objects, oauth=oauth, mtls=config.mtls_enabled)
+            await _kept(here, case, made[case], writes)
+            if isinstance(here.plane, EmbeddedControlPlane):
+                found = written(here, since, cluster_of(objects)["metadata"]["namespace"])
+                assert set(found.values()) <= {1}, f"{case}: {found}"
+                if case in COMPLETED:
+                    assert writes <= set(found), case
+                else:
+                    assert set(found) == writes, case
+        async with operating(here, config):  # and a second start writes nothing at all
             await here.quiet()
-            assert [each for each in here.requests() if each[0] in _WRITES] == []
+            assert [each for each in here.requests() if each[0] in WRITES] == []
 
 
-_WRITES = ("create", "update", "patch", "apply", "delete")
+async def _kept(here: World, case: str, made: list[Object], writes: set[Write]) -> None:
+    """Everything is still there; what is not among ``writes`` is as it was."""
+    names = {name for _, _, name in writes}
+    for before in made:
+        after = await here.client.get(gvk_of(before), key_of(before))
+        what = f"{case}: {before['kind']} {name_of(before)}"
+        assert after is not None, f"{what} is gone"
+        assert after["metadata"]["uid"] == before["metadata"]["uid"], what
+        assert after["metadata"].get("ownerReferences") == before["metadata"].get("ownerReferences"), what
+        if before["kind"] == "RayCluster":
+            assert after["spec"] == before["spec"], what
+            finalizers = after["metadata"].get("finalizers", [])
+            kept = name_of(before) not in {name for _, kind, name in writes if kind == "rayclusters"}
+            assert (FINALIZER in finalizers) is kept, what
+        elif name_of(before) not in names and not (case in COMPLETED and before["kind"] in ("Route", "NetworkPolicy")):
+            assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], what

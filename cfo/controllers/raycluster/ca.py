@@ -126,12 +126,29 @@ def load(certificate_pem: bytes, key_pem: bytes) -> Authority:
 
 def _load_key(pem: bytes) -> PrivateKey:
     try:
-        key = serialization.load_pem_private_key(pem, password=None)
+        # that p and q are primes is left unproven: it takes 30 ms, for each cluster at each start
+        key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise Broken(f"{PRIVATE_KEY_KEY} is missing or is not a private key") from None
     if not isinstance(key, PrivateKey):
         raise Broken(f"{PRIVATE_KEY_KEY} is neither an RSA nor an ECDSA key")
+    if isinstance(key, rsa.RSAPrivateKey) and not _is_consistent(key.private_numbers()):
+        raise Broken(f"{PRIVATE_KEY_KEY} is a damaged RSA key")
     return key
+
+
+def _is_consistent(numbers: rsa.RSAPrivateNumbers) -> bool:
+    """Whether the numbers of an RSA key belong together, so that what the private one signs the public one verifies."""
+    p, q, e = numbers.p, numbers.q, numbers.public_numbers.e
+    return (
+        min(p, q) > 1
+        and p * q == numbers.public_numbers.n
+        and numbers.d * e % (p - 1) == 1
+        and numbers.d * e % (q - 1) == 1
+        and numbers.dmp1 == numbers.d % (p - 1)
+        and numbers.dmq1 == numbers.d % (q - 1)
+        and numbers.iqmp * q % p == 1
+    )
 
 
 def _self_signed(

@@ -1,0 +1,168 @@
+"""The Go operator as its recordings show it: what it left behind, and what it sends when it reconciles a cluster."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.runtime.client.client import Client
+from cfo.runtime.objects import Object, name_of
+from test.integration.test_raycluster_golden import as_persisted
+from test.recordings import RAYCLUSTER, load, observations
+
+__all__ = ["applied", "cluster_of", "is_applied", "lives", "recreate"]
+
+PLAYER = "golden-recorder"
+"""The user whom the recordings show beside the operator."""
+
+
+def lives(configuration: str) -> Iterator[tuple[str, list[tuple[str, list[Object]]]]]:
+    """Each scenario in which the operator left a cluster with all its objects: its name, and title and objects of each
+    such moment."""
+    for case in sorted(path.stem for path in (RAYCLUSTER / configuration).glob("*.yaml")):
+        found = [
+            (title, objects)
+            for title, objects in observations(load(f"{configuration}/{case}"))
+            if any(obj["kind"] == "RayCluster" for obj in objects)
+        ]
+        if found:
+            yield case, found
+
+
+def cluster_of(objects: list[Object]) -> Object:
+    """The RayCluster among them."""
+    (cluster,) = [obj for obj in objects if obj["kind"] == "RayCluster"]
+    return cluster
+
+
+def is_applied(obj: Object) -> bool:
+    """Whether the operator applied it (the RayCluster is updated)."""
+    return obj["kind"] != "RayCluster" and _entry(obj, FIELD_MANAGER) is not None
+
+
+def applied(obj: Object, cluster: Object) -> Object:
+    """What the operator sent: the fields that it owns, with ``cluster`` (as it is now) for an owner.
+
+    Of Secrets, whose content is only described, something that the description fits.
+    """
+    sent = _owned_by(FIELD_MANAGER, obj)
+    for reference in obj["metadata"].get("ownerReferences", ()):
+        sent["metadata"]["ownerReferences"] = [{**reference, "uid": cluster["metadata"]["uid"]}]
+    return sent
+
+
+async def recreate(client: Client, recorded: list[Object]) -> list[Object]:
+    """Makes what there was, with the field managers that made it: first what others had, then the operator's part."""
+    cluster = await client.create(as_persisted(cluster_of(recorded)))
+    made = [cluster]
+    operator, player = client.with_field_manager(FIELD_MANAGER), client.with_field_manager(PLAYER)
+    for obj in recorded:
+        if obj["kind"] == "RayCluster":
+            continue
+        now = None
+        if _entry(obj, PLAYER) is not None:
+            now = await player.create(_owned_by(PLAYER, obj))
+        if is_applied(obj):
+            now = await operator.apply(applied(obj, cluster))
+        assert now is not None, f"nobody made {obj['kind']} {name_of(obj)}"
+        made.append(now)
+    return made
+
+
+def _entry(obj: Object, manager: str) -> dict[str, Any] | None:
+    return next((entry for entry in obj["metadata"].get("managedFields", ()) if entry["manager"] == manager), None)
+
+
+def _owned_by(manager: str, obj: Object) -> Object:
+    """The part of a recorded object that a manager owns, as it can be sent."""
+    entry = _entry(obj, manager)
+    assert entry is not None
+    fields = entry["fieldsV1"]
+    part = projected(obj, fields)
+    if obj["kind"] == "Secret":
+        data = secret_data(obj["data"])
+        for name, decode in (("data", False), ("stringData", True)):
+            owned = [key[2:] for key in fields.get(f"f:{name}", ()) if key != "."]
+            if owned:
+                part[name] = {key: b64decode(data[key]).decode() if decode else data[key] for key in owned}
+    metadata = {**part.get("metadata", {}), "name": name_of(obj)}
+    if "namespace" in obj["metadata"]:
+        metadata["namespace"] = obj["metadata"]["namespace"]
+    return {**part, "apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}
+
+
+def projected(obj: Any, fields: dict[str, Any]) -> Any:
+    """The part of ``obj`` that a managedFields entry names: what its manager has applied."""
+    children = {key: value for key, value in fields.items() if key != "."}
+    if not children or obj is None:
+        return obj
+    if isinstance(obj, list):
+        kept = []
+        for key, value in children.items():
+            wanted = json.loads(key[2:])
+            for item in obj:
+                if key.startswith("v:") and item == wanted:
+                    kept.append(item)
+                elif key.startswith("k:") and all(item.get(name, wanted[name]) == wanted[name] for name in wanted):
+                    kept.append(projected(item, value))
+        return kept
+    return {key[2:]: projected(obj[key[2:]], value) for key, value in children.items() if key[2:] in obj}
+
+
+def secret_data(described: dict[str, Any]) -> dict[str, str]:
+    """Data that a description fits."""
+    key, certificate = _authority()
+
+    def content(description: dict[str, Any]) -> bytes:
+        if "certificate" in description:
+            return certificate
+        if "privateKey" in description:
+            return key
+        if "text" in description:
+            return str(description["text"]).encode()
+        return b64encode(bytes(range(description["base64OfBytes"]))) if description["bytes"] else b""
+
+    return {name: b64encode(content(description)).decode() for name, description in described.items()}
+
+
+@cache
+def _authority() -> tuple[bytes, bytes]:
+    """Key and certificate, as PEM, of an authority as the operator makes it: RSA, for a year, since yesterday."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
+    begin = datetime.now(UTC) - timedelta(days=1)
+    usage = dict.fromkeys(
+        (
+            *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+            *("crl_sign", "encipher_only", "decipher_only"),
+        ),
+        False,
+    )
+    extended = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + timedelta(days=365))
+        .add_extension(x509.KeyUsage(digital_signature=True, key_cert_sign=True, **usage), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(extended), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    traditional = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(pem, traditional, serialization.NoEncryption()), certificate.public_bytes(pem)
