@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
+import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -67,12 +68,16 @@ def run(
     if not console.is_terminal:
         console.width = 170
     folder = Path(tempfile.mkdtemp(prefix="cfo-bench-"))
+    # What runs in sessions of its own must end with us, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     benchmarks = chosen(patterns, subjects)
     result = Result(datetime.now(UTC), quick, here(), [describe(each) for each in benchmarks], [])
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             result.write(file)
+        except FileExistsError:
+            raise Misuse(f"--json {file}: {file.parent} is no folder") from None
         except OSError as error:
             raise Misuse(f"--json {file}: {error.strerror}") from None
     failed = False

@@ -160,7 +160,7 @@ async def measure(wanted: Benchmark, case: Case, *, repeat: int, folder: Path, p
                 async with asyncio.timeout(patience):
                     output, _ = await process.communicate()
             except TimeoutError:
-                return msgspec.structs.replace(outcome, samples=samples, failed=f"not done after {patience:.0f} s")
+                return msgspec.structs.replace(outcome, samples=samples, failed=f"not done after {patience:g} s")
             finally:
                 # Its API server and operator are in its session: a run that is given up leaves nothing behind.
                 with suppress(ProcessLookupError):

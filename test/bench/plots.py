@@ -23,7 +23,7 @@ from test.bench.table import number
 __all__ = ["draw", "svg"]
 
 INK, PAPER, FAINT, GUIDE = "#24292f", "#ffffff", "#d0d7de", "#8c959f"
-DARK = {INK: "#e6edf3", PAPER: "#0d1117", FAINT: "#3d444d"}
+DARK = {INK: "#e6edf3", PAPER: "#0d1117", FAINT: "#3d444d", "#0072b2": "#3d9be0"}
 
 # Okabe and Ito's colours: people with any kind of colour blindness can tell them apart; markers say it again.
 STYLES = {
@@ -161,9 +161,9 @@ def _lines(axes: Any, panel: Lines, styles: Mapping[str, tuple[str, str, str]]) 
 
 
 def _room(limits: tuple[float, float]) -> tuple[float, float]:
-    """At least half a decade, for noise not to look like growth."""
+    """At least a decade, for noise not to look like growth."""
     low, high = limits
-    lacking = max(1.0, 10**0.5 / (high / low))
+    lacking = max(1.0, 10 * low / high)
     return low / lacking**0.5, high * lacking**0.5
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from test.bench.harness import Benchmark, Outcome, names, spread
@@ -46,7 +47,8 @@ def growth(outcomes: Sequence[Outcome], value: str) -> float | None:
 def show(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Console) -> None:
     """Prints the table of one benchmark: medians, with least and greatest where they differ."""
     columns = names(outcomes)
-    table = Table(title=f"{benchmark.name}: {benchmark.title}", title_justify="left", title_style="bold")
+    console.print(f"[bold]{benchmark.name}[/bold]: {escape(benchmark.title)}", highlight=False)
+    table = Table()
     table.add_column("subject")
     table.add_column(benchmark.unit or "", justify="right")
     for column in columns:
