@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test soak lint manifests bench lock clean
+.PHONY: help run demo test soak lint manifests bench bench-report bench-parts lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,8 +41,22 @@ lint: $(VENV)/.installed ## Check style, types, layers and generated files
 manifests: $(VENV)/.installed ## Write what is generated from code
 	$(BIN)/python hack/generate.py
 
-bench: $(VENV)/.installed ## Run the benchmarks; they print, they do not judge
+$(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
+BENCH       ?=
+BENCH_FLAGS ?=
+BENCH_JSON  ?= build/bench/$(shell date -u +%Y%m%dT%H%M%SZ).json
+RESULTS     ?= $(sort $(wildcard build/bench/*.json))
+
+bench: $(VENV)/.bench ## Run the benchmarks BENCH="start sync*" (all) with BENCH_FLAGS=--quick; they print, they do not judge
+	@set -f; $(BIN)/python -m test.bench run $(BENCH) $(BENCH_FLAGS) --json $(BENCH_JSON)
+
+bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (all in build/bench)
+	$(BIN)/python hack/bench-report $(RESULTS)
+
+bench-parts: $(VENV)/.bench ## Measure single parts: the work queue, the webhook server, the embedded API server
 	$(BIN)/python -m pytest -m bench -s test/bench
 
 lock: $(VENV)/.installed ## Renew constraints.txt, the versions that installs are made with
