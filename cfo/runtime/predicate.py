@@ -74,6 +74,10 @@ class AnnotationChanged:
 
     def __call__(self, event: Event) -> bool:
         """Whether the event passes."""
+        if event.old is None or event.new is None:
+            return True
+        if event.old.meta.raw_annotations == event.new.meta.raw_annotations:
+            return False
         return _differs(event, lambda entry: entry.annotations, self._keys)
 
 

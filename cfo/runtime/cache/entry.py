@@ -43,10 +43,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Meta(msgspec.Struct, gc=False):
-    """The metadata, decoded. Shared by all who hear of a change: never change it.
-
-    Annotations are not here, for they may be larger than the object: see :attr:`Entry.annotations`.
-    """
+    """The metadata, decoded. Shared by all who hear of a change: never change it."""
 
     name: str
     namespace: str
@@ -58,6 +55,12 @@ class Meta(msgspec.Struct, gc=False):
     labels: Mapping[str, str]
     finalizers: tuple[str, ...]
     owner_references: tuple[OwnerReference, ...]
+    raw_annotations: msgspec.Raw
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotations, which may be larger than all the rest: decoded at each call."""
+        return (_annotations.decode(self.raw_annotations) if self.raw_annotations else None) or _NONE
 
     @property
     def is_deleting(self) -> bool:
@@ -84,6 +87,7 @@ class _WireMeta(msgspec.Struct, gc=False, rename="camel"):
     labels: dict[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+    annotations: msgspec.Raw = _NO_RAW
     managed_fields: msgspec.Raw = _NO_RAW
 
 
@@ -91,18 +95,10 @@ class _WireObject(msgspec.Struct, gc=False):
     metadata: _WireMeta
 
 
-class _Annotations(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
-class _AnnotatedObject(msgspec.Struct):
-    metadata: _Annotations
-
-
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _wire_meta = msgspec.json.Decoder(_WireMeta)
 _wire_object = msgspec.json.Decoder(_WireObject)
-_annotated = msgspec.json.Decoder(_AnnotatedObject)
+_annotations = msgspec.json.Decoder(dict[str, str] | None)
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
@@ -166,7 +162,7 @@ class Entry:
     @property
     def annotations(self) -> Mapping[str, str]:
         """``metadata.annotations``, decoded at each call."""
-        return _annotated.decode(self.raw).metadata.annotations or _NONE
+        return self.meta.annotations
 
     @property
     def managers(self) -> tuple[Mapping[str, Any], ...]:
@@ -246,6 +242,7 @@ def _meta_of(wire: _WireMeta) -> Meta:
         wire.labels or _NONE,
         wire.finalizers or (),
         wire.owner_references or (),
+        wire.annotations,
     )
 
 

@@ -27,12 +27,11 @@ whose metadata cannot be read is logged and left out; it does not stop the other
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from random import random as default_random
 from typing import Any, Final
 
-import aiohttp
 import anyio
 import msgspec
 import structlog
@@ -344,8 +343,12 @@ class Reflector:
             ) as body:
                 if self.error:
                     self._settled()
-                async for line in _lines(body, self._idle_seconds):
-                    self._take(line)
+                lines = _Lines()
+                with anyio.fail_after(self._idle_seconds) as silence:
+                    while chunk := await body.readany():
+                        silence.deadline = anyio.current_time() + self._idle_seconds
+                        for line in lines.cut(chunk):
+                            self._take(line)
         except TimeoutError:
             _log.info("nothing came on a watch, beginning another", resource=self._name)
             self._in_doubt = True
@@ -397,31 +400,28 @@ class Reflector:
         return True
 
 
-async def _lines(body: aiohttp.StreamReader, idle_seconds: float) -> AsyncIterator[bytes]:
-    """The complete lines of a stream, however long and however cut into chunks they are.
+class _Lines:
+    """Cuts a stream into lines, however long they are and however cut into chunks.
 
-    What follows the last line break is half an event, and dropped: the next watch sends it again. Raises
-    :class:`TimeoutError` when nothing came for ``idle_seconds``.
+    What follows the last line break is half an event, and dropped at the end: the next watch sends it again.
     """
-    pending: list[bytes] = []
-    size = 0
-    while True:
-        with anyio.fail_after(idle_seconds):
-            chunk = await body.readany()
-        if not chunk:
-            return
+
+    def __init__(self) -> None:
+        self._pending: list[bytes] = []
+        self._size = 0
+
+    def cut(self, chunk: bytes) -> list[bytes]:
+        """The lines that ``chunk`` completes, but for empty ones."""
         *complete, rest = chunk.split(b"\n")
-        for part in complete:
-            pending.append(part)
-            line = b"".join(pending)
-            pending, size = [], 0
-            if line.strip():
-                yield line
+        if complete:
+            complete[0] = b"".join((*self._pending, complete[0]))
+            self._pending, self._size = [], 0
         if rest:
-            pending.append(rest)
-            size += len(rest)
-            if size > LONGEST_LINE:
+            self._pending.append(rest)
+            self._size += len(rest)
+            if self._size > LONGEST_LINE:
                 raise BrokenStreamError(f"a watch line has more than {LONGEST_LINE} bytes")
+        return [line for line in complete if line.strip()]
 
 
 def _is_too_large(error: APIError) -> bool:
