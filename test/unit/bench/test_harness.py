@@ -14,8 +14,9 @@ import psutil
 import pytest
 from rich.console import Console
 
-from test.bench.harness import BENCHMARKS, REPOSITORY, Benchmark, Case, Goal, Outcome, Sample, load, measure, spread
+from test.bench.harness import REPOSITORY, Benchmark, Case, Goal, Outcome, Sample, load, measure, spread
 from test.bench.results import Result, read
+from test.bench.stage import eventually
 from test.bench.table import growth, number, show, verbs
 
 SCENARIOS = "test.unit.bench.scenarios"
@@ -24,13 +25,12 @@ SCENARIOS = "test.unit.bench.scenarios"
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Benchmark]:
     """The small ones, here and in the processes that the harness starts."""
-    for name in list(BENCHMARKS):
-        monkeypatch.delitem(BENCHMARKS, name)
+    monkeypatch.setattr("test.bench.harness.BENCHMARKS", {})
     for name in [name for name in sys.modules if name.startswith(SCENARIOS)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setenv("CFO_BENCH_SCENARIOS", SCENARIOS)
     monkeypatch.delenv("CFO_BENCH_GO", raising=False)
-    return dict(load())
+    return load()
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,20 +74,24 @@ async def test_what_does_not_end_is_given_up(benchmarks: dict[str, Benchmark], t
     assert outcome.failed == "not done after 0.01 s"
 
 
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 async def test_a_run_that_is_given_up_leaves_nothing_behind(
     benchmarks: dict[str, Benchmark], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tmp_path / "pid"
     monkeypatch.setenv("CFO_TEST_PID", str(told))
     running = asyncio.create_task(measure(benchmarks["endless"], Case("cfo", 0), repeat=3, folder=tmp_path))
-    async with asyncio.timeout(30):
-        while not (told.exists() and told.read_text().endswith("\n")):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: told.exists() and told.read_text().endswith("\n"), "its start", 30)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    left = psutil.Process(int(told.read_text())) if psutil.pid_exists(int(told.read_text())) else None
-    assert left is None or left.status() == psutil.STATUS_ZOMBIE
+    await eventually(lambda: gone(int(told.read_text())), "the end of what it started", 10)
 
 
 async def test_who_is_not_there_is_skipped(benchmarks: dict[str, Benchmark], tmp_path: Path) -> None:
