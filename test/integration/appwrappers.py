@@ -105,6 +105,7 @@ class Watched(World):
     def __init__(self, plane: ControlPlane, client: Client) -> None:
         super().__init__(plane, client)
         self.states: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+        self.shots: dict[tuple[str, str], list[Object]] = {}
         self.created: list[tuple[str, str, str]] = []
 
     async def _caught_up(self, informer: Informer) -> None:
@@ -209,7 +210,9 @@ async def watched_world(*crds: Object, controllers: Sequence[str] | None = None)
         def note(event: Any) -> None:
             if event.new is not None:
                 found = here.states.setdefault((event.key.namespace, event.key.name), [])
-                new = state(event.new.object())
+                shot = event.new.object()
+                here.shots.setdefault((event.key.namespace, event.key.name), []).append(shot)
+                new = state(shot)
                 if not found or found[-1] != new:
                     found.append(new)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from cfo.runtime.objects import Object, name_of
 from test.integration.test_raycluster_golden import as_persisted
 from test.recordings import RAYCLUSTER, load, observations
 
-__all__ = ["applied", "cluster_of", "is_applied", "lives", "recreate"]
+__all__ = ["applied", "assert_continuable", "cluster_of", "is_applied", "lives", "recreate"]
 
 PLAYER = "golden-recorder"
 """The user whom the recordings show beside the operator."""
@@ -133,6 +134,55 @@ def secret_data(described: dict[str, Any]) -> dict[str, str]:
         return b64encode(bytes(range(description["base64OfBytes"]))) if description["bytes"] else b""
 
     return {name: b64encode(content(description)).decode() for name, description in described.items()}
+
+
+_PHASES = {
+    *("", "Suspended", "Resuming", "Running", "Resetting"),
+    *("Suspending", "Succeeded", "Failed", "Terminating"),
+}
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+_STATUS = {"phase", "resettingCount", "conditions", "componentStatus"}
+_COMPONENT = {"name", "kind", "apiVersion", "podSets", "conditions"}
+_CONDITION = {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
+
+
+def assert_continuable(wrapper: Object) -> None:
+    """That the Go operator's AppWrapper controller (v1.1.2) can go on from this state.
+
+    It looks up each component's status by its index, and some conditions without asking whether they are there: where
+    they are not, it crashes. What it is to delete it knows by name from conditions that are not false.
+    """
+    status = wrapper.get("status") or {}
+    phase = status.get("phase", "")
+    said = f"{name_of(wrapper)}: {status}"
+    assert phase in _PHASES, said
+    assert set(status) <= _STATUS, said
+    assert 0 <= status.get("resettingCount", 0) < 1 << 31, said
+    components = status.get("componentStatus", [])
+    conditions = _conditions(status, said)
+    if phase and (phase != "Failed" or conditions):
+        assert len(components) == len(wrapper["spec"]["components"]), said
+    for kind, phases in (("ResourcesDeployed", {"Resuming", "Running", "Succeeded"}), ("Unhealthy", {"Resetting"})):
+        assert phase not in phases or kind in conditions, said
+    exist = []
+    for component in components:
+        assert set(component) <= _COMPONENT, said
+        assert component["podSets"] is not None, said
+        deployed = _conditions(component, said).get("ResourcesDeployed", "False")
+        exist.append(deployed)
+        assert deployed == "False" or all(component[part] for part in ("name", "kind", "apiVersion")), said
+    assert phase != "Running" or set(exist) <= {"True"}, said
+    assert conditions.get("ResourcesDeployed") == "True" or set(exist) <= {"False"}, f"left behind: {said}"
+
+
+def _conditions(status: dict[str, Any], said: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in status.get("conditions", ()):
+        assert set(item) <= _CONDITION, said
+        assert item["reason"], said
+        assert _TIME.fullmatch(item["lastTransitionTime"]), said
+        found[item["type"]] = item["status"]
+    return found
 
 
 @cache

@@ -24,6 +24,7 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of
 from test.integration.appwrappers import NODE, Watched, operating, state, watched_world
+from test.integration.go_operator import assert_continuable
 from test.integration.world import eventually
 from test.recordings import GOLDEN, appwrapper_cases, load_appwrapper
 
@@ -377,6 +378,9 @@ async def test_lives_go_as_they_were_recorded(configuration: str) -> None:
                 await Scenario(here, copy.deepcopy(recording)).play()
                 await here.quiet()
                 compare(here, recording, config)
+                for name in recording["phaseSequence"]:
+                    for shot in here.shots[recording["namespace"], name]:
+                        assert_continuable(shot)
             except (AssertionError, APIError, UnknownKind) as error:
                 failed[scenario] = str(error)[:3000]
     assert not failed, "\n\n".join(f"{case}: {error}" for case, error in failed.items())
