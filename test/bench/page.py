@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from test.bench.charts import Chart
 from test.bench.harness import Outcome, names, spread
 from test.bench.results import Described, Result
-from test.bench.table import growth, number, verbs
+from test.bench.table import exact, growth, number, verbs
 from test.bench.targets import compared, judged, measured
 
 __all__ = ["END", "START", "put", "section"]
@@ -86,7 +86,7 @@ def _targets(benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome]) -
         unit = _unit(target.value)
         go = ""
         if target.go:
-            go = " – ".join(dict.fromkeys(map(number, target.go))) + unit
+            go = " – ".join(dict.fromkeys(map(exact, target.go))) + unit
         go += f" ({target.said})" if go and target.said else target.said
         of_peers = [
             with_spread(measured(outcomes, target.benchmark, peer, target.size, target.value)) for peer in peers
@@ -94,13 +94,16 @@ def _targets(benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome]) -
         ours = with_spread(verdict.ours)
         cells = [f"{cell}{unit}" if cell else "" for cell in (ours, *of_peers)]
         what = f"&nbsp;&nbsp;{target.what[2:]}" if target.what.startswith("- ") else target.what
-        rows.append([what, go, f"≤ {number(verdict.at_most)}{unit}", *cells, words[verdict.met]])
-    for each in compared(outcomes):
-        times = f"{number(each.times)} × ({number(each.theirs)} : {number(each.ours)}{_unit(each.ratio.value)})"
-        what = f"{each.ratio.what}, at {each.size:,}"
         rows.append(
-            [what, each.ratio.said, f"≥ {number(each.ratio.at_least)} ×", times, *("" for _ in peers), words[each.met]]
+            [what, go, f"≤ {exact(verdict.at_most)}{unit}" if verdict.at_most else "0", *cells, words[verdict.met]]
         )
+    for each in compared(benchmarks, outcomes):
+        ratio, times = each.ratio, ""
+        if each.medians and each.times:
+            theirs, ours = map(number, each.medians)
+            times = f"{number(each.times)} × ({theirs} : {ours}{_unit(ratio.value)})"
+        limit = f"≥ {exact(ratio.at_least)} ×"
+        rows.append([ratio.what, ratio.said, limit, times, *("" for _ in peers), words[each.met]])
     told = {"kopf": "kopf", "go": "Go operator, here"}
     yield from _table(["", "Go operator, recorded", "target", "cfo", *(told[peer] for peer in peers), ""], rows)
 
@@ -154,7 +157,7 @@ def _runs(results: Sequence[Result]) -> Iterator[str]:
             [
                 f"{result.began:%Y-%m-%d %H:%M} UTC{' (quick)' if result.quick else ''}",
                 f"`{machine.commit}`" if machine.commit else "",
-                f"{hardware}, {machine.system}, load {number(machine.load)}",
+                f"{hardware}, {machine.system}, load {exact(machine.load)}",
                 f"Python {machine.python}, "
                 + ", ".join(f"{package} {version}" for package, version in machine.packages.items()),
             ]

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from test.bench.charts import RECORDED, Bars, Chart, Lines, Strips, drawn_subjects
-from test.bench.table import number
+from test.bench.table import exact, number
 
 __all__ = ["draw", "svg"]
 
@@ -121,7 +121,7 @@ def _styles(chart: Chart) -> dict[str, tuple[str, str, str]]:
 def _logarithmic(axis: Any) -> None:
     """Ticks at 1, 2 and 5 of each decade, as plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: exact(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -154,7 +154,7 @@ def _lines(axes: Any, panel: Lines, styles: Mapping[str, tuple[str, str, str]]) 
     axes.grid(visible=True)
     axes.set_axisbelow(True)
     xs = sorted({point.x for series in panel.series for point in series.points})
-    axes.set_xticks(xs, labels=[number(x) for x in xs])
+    axes.set_xticks(xs, labels=[exact(x) for x in xs])
     axes.xaxis.set_minor_formatter(NullFormatter())
     _logarithmic(axes.yaxis)
     return handles
@@ -184,7 +184,7 @@ def _bars(axes: Any, panel: Bars, styles: Mapping[str, tuple[str, str, str]]) ->
         )
         handles[bar.subject] = drawn
         ranged = recorded and bar.least != bar.most
-        label = f"{number(bar.least)} – {number(bar.most)}" if ranged else number(bar.value)
+        label = f"{exact(bar.least)} – {exact(bar.most)}" if ranged else (exact if recorded else number)(bar.value)
         paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8}
         axes.text(bar.value + longest * 0.02, place, label, va="center", fontsize=8, bbox=paper)
     handles["target"] = axes.axvline(panel.at_most, color=INK, linestyle=(0, (3, 2)), linewidth=1.2, zorder=2)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from test.bench.harness import Benchmark, Outcome, names, spread
 
-__all__ = ["growth", "show", "verbs"]
+__all__ = ["exact", "growth", "number", "show", "verbs"]
 
 
 def number(value: float) -> str:
@@ -20,6 +20,11 @@ def number(value: float) -> str:
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def exact(value: float) -> str:
+    """A number that somebody chose, with the digits that he gave it."""
+    return f"{value:,.10g}"
 
 
 def verbs(outcome: Outcome) -> str:
@@ -79,12 +84,12 @@ def show(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Console) ->
             if outcome.subject != "cfo" or outcome.size != goal.size or not outcome.samples:
                 continue
             if not any(goal.value in sample.values for sample in outcome.samples):
-                console.print(f"  goal {goal.value} <= {number(goal.at_most)}: not measured")
+                console.print(f"  goal {goal.value} <= {exact(goal.at_most)}: not measured")
                 continue
             measured = spread(outcome, goal.value)[0]
             at = f" at {goal.size:,}" if goal.size else ""
             word = "met" if measured <= goal.at_most else "MISSED"
-            console.print(f"  goal {goal.value} <= {number(goal.at_most)}{at}: {number(measured)}, {word}")
+            console.print(f"  goal {goal.value} <= {exact(goal.at_most)}{at}: {number(measured)}, {word}")
     for subject in benchmark.subjects:
         own = [outcome for outcome in outcomes if outcome.subject == subject]
         powers = {value: growth(own, value) for value in columns if value.endswith((" s", " MB"))}
