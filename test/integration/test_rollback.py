@@ -7,8 +7,9 @@ operator made; afterwards they must be the same objects, with the content that w
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +24,15 @@ from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import default_document
 from cfo.config.model import WebhookConfiguration
 from cfo.controllers.raycluster.oauth import FINALIZER, FINALIZER_MANAGER
-from cfo.operator import webhook_configurations, webhook_options
-from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, owner_references_of, uid_of
+from cfo.envtest.certificates import Authority
+from cfo.manifests import render
+from cfo.manifests.names import DEFAULT_NAMESPACE
+from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations, webhook_options
+from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_references_of, uid_of
 from cfo.runtime.webhook.certificates.material import Stored, advance
 from cfo.runtime.webhook.options import RotatedCertificates
 from test.integration.go_operator import applied, cluster_of, is_applied, lives
+from test.integration.test_install import kubectl
 from test.integration.test_raycluster_golden import CONFIGURATIONS, as_persisted, comparable, definitions, managed
 from test.integration.test_takeover import COMPLETED
 from test.integration.world import World, eventually, kuberay, operating, world
@@ -187,6 +192,131 @@ def test_the_go_operator_serves_every_webhook_that_is_announced() -> None:
     assert {(service["name"], service.get("port", 443)) for _, service in services} == {
         ("codeflare-operator-webhook-service", 443)
     }
+
+
+def go_manifests() -> list[Object]:
+    """What matters here of the Go operator's manifests: the Deployment, the Secret (empty), a webhook configuration."""
+    labels = {"app.kubernetes.io/name": "codeflare-operator", "app.kubernetes.io/part-of": "codeflare"}
+    namespace = {"namespace": DEFAULT_NAMESPACE}
+    certificates = "/tmp/k8s-webhook-server/serving-certs"
+    container = {
+        "name": "manager",
+        "image": "go-operator",
+        "command": ["/manager"],
+        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "ports": [
+            {"containerPort": 8080, "protocol": "TCP", "name": "metrics"},
+            {"containerPort": 9443, "protocol": "TCP", "name": "webhook-server"},
+        ],
+        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+        "volumeMounts": [{"name": "cert", "mountPath": certificates, "readOnly": True}],
+    }
+    pod = {
+        "serviceAccountName": "codeflare-operator-controller-manager",
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": {"runAsNonRoot": True},
+        "containers": [container],
+        "volumes": [{"name": "cert", "secret": {"defaultMode": 420, "secretName": WEBHOOK_SECRET_NAME}}],
+    }
+    hook = {
+        "name": "mraycluster.ray.openshift.ai",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {
+            "service": {
+                "name": "codeflare-operator-webhook-service",
+                **namespace,
+                "path": SERVED_BY_GO["mraycluster.ray.openshift.ai"],
+            }
+        },
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "rules": [
+            {
+                "apiGroups": ["ray.io"],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["rayclusters"],
+            }
+        ],
+    }
+    mutating = "codeflare-operator-mutating-webhook-configuration"
+    return [
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": WEBHOOK_SECRET_NAME, **namespace}},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "codeflare-operator-manager", **namespace, "labels": labels},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": mutating},
+            "webhooks": [hook],
+        },
+    ]
+
+
+@pytest.mark.parametrize("apply", [["--server-side"], []], ids=["server-side", "client-side"])
+async def test_the_manifests_follow_each_other(tmp_path: Path, apply: list[str]) -> None:
+    """First those of the Go operator, by either way to apply; then ours; then those of the Go operator again."""
+    secret, deployment, hooks = go_manifests()
+    theirs = yaml.safe_dump_all(go_manifests())
+    async with world() as here:
+        await here.namespace(DEFAULT_NAMESPACE)
+        code, said = await kubectl(here, tmp_path, "apply", *apply, "-f", "-", stdin=theirs)
+        assert code == 0, said
+        uids = {name_of(obj): uid_of(await _stored(here, obj)) for obj in go_manifests()}
+        ours = ("--server-side", "--force-conflicts")
+        code, said = await kubectl(here, tmp_path, "apply", *ours, "-f", "-", stdin=yaml.safe_dump_all(render()))
+        assert code == 0, said
+        (mine,) = [obj for obj in render() if obj["kind"] == "Deployment"]
+        assert _pod(await _stored(here, deployment)) == _pod(mine), "nothing of theirs is left"
+
+        data = {"ca.crt": "eA==", "ca.key": "eA==", "tls.crt": "eA==", "tls.key": "eA=="}
+        await here.patch(secret, {"data": data})
+        stored = await _stored(here, hooks)
+        for hook in stored["webhooks"]:
+            hook["clientConfig"]["caBundle"] = CA_BUNDLE
+        await here.client.with_field_manager("codeflare-operator").update(stored)
+
+        back = ("--server-side", "--force-conflicts")
+        code, said = await kubectl(here, tmp_path, "apply", *back, "-f", "-", stdin=theirs)
+        assert code == 0, said
+        assert _pod(await _stored(here, deployment)) == _pod(deployment), "nothing of ours is left"
+        assert (await _stored(here, deployment))["spec"]["replicas"] == 1
+        assert (await _stored(here, secret))["data"] == data
+        kept = {hook["name"]: hook["clientConfig"].get("caBundle") for hook in (await _stored(here, hooks))["webhooks"]}
+        assert kept["mraycluster.ray.openshift.ai"] == CA_BUNDLE
+        assert {name_of(obj): uid_of(await _stored(here, obj)) for obj in go_manifests()} == uids
+
+
+CA_BUNDLE = b64encode(Authority(name="any").pem).decode()
+
+
+async def _stored(here: World, obj: Object) -> Object:
+    return await here.get(gvk_of(obj), name_of(obj), key_of(obj).namespace)
+
+
+def _pod(deployment: Object) -> Any:
+    """What a Deployment says of its pods, of that what a server does not fill in."""
+    spec = deployment["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    return (
+        {mount["mountPath"] for mount in container["volumeMounts"]},
+        {volume["name"] for volume in spec["volumes"]},
+        container["resources"],
+        container["command"],
+        {port["name"] for port in container["ports"]},
+        container["image"],
+        container.get("securityContext"),
+        spec["terminationGracePeriodSeconds"],
+        spec.get("topologySpreadConstraints"),
+    )
 
 
 _STRING, _BOOLEAN = (str,), (bool, type(None))
