@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime.objects import GVK
-from test.bench.fleet import raycluster
+from cfo.runtime.objects import GVK, Object
+from test.bench.fleet import namespaces, raycluster
 from test.bench.harness import Case, Sample, benchmark
 from test.bench.stage import Plane, plane
 from test.bench.subjects import operator
@@ -30,11 +30,14 @@ VALIDATING = GVK("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfigu
 )
 async def admission(case: Case) -> Sample:
     async with plane() as stage, operator(stage, case.subject) as (process, _):
+        await stage.create(namespaces())
+        asked = raycluster(1)
+        mutated = await stage.client.create(asked)
         await process.idle()
-        values = {}
-        for gvk, name in ((MUTATING, "mutate"), (VALIDATING, "validate")):
+        values: dict[str, float] = {}
+        for gvk, name, obj in ((MUTATING, "mutate", asked), (VALIDATING, "validate", mutated)):
             port, path = await address(stage, gvk)
-            message = request(path)
+            message = request(path, obj)
             await ask(port, message, time.perf_counter() + SECONDS / 4)
             cpu, began = process.cpu(), time.perf_counter()
             until = began + SECONDS
@@ -60,11 +63,10 @@ async def address(stage: Plane, gvk: GVK) -> tuple[int, str]:
     raise LookupError(f"no {gvk.kind} is for RayClusters")
 
 
-def request(path: str) -> bytes:
+def request(path: str, obj: Object) -> bytes:
     """An HTTP request as the API server sends it when somebody creates a RayCluster."""
     resource = {"group": RAY_CLUSTER.group, "version": RAY_CLUSTER.version, "resource": "rayclusters"}
     kind = {"group": RAY_CLUSTER.group, "version": RAY_CLUSTER.version, "kind": RAY_CLUSTER.kind}
-    obj = raycluster(1)
     asked: dict[str, Any] = {
         "uid": "6f8ae0f2-9f0d-4a3d-9d3b-3f5a3c0a7b11",
         "kind": kind,
@@ -106,7 +108,7 @@ async def ask(port: int, message: bytes, until: float) -> list[float]:
         else:  # chunked, as Go answers what is long
             answer = await reader.readuntil(b"\r\n0\r\n\r\n")
         if b'"allowed":true' not in answer:
-            raise RuntimeError(answer.decode(errors="replace"))
+            raise RuntimeError(answer.decode(errors="replace")[:300])
         waits.append(time.perf_counter() - began)
     writer.close()
     return waits
