@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
+import shutil
 import signal
 import sys
 import tempfile
@@ -67,7 +68,6 @@ def run(
     console = Console()
     if not console.is_terminal:
         console.width = 170
-    folder = Path(tempfile.mkdtemp(prefix="cfo-bench-"))
     # What runs in sessions of its own must end with us, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     benchmarks = chosen(patterns, subjects)
@@ -80,6 +80,7 @@ def run(
             raise Misuse(f"--json {file}: {file.parent} is no folder") from None
         except OSError as error:
             raise Misuse(f"--json {file}: {error.strerror}") from None
+    folder = Path(tempfile.mkdtemp(prefix="cfo-bench-"))
     failed = False
     for benchmark in benchmarks:
         outcomes: list[Outcome] = []
@@ -87,12 +88,17 @@ def run(
             if subjects and case.subject not in subjects:
                 continue
             times = repeat or (1 if quick else benchmark.repeat)
-            outcomes.append(asyncio.run(measure(benchmark, case, repeat=times, folder=folder)))
+            with console.status(f"{benchmark.name}: {case.subject}{f' at {case.size:,}' if case.size else ''}"):
+                outcomes.append(asyncio.run(measure(benchmark, case, repeat=times, folder=folder)))
+        if not outcomes:
+            continue
         failed |= any(outcome.failed for outcome in outcomes)
         result.outcomes.extend(outcomes)
         if file is not None:
             result.write(file)
         show(benchmark, outcomes, console)
+    if not failed:
+        shutil.rmtree(folder)  # logs, that nobody was told of
     if file is not None:
         console.print(f"written to {file}")
     sys.exit(1 if failed else 0)
