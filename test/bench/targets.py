@@ -107,7 +107,15 @@ TARGETS = (
     Target("- until quiet", "restart", "quiet s", 300, go=(52, 52)),
     Target("5,000 status updates by others: writes", "storm", "writes", 5000, said="a full reconcile each"),
     Target("- CPU", "storm", "cpu s", 5000),
-    Target("60 s at rest: requests", "rest", "requests", 1000, go=(0, 0)),
+    Target("60 s at rest with RayClusters: requests", "rest", "requests", 1000, go=(0, 0)),
+    Target(
+        "60 s at rest with running AppWrappers: requests",
+        "appwrappers-rest",
+        "requests",
+        5000,
+        said="a status patch without a change for each",
+    ),
+    Target("one AppWrapper with a pod, until ready: requests", "appwrapper-one", "requests", go=(13, 13)),
 )
 
 RATIOS = (
