@@ -48,15 +48,15 @@ $(VENV)/.bench: $(VENV)/.installed
 BENCH       ?=
 BENCH_FLAGS ?=
 BENCH_JSON  ?= build/bench/$(shell date -u +%Y%m%dT%H%M%SZ).json
-RESULTS     ?= $(sort $(wildcard build/bench/*.json))
+RESULTS     ?= $(lastword $(sort $(wildcard build/bench/*.json)))
 
 bench: $(VENV)/.bench ## Run the benchmarks BENCH="start sync*" (all) with BENCH_FLAGS=--quick; they print, they do not judge
 	@set -f; $(BIN)/python -m test.bench run $(BENCH) $(BENCH_FLAGS) --json $(BENCH_JSON)
 
-bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (all in build/bench)
+bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (the last of build/bench)
 	$(BIN)/python hack/bench-report $(RESULTS)
 
-bench-parts: $(VENV)/.bench ## Measure single parts: the work queue, the webhook server, the embedded API server
+bench-parts: $(VENV)/.bench ## Measure single parts: the client, the work queue, the embedded API server
 	$(BIN)/python -m pytest -m bench -s test/bench
 
 lock: $(VENV)/.installed ## Renew constraints.txt, the versions that installs are made with

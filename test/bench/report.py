@@ -11,6 +11,7 @@ from test.bench.charts import Chart, charts
 from test.bench.harness import REPOSITORY
 from test.bench.page import put, section
 from test.bench.results import Unreadable, merge, read
+from test.bench.targets import ordered
 
 __all__ = ["command"]
 
@@ -41,12 +42,16 @@ def command(files: tuple[Path, ...], page: Path, check: bool) -> None:
     try:
         results = [read(file) for file in files]
         benchmarks, outcomes = merge(results)
+        benchmarks = ordered(benchmarks)
         drawn = charts(benchmarks, outcomes)
         wanted = {page: _page(page, section(results, benchmarks, outcomes, drawn)).encode()}
         folder = page.parent / "images" / "performance"
         wanted |= {folder / f"{chart.name}.svg": _svg(chart) for chart in drawn}
     except Unreadable as error:
         raise Misuse(str(error)) from None
+    commits = dict.fromkeys(result.machine.commit for result in results)
+    if len(commits) > 1:
+        click.echo(f"note: these runs are of several commits: {', '.join(commits)}", err=True)
     dead = sorted(set(folder.glob("*.svg")) - wanted.keys())
     stale = [file for file, content in wanted.items() if not file.exists() or file.read_bytes() != content]
     if check:

@@ -18,7 +18,7 @@ from test.bench.harness import Goal, Outcome, Sample, load
 from test.bench.page import END, START, put, section
 from test.bench.report import command
 from test.bench.results import Described, Machine, Result, Unreadable, merge
-from test.bench.targets import RATIOS, TARGETS, Target, compared, judged
+from test.bench.targets import RATIOS, TARGETS, Target, compared, judged, ordered
 
 MACHINE = Machine(
     cpu="A CPU",
@@ -141,6 +141,11 @@ def test_each_target_is_the_goal_of_a_benchmark(monkeypatch: pytest.MonkeyPatch)
         assert ("cfo", ratio.size) in cases, ratio
 
 
+def test_what_has_targets_comes_first() -> None:
+    benchmarks = {each.name: each for each in (LATENCY, SYNC, START_UP)}
+    assert list(ordered(benchmarks)) == ["start", "sync", "latency"]
+
+
 def test_the_page_tells_all() -> None:
     text = told(full())
     assert "| exec to ready | 3.7 s | ≤ 1.2 s | 1.05 (1 – 1.10) s | 2 s | met |" in text
@@ -244,6 +249,17 @@ def test_results_of_nothing_are_refused(page: Path, tmp_path: Path) -> None:
     result().write(tmp_path / "result.json")
     done = report(page, tmp_path / "result.json")
     assert (done.exit_code, done.output) == (2, "Error: nothing was measured in these results\n")
+
+
+def test_runs_of_several_commits_are_noted(page: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib, of the extra `bench`, is not installed")
+    some = case("start", "cfo", 0, {"ready s": 1})
+    result(some).write(tmp_path / "one.json")
+    result(some, commit="fff").write(tmp_path / "other.json")
+    done = report(page, tmp_path / "one.json", tmp_path / "other.json")
+    assert done.exit_code == 0, done.output
+    assert done.stderr == "note: these runs are of several commits: abc1234, fff\n"
+    assert "| cfo | 1 | list 3 | 2 |" in page.read_text()
 
 
 def test_a_page_that_is_not_there_or_has_no_markers_is_one_line(page: Path, tmp_path: Path) -> None:
