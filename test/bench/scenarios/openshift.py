@@ -1,0 +1,75 @@
+"""The whole operator on OpenShift, with the OAuth proxy and mTLS: nine children for each RayCluster."""
+
+from __future__ import annotations
+
+import time
+
+from test.bench.fleet import namespaces, raycluster
+from test.bench.harness import Case, Goal, Sample, benchmark
+from test.bench.stage import plane
+from test.bench.subjects import operator
+from test.integration.world import ROUTES
+
+OPERATORS = ("cfo", "go")
+OAUTH = {"rayDashboardOAuthEnabled": True}
+CHILDREN = 9
+
+
+@benchmark(
+    title="new RayClusters on OpenShift (OAuth, mTLS), until every child is there; besides: requests beyond those",
+    unit="clusters",
+    subjects=OPERATORS,
+    sizes=(100, 200, 400),
+    quick=(50,),
+    limits={"go": 100},
+    goals=[Goal("besides each", 2, 100)],
+)
+async def openshift_create(case: Case) -> Sample:
+    async with plane(ROUTES) as stage:
+        await stage.create(namespaces())
+        async with operator(stage, case.subject, **OAUTH) as (process, _):
+            await process.idle()
+            mark, cpu, began = stage.mark(), process.cpu(), time.time()
+            await stage.create(raycluster(number) for number in range(case.size))
+            await stage.quiet()
+            asked = stage.asked(mark)
+            values = {
+                "wall s": asked.last - began,
+                "cpu s": process.cpu() - cpu,
+                **process.memory(),
+                "requests each": asked.total / case.size,
+                "besides each": asked.total / case.size - CHILDREN,
+            }
+            return Sample(values, asked.requests)
+
+
+@benchmark(
+    title="a restart on OpenShift with RayClusters that nobody has changed",
+    unit="clusters",
+    subjects=OPERATORS,
+    sizes=(101, 404),
+    quick=(50,),
+    repeat=2,
+    limits={"go": 101},
+    goals=[Goal("writes", 0, 101), Goal("requests", 50, 101)],
+)
+async def openshift_restart(case: Case) -> Sample:
+    async with plane(ROUTES) as stage:
+        await stage.create(namespaces())
+        async with operator(stage, case.subject, **OAUTH) as (process, _):
+            await stage.create(raycluster(number) for number in range(case.size))
+            await stage.quiet()
+            await process.idle()
+        mark = stage.mark()
+        async with operator(stage, case.subject, **OAUTH) as (process, ready):
+            quiet = await process.idle()
+            asked = stage.asked(mark)
+            values = {
+                "ready s": ready,
+                "quiet s": quiet,
+                "cpu s": process.cpu(),
+                **process.memory(),
+                "requests": asked.total,
+                "writes": asked.writes,
+            }
+            return Sample(values, asked.requests)
