@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -145,11 +145,8 @@ def run(
     until_settled: float | None,
 ) -> None:
     """Run the operator until SIGTERM or SIGINT."""
-    from cfo.runtime import logs
-
-    chosen = log_format or ("console" if sys.stderr.isatty() or embedded else "json")
-    logs.configure("json" if chosen == "json" else "console", log_level)
     if embedded:
+        _configure_logs(log_format or "console", log_level)
         from cfo.demo import DemoFailed, DemoMisuse, run_embedded
 
         if webhook_url is not None:
@@ -174,7 +171,18 @@ def run(
             raise Misuse(f"{flag} needs --embedded")
     if webhook_url is not None and webhook_cert_dir is not None:
         raise Misuse("--webhook-url and --webhook-cert-dir: give one of them")
-    _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, _checked_url(webhook_url), webhook_cert_dir))
+    from cfo.process import starting
+
+    with starting() as loaded:
+        _configure_logs(log_format or ("console" if sys.stderr.isatty() else "json"), log_level)
+        url = _checked_url(webhook_url)
+        _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, url, webhook_cert_dir, loaded))
+
+
+def _configure_logs(log_format: str, level: str) -> None:
+    from cfo.runtime import logs
+
+    logs.configure("json" if log_format == "json" else "console", level)
 
 
 async def _run_on_cluster(
@@ -183,6 +191,7 @@ async def _run_on_cluster(
     kubeconfig: str | None,
     webhook_url: WebhookURL | None,
     webhook_cert_dir: Path | None,
+    loaded: Callable[[], None],
 ) -> None:
     from cfo import operator
     from cfo.runtime.client.config import load_config
@@ -194,6 +203,7 @@ async def _run_on_cluster(
         NamespacedName(namespace, config_name),
         webhook_url=webhook_url,
         webhook_cert_dir=webhook_cert_dir,
+        observe=lambda _: loaded(),
     )
 
 

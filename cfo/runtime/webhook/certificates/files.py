@@ -14,7 +14,6 @@ import anyio
 import anyio.lowlevel
 import structlog
 from anyio.abc import TaskStatus
-from watchfiles import awatch
 
 from cfo.runtime.webhook.certificates.serving import KeyPair, ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles
@@ -72,6 +71,8 @@ class CertificateFilesWatcher:
         return folder, folder.stat().st_ino
 
     async def _watch(self, folder: Path, stop: anyio.Event) -> None:
+        from watchfiles import awatch  # only who has such files pays for it (1 MB)
+
         changes = awatch(
             folder,
             watch_filter=None,
