@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -75,7 +76,7 @@ def svg(chart: Chart) -> bytes:
         for what in ("fill", "stroke")
     )
     style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
-    text = text.replace("<metadata>", f"<title>{chart.title}</title>\n {style}\n <metadata>", 1)
+    text = text.replace("<metadata>", f"<title>{escape(chart.title)}</title>\n {style}\n <metadata>", 1)
     return re.sub(r"[ \t]+\n", "\n", text).encode()
 
 
