@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 import orjson
@@ -121,20 +121,26 @@ def version_number(resource_version: str) -> int:
     return 0
 
 
-class Entry:
-    """One state of one object. Immutable; the next state is another entry."""
+class Entry(msgspec.Struct, gc=False, eq=False):
+    """One state of one object. Immutable; the next state is another entry.
 
-    __slots__ = ("_managers", "_meta", "name", "namespace", "raw", "version")
+    The garbage collector does not look at entries: however many there are, it takes no longer.
+    """
 
-    def __init__(self, raw: bytes, meta: Meta, managers: bytes = b"") -> None:
-        self.namespace = intern(meta.namespace)
-        self.name = meta.name
-        self.raw = raw
-        """The object's JSON, without managedFields."""
-        self.version = version_number(meta.resource_version)
-        """The resourceVersion as a number; 0 when it is none."""
-        self._meta: Meta | None = meta
-        self._managers = managers
+    namespace: str
+    name: str
+    raw: bytes
+    """The object's JSON, without managedFields."""
+    version: int
+    """The resourceVersion as a number; 0 when it is none."""
+    _managers: bytes
+    _meta: Meta | None
+
+    @classmethod
+    def of(cls, raw: bytes, meta: Meta, managers: bytes = b"") -> Self:
+        """The entry of an object with this metadata."""
+        version = version_number(meta.resource_version)
+        return cls(intern(meta.namespace), meta.name, raw, version, _without_owners(managers, meta), meta)
 
     @property
     def key(self) -> NamespacedName:
@@ -216,7 +222,7 @@ class EntryDecoder:
         meta = _meta_of(wire)
         # the encoder's bytes keep the room that it had in reserve, up to half as much again
         kept = bytes(memoryview(_encode(parts))) if rewritten else bytes(raw)
-        return Entry(kept, meta, _without_owners(managers, meta))
+        return Entry.of(kept, meta, managers)
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
         view = bytes(managed_fields)
