@@ -24,8 +24,8 @@ WAVE = 100
     title=f"memory over waves of {WAVE} RayClusters and {WAVE} AppWrappers (growth: over the last half of them)",
     unit="objects",
     subjects=("cfo",),
-    sizes=(12_000,),
-    quick=(1000,),
+    sizes=(8000,),
+    quick=(800,),
     repeat=1,
 )
 async def churn(case: Case) -> Sample:
@@ -34,8 +34,7 @@ async def churn(case: Case) -> Sample:
         async with operator(stage, case.subject) as (process, _):
             await process.idle()
             cpu, memory = process.cpu(), [process.rss()]
-            waves = max(4, case.size // (2 * WAVE))
-            for number in range(waves):
+            for number in range(case.size // (2 * WAVE)):
                 await wave(stage, phases, number * WAVE)
                 await process.idle(0.5)
                 memory.append(process.rss())

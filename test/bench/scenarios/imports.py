@@ -1,0 +1,88 @@
+"""What it costs to begin: importing the library and its peers, and commands until their first line."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+
+import orjson
+
+from test.bench.harness import REPOSITORY, Case, Sample, benchmark
+
+KUBECONFIG = """
+current-context: x
+contexts: [{name: x, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: 'https://x'}}]
+users: [{name: u, user: {token: abc}}]
+"""
+PROGRAMS = {
+    "aiohttp": "import aiohttp",
+    "cfo.runtime": "import cfo.runtime",
+    "cfo.runtime.client": "import cfo.runtime.client",
+    "cfo.runtime.Manager": "from cfo.runtime import Manager",
+    "cfo.operator": "import cfo.operator",
+    "cfo.envtest.embedded": "import cfo.envtest.embedded",
+    "kubernetes_asyncio.client": "import kubernetes_asyncio.client",
+    "kopf": "import kopf",
+    "a kubeconfig by cfo": "import asyncio, cfo.runtime.client\nasyncio.run(cfo.runtime.client.load_config(FILE))",
+    "a kubeconfig by kubernetes_asyncio": (
+        "import asyncio, kubernetes_asyncio.client, kubernetes_asyncio.config\n"
+        "settings = kubernetes_asyncio.client.Configuration()\n"
+        "asyncio.run(kubernetes_asyncio.config.load_kube_config(FILE, client_configuration=settings))"
+    ),
+}
+MEASURE = """
+import time
+FILE = %r
+began, cpu = time.perf_counter(), time.process_time()
+%s
+spent = {"wall s": time.perf_counter() - began, "cpu s": time.process_time() - cpu}
+import json, psutil
+print(json.dumps(spent | {"rss MB": psutil.Process().memory_info().rss / 1e6}))
+"""
+COMMANDS = {
+    "cfo --help": ["--help"],
+    "cfo version": ["version"],
+    "cfo envtest": ["envtest"],
+    "cfo envtest --controllers none": ["envtest", "--controllers", "none"],
+}
+
+
+@benchmark(title="importing a module in a new interpreter", subjects=tuple(PROGRAMS), repeat=5)
+async def imports(case: Case) -> Sample:
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(KUBECONFIG)
+        file.flush()
+        code = MEASURE % (file.name, PROGRAMS[case.subject])
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code), stdout=asyncio.subprocess.PIPE, cwd=REPOSITORY
+        )
+        output, _ = await process.communicate()
+    return Sample(orjson.loads(output))
+
+
+@benchmark(title="a command, from exec until its first line", subjects=tuple(COMMANDS), repeat=5)
+async def commands(case: Case) -> Sample:
+    def first_line() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "cfo", *COMMANDS[case.subject]],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={"PYTHONPATH": str(REPOSITORY), "HOME": folder},
+                cwd=folder,
+            )
+            assert process.stdout is not None
+            try:
+                if not process.stdout.readline():
+                    raise RuntimeError(f"{case.subject} says nothing")
+                return time.perf_counter() - began
+            finally:
+                process.terminate()
+                process.communicate(timeout=20)
+
+    return Sample({"first line s": await asyncio.to_thread(first_line)})
