@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test soak lint manifests bench bench-report bench-parts lock clean
+.PHONY: help run demo test soak lint manifests bench bench-report lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,9 +55,6 @@ bench: $(VENV)/.bench ## Run the benchmarks BENCH="start sync*" (all) with BENCH
 
 bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (the last of build/bench)
 	$(BIN)/python hack/bench-report $(RESULTS)
-
-bench-parts: $(VENV)/.bench ## Measure single parts: the client, the work queue, the embedded API server
-	$(BIN)/python -m pytest -m bench -s test/bench
 
 lock: $(VENV)/.installed ## Renew constraints.txt, the versions that installs are made with
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
