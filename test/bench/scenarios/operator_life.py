@@ -121,7 +121,7 @@ async def rest(case: Case) -> Sample:
             await stage.quiet()
             await process.idle()
             mark, cpu = stage.mark(), process.cpu()
-            await asyncio.sleep(60)
+            await asyncio.sleep(60 if case.size >= 1000 else 10)
             asked = stage.asked(mark)
             values = {"cpu s": process.cpu() - cpu, **process.memory(), "requests": asked.total}
             return Sample(values, asked.requests)
