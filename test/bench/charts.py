@@ -126,7 +126,7 @@ def _latency(described: Described, outcomes: Sequence[Outcome]) -> Chart:
     for subject in _subjects(outcomes):
         values = [value for value in names(outcomes) if PERCENTILE.search(value)]
         series = [Series(subject, _points(outcomes, subject, value), value.removesuffix(" ms")) for value in values]
-        if any(each.points for each in series):
+        if any(len(each.points) > 1 for each in series):
             kept = tuple(each for each in series if each.points)
             panels.append(Lines(f"{subject}: latency (ms)", described.unit, kept, linear=False))
     title = f"{described.name}: percentiles by {described.unit}"
