@@ -20,13 +20,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from cfo.runtime.keys import PrivateKey, load_private_key
+
 __all__ = [
     "CERTIFICATE_KEY",
     "LIFETIME",
     "PRIVATE_KEY_KEY",
     "Authority",
     "Broken",
-    "PrivateKey",
     "create",
     "load",
     "renew",
@@ -38,8 +39,6 @@ PRIVATE_KEY_KEY = "ca.key"
 LIFETIME = timedelta(days=3650)
 _BACKDATED = timedelta(minutes=5)
 _SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
-
-PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
 class Broken(ValueError):
@@ -126,29 +125,9 @@ def load(certificate_pem: bytes, key_pem: bytes) -> Authority:
 
 def _load_key(pem: bytes) -> PrivateKey:
     try:
-        # that p and q are primes is left unproven: it takes 30 ms, for each cluster at each start
-        key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise Broken(f"{PRIVATE_KEY_KEY} is missing or is not a private key") from None
-    if not isinstance(key, PrivateKey):
-        raise Broken(f"{PRIVATE_KEY_KEY} is neither an RSA nor an ECDSA key")
-    if isinstance(key, rsa.RSAPrivateKey) and not _is_consistent(key.private_numbers()):
-        raise Broken(f"{PRIVATE_KEY_KEY} is a damaged RSA key")
-    return key
-
-
-def _is_consistent(numbers: rsa.RSAPrivateNumbers) -> bool:
-    """Whether the numbers of an RSA key belong together, so that what the private one signs the public one verifies."""
-    p, q, e = numbers.p, numbers.q, numbers.public_numbers.e
-    return (
-        min(p, q) > 1
-        and p * q == numbers.public_numbers.n
-        and numbers.d * e % (p - 1) == 1
-        and numbers.d * e % (q - 1) == 1
-        and numbers.dmp1 == numbers.d % (p - 1)
-        and numbers.dmq1 == numbers.d % (q - 1)
-        and numbers.iqmp * q % p == 1
-    )
+        return load_private_key(pem)
+    except ValueError as error:
+        raise Broken(f"{PRIVATE_KEY_KEY} {error}") from None
 
 
 def _self_signed(

@@ -30,6 +30,7 @@ from cfo.runtime.cache.informer import Reader
 from cfo.runtime.client.client import Client
 from cfo.runtime.clock import Clock
 from cfo.runtime.events import EventRecorder
+from cfo.runtime.keys import PrivateKey
 from cfo.runtime.objects import NamespacedName, Object, annotations_of, is_deleting, namespace_of
 from cfo.runtime.reconcile import READ, Request, Result, Rule
 
@@ -124,7 +125,7 @@ class MTLSReconciler:
         renewed = ca.renew(kept, now=now)
         return _Wanted(renewed, {**stored, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]})
 
-    async def _new(self, now: datetime, key: ca.PrivateKey | None = None) -> ca.Authority:
+    async def _new(self, now: datetime, key: PrivateKey | None = None) -> ca.Authority:
         make = partial(ca.create, self._config.ca.key_algorithm, now=now, key=key)
         # an RSA key takes a tenth of a second or more, in which nothing else would happen; a P-256 key takes less than
         # going to another thread

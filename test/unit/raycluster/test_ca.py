@@ -165,22 +165,6 @@ def test_what_cannot_be_used_says_why_and_keeps_the_key_if_there_is_one() -> Non
         ca.load(data["ca.crt"], ed)
 
 
-@pytest.mark.parametrize("part", ["d", "dmp1", "dmq1", "iqmp"])
-def test_a_damaged_rsa_key_is_a_broken_one(part: str) -> None:
-    data = go_authority(begin=NOW).data()
-    key = serialization.load_pem_private_key(data["ca.key"], None)
-    assert isinstance(key, rsa.RSAPrivateKey)
-    numbers = key.private_numbers()
-    parts = {name: getattr(numbers, name) for name in ("p", "q", "d", "dmp1", "dmq1", "iqmp", "public_numbers")}
-    damaged = rsa.RSAPrivateNumbers(**{**parts, part: parts[part] + 2})
-    pem = damaged.private_key(unsafe_skip_rsa_key_validation=True).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    with pytest.raises(ca.Broken, match="damaged") as caught:
-        ca.load(data["ca.crt"], pem)
-    assert caught.value.key is None
-
-
 def test_an_expired_authority_is_no_broken_one() -> None:
     expired = go_authority(begin=NOW - timedelta(days=400))
     assert ca.load(expired.data()["ca.crt"], expired.data()["ca.key"]).renewal_due < NOW

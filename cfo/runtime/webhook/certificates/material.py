@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from cfo.runtime.keys import PrivateKey, load_private_key
 from cfo.runtime.webhook.certificates.serving import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 
@@ -39,8 +40,6 @@ __all__ = [
 
 _BACKDATED: Final = timedelta(minutes=5)  # clocks of API servers differ
 _FORMER: Final = 3  # authorities trusted besides the present one, whatever happens
-
-PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +115,8 @@ def _authority(key_pem: bytes, known: Sequence[x509.Certificate], problems: list
     if not key_pem.strip():
         return None
     try:
-        key = serialization.load_pem_private_key(key_pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, PrivateKey):
+        key = load_private_key(key_pem)
+    except ValueError:
         problems.append("ca.key is no private key (RSA or ECDSA)")
         return None
     for certificate in known:
@@ -133,7 +130,7 @@ def _pair(certificate: bytes, key_pem: bytes, problems: list[str]) -> KeyPair | 
     if not certificate.strip() or not key_pem.strip():
         return None
     try:
-        key = serialization.load_pem_private_key(key_pem, password=None)
+        key = load_private_key(key_pem)
         leaf = x509.load_pem_x509_certificate(certificate)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         problems.append("tls.crt or tls.key cannot be read")
