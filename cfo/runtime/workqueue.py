@@ -42,6 +42,8 @@ __all__ = [
 LOW_PRIORITY = -100
 """The priority of objects from a first list and from resyncs (controller-runtime's ``LowPriority``)."""
 
+_STALE_KEPT = 64
+
 Item = TypeVar("Item", bound=Hashable)
 
 
@@ -80,6 +82,7 @@ class WorkQueue(Generic[Item]):
         self._ready: list[tuple[int, int, _Entry[Item]]] = []
         self._waiting: list[tuple[float, int, _Entry[Item]]] = []
         self._ready_count = 0
+        self._stale_count = 0
         self._processing: dict[Item, float] = {}
         self._order = 0
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -131,7 +134,7 @@ class WorkQueue(Generic[Item]):
             if priority > entry.priority:
                 self._raise_priority(entry, priority)
         elif ready_at is None or ready_at < entry.ready_at or priority > entry.priority:
-            entry.stale = True
+            self._make_stale(entry)
             earliest = None if ready_at is None else min(ready_at, entry.ready_at)
             self._insert(item, max(priority, entry.priority), earliest, now)
 
@@ -215,6 +218,15 @@ class WorkQueue(Generic[Item]):
             heapq.heappush(self._waiting, (ready_at, entry.order, entry))
             self._set_timer()
 
+    def _make_stale(self, entry: _Entry[Item]) -> None:
+        """Leaves a waiting entry to be passed over; where most are, they go: their time may be days away."""
+        entry.stale = True
+        self._stale_count += 1
+        if self._stale_count > max(_STALE_KEPT, len(self._waiting) // 2):
+            self._waiting = [waiting for waiting in self._waiting if not waiting[2].stale]
+            heapq.heapify(self._waiting)
+            self._stale_count = 0
+
     def _make_ready(self, entry: _Entry[Item]) -> None:
         self._ready_count += 1
         if self._metrics:
@@ -260,7 +272,7 @@ class WorkQueue(Generic[Item]):
 
     def _set_timer(self) -> None:
         while self._waiting and self._waiting[0][2].stale:
-            heapq.heappop(self._waiting)
+            self._pop_waiting()
         if not self._waiting:
             return
         first = self._waiting[0][0]
@@ -275,12 +287,17 @@ class WorkQueue(Generic[Item]):
         self._timer = None
         now = self._clock.monotonic()
         while self._waiting and (self._waiting[0][0] <= now or self._waiting[0][2].stale):
-            _, _, entry = heapq.heappop(self._waiting)
+            entry = self._pop_waiting()
             if not entry.stale:
                 self._order += 1
                 entry.order, entry.ready_at, entry.queued_at = self._order, None, now
                 self._make_ready(entry)
         self._set_timer()
+
+    def _pop_waiting(self) -> _Entry[Item]:
+        _, _, entry = heapq.heappop(self._waiting)
+        self._stale_count -= entry.stale
+        return entry
 
     def _ages(self) -> list[float]:
         now = self._clock.monotonic()

@@ -350,3 +350,15 @@ def test_impossible_limits_are_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(ValueError, match="must be"):
         make()
+
+
+def test_what_came_before_its_time_is_not_kept_until_then(queue: WorkQueue[str], clock: FakeClock) -> None:
+    for number in range(1000):
+        queue.add_after(f"later-{number % 10}", 3600.0 + number)
+        queue.add_after(f"gone-{number}", 3600.0)
+        queue.add(f"gone-{number}")
+        assert list(ready(queue)) == [f"gone-{number}"]
+    assert queue.waiting == 10
+    assert len(queue._waiting) < 200
+    clock.advance(3600.0 + 10)
+    assert sorted(ready(queue)) == [f"later-{number}" for number in range(10)]
