@@ -10,16 +10,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects import Object, name_of
 from test.integration.test_raycluster_golden import as_persisted
 from test.recordings import RAYCLUSTER, load, observations
+from test.unit.raycluster.test_ca import go_authority
 
 __all__ = ["applied", "assert_continuable", "cluster_of", "is_applied", "lives", "recreate"]
 
@@ -187,32 +183,6 @@ def _conditions(status: dict[str, Any], said: str) -> dict[str, str]:
 
 @cache
 def _authority() -> tuple[bytes, bytes]:
-    """Key and certificate, as PEM, of an authority as the operator makes it: RSA, for a year, since yesterday."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
-    begin = datetime.now(UTC) - timedelta(days=1)
-    usage = dict.fromkeys(
-        (
-            *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
-            *("crl_sign", "encipher_only", "decipher_only"),
-        ),
-        False,
-    )
-    extended = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(begin + timedelta(days=365))
-        .add_extension(x509.KeyUsage(digital_signature=True, key_cert_sign=True, **usage), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(extended), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    traditional = serialization.PrivateFormat.TraditionalOpenSSL
-    return key.private_bytes(pem, traditional, serialization.NoEncryption()), certificate.public_bytes(pem)
+    """Key and certificate, as PEM, of an authority as the operator makes it, since yesterday."""
+    data = go_authority(begin=datetime.now(UTC) - timedelta(days=1)).data()
+    return data["ca.key"], data["ca.crt"]
