@@ -151,8 +151,13 @@ def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True
 def json_patch(original: Object, changed: Object) -> Sequence[dict[str, Any]]:
     """The JSON Patch that makes ``changed`` of ``original``: only what differs, item by item in lists."""
     before, after = _condensed(original, changed)
-    patch = jsonpatch.make_patch(before, after).patch
+    # without looking for what was moved: the answers of Go's webhooks do not say that either
+    patch = jsonpatch.JsonPatch.from_diff(before, after, optimization=False, dumps=_sorted).patch
     return [{**step, "value": _restored(step["value"])} if "value" in step else step for step in patch]
+
+
+def _sorted(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 class _Same(str):
