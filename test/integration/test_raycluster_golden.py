@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,14 @@ def definitions(*, openshift: bool) -> list[Object]:
     names = ["ray.io_rayclusters"]
     if openshift:
         names += ["route.openshift.io_routes", "minimal_config_ingresses", "minimal_dscinitializations"]
-    folder = RAYCLUSTER.parents[1] / "crds"
-    return [
-        yaml.load((folder / f"{name}.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        for name in names
-    ]
+    return [copy.deepcopy(_definition(name)) for name in names]
+
+
+@cache
+def _definition(name: str) -> Object:
+    path = RAYCLUSTER.parents[1] / "crds" / f"{name}.yaml"
+    found: Object = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return found
 
 
 def as_persisted(obj: Object) -> Object:

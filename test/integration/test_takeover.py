@@ -67,15 +67,20 @@ def audited(here: World) -> int:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("moment", range(MOMENTS))
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-async def test_what_the_go_operator_made_is_taken_over(configuration: str, moment: int) -> None:
+async def test_what_the_go_operator_made_is_taken_over(configuration: str) -> None:
+    moments = dict(lives(configuration))
+    assert len(moments) > 25
+    for moment in range(MOMENTS):
+        await _take_over(
+            configuration, {case: found[moment][1] for case, found in moments.items() if moment < len(found)}
+        )
+
+
+async def _take_over(configuration: str, recorded: dict[str, list[Object]]) -> None:
     settings: dict[str, Any] = load(f"{configuration}/kuberay-sample")["config"]
     config = kuberay(**settings["kuberay"])
     oauth = bool(settings["openshift"] and config.ray_dashboard_oauth_enabled)
-    moments = {case: found for case, found in lives(configuration) if moment < len(found)}
-    assert moment or len(moments) > 25
-    recorded = {case: found[moment][1] for case, found in moments.items()}
     async with world(*definitions(openshift=settings["openshift"])) as here:
         made = {}
         for case, objects in recorded.items():
