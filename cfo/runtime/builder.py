@@ -122,7 +122,8 @@ class Builder:
         """Any kind: ``handler`` says which requests an event calls for.
 
         A controller works when all its kinds are known. ``optional`` is for a kind that may never be served, as
-        that of another project: the controller does not wait for it, and hears of its objects when it comes.
+        that of another project, or that roles may keep from us: the controller does not wait for it, and hears of its
+        objects when it comes.
         """
         self._watches.append(
             _Watch(
