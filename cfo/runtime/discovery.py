@@ -165,7 +165,7 @@ class RESTMapper:
         begun = document.begun
         try:
             await self._ensure_loaded(document)
-            if await self._answers(group):
+            if await self._answers(group) or (await self._under_way(document) and await self._answers(group)):
                 return True
             await self._load(document, begun)
             return await self._answers(group)
@@ -187,6 +187,8 @@ class RESTMapper:
         begun = document.begun
         await self._ensure_loaded(document)
         found = await self._find(document, group, version, find)
+        if found is None and await self._under_way(document):
+            found = await self._find(document, group, version, find)
         if found is None:
             await self._load(document, begun)
             found = await self._find(document, group, version, find)
@@ -216,6 +218,13 @@ class RESTMapper:
             if not document.loaded:
                 raise
             _log.warning("discovery failed; what was known before still counts", error=str(error))
+
+    async def _under_way(self, document: _Document) -> bool:
+        """Waits for the end of a reading, if there is one: it began too early to say no, but it may say yes."""
+        if not document.lock.locked():
+            return False
+        async with document.lock:
+            return True
 
     async def _load(self, document: _Document, begun: int) -> None:
         """Reads a root document, unless a reading that began after the one numbered ``begun`` has ended."""

@@ -109,6 +109,20 @@ async def test_a_missing_domain_is_told_on_the_cluster_and_comes_from_the_cluste
             await eventually(exposed, "Ingresses")
 
 
+async def test_a_missing_domain_is_asked_for_once_not_for_every_cluster() -> None:
+    async with world(*VANILLA) as here:
+        await here.namespace()
+        async with operating(here, kuberay(rayDashboardOAuthEnabled=False)):
+            await here.create(ray_cluster("first"))
+            await here.event("IngressDomainMissing")
+            await here.quiet()
+            here.forget_requests()
+            for number in range(5):
+                await here.create(ray_cluster(f"rc-{number}"))
+            await here.quiet()
+            assert [verb for verb, _ in here.requests() if verb == "discover"] == []
+
+
 async def test_the_configured_domain_comes_first() -> None:
     async with world(*VANILLA, INGRESS_CONFIGS) as here:
         await here.namespace()

@@ -24,9 +24,9 @@ _log = structlog.get_logger("cfo.controllers.raycluster")
 class IngressDomain:
     """The configured domain, else that of OpenShift's ``ingresses.config.openshift.io/cluster``.
 
-    ``settings`` follows that one object. Where it may not be followed (the Go operator's role lets us get it alone) it
-    is read when the domain is needed, and what was read is good for five minutes; where it may not be read either,
-    nobody has said a domain.
+    ``settings`` follows that one object. Where it may not be followed (the Go operator's role lets us get it alone) or
+    does not exist (then ``settings`` tells when it does) it is read when the domain is needed, and what was read is
+    good for five minutes; where it may not be read either, nobody has said a domain.
     """
 
     rules = (Rule(INGRESS_CONFIG.group, "ingresses", READ),)
@@ -52,11 +52,11 @@ class IngressDomain:
         informer = self._settings.informer
         if self._configured or (informer is not None and informer.has_synced):
             return self.current()
-        forbidden = informer is not None and informer.is_forbidden
-        if forbidden and self._clock.monotonic() < self._kept_until:
+        nobody_tells = informer is None or informer.is_forbidden
+        if nobody_tells and self._clock.monotonic() < self._kept_until:
             return self._kept
         domain = await self._ask(client)
-        if forbidden:
+        if nobody_tells:
             self._kept, self._kept_until = domain, self._clock.monotonic() + _KEPT_SECONDS
         return domain
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+from aiohttp import web
 
 from cfo.runtime.client import ClientConfig, Transport, TransportError, UnknownKind
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
@@ -128,6 +129,25 @@ async def test_lookups_at_the_same_time_share_a_request(server: ApiServer, mappe
         for _ in range(10):
             tasks.start_soon(look_up)
     assert missed == 10
+    assert reads(server) == 1
+
+
+async def test_a_lookup_is_answered_by_the_reading_that_is_under_way(server: ApiServer, mapper: RESTMapper) -> None:
+    asked, go_on = anyio.Event(), anyio.Event()
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        await go_on.wait()
+        return await json(WITH_RAY)(request)
+
+    server.answer("GET", "/apis", slowly)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(mapper.resource, RAY)
+        await asked.wait()
+        tasks.start_soon(mapper.resource, RAY)
+        tasks.start_soon(mapper.serves_group, "ray.io")
+        await anyio.wait_all_tasks_blocked()
+        go_on.set()
     assert reads(server) == 1
 
 
