@@ -7,11 +7,15 @@ FROM python:${PYTHON_VERSION}-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY . .
-# Wheels alone: there is no compiler, and nothing that a source distribution could run.
+# Wheels alone: there is no compiler, and nothing that a source distribution could run. Bytecode goes to /opt/pyc, that of
+# the standard library too (11 MB): the base has none and the operator may not write any, so each start would compile it
+# anew, which doubles the CPU time until it is ready (0.4 s more).
 RUN python -m venv --without-pip /opt/cfo \
     && python -m pip wheel --no-deps --wheel-dir /wheels . \
-    && python -m pip --python /opt/cfo/bin/python install --only-binary :all: --constraint constraints.txt /wheels/*.whl \
-    && /opt/cfo/bin/python -m compileall -q /opt/cfo/lib
+    && python -m pip --python /opt/cfo/bin/python install --no-compile --only-binary :all: --constraint constraints.txt /wheels/*.whl \
+    && PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall -q \
+        -x '^/usr/local/lib/[^/]+/(ensurepip|idlelib|lib2to3|pydoc_data|site-packages|tkinter|turtledemo)/' \
+        /usr/local/lib/python3.* /opt/cfo/lib
 
 FROM python:${PYTHON_VERSION}-slim-bookworm
 ARG VERSION=dev
@@ -22,8 +26,9 @@ LABEL org.opencontainers.image.title="codeflare-operator" \
       org.opencontainers.image.source="https://github.com/project-codeflare/cfo" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PATH=/opt/cfo/bin:$PATH HOME=/tmp
+ENV PYTHONDONTWRITEBYTECODE=1 PYTHONPYCACHEPREFIX=/opt/pyc PYTHONUNBUFFERED=1 PATH=/opt/cfo/bin:$PATH HOME=/tmp
 COPY --from=build /opt/cfo /opt/cfo
+COPY --from=build /opt/pyc /opt/pyc
 COPY image/manager /manager
 WORKDIR /
 USER 65532:65532

@@ -153,6 +153,9 @@ def test_the_image_is_as_the_deployment_expects_it(installed: Path, tmp_path: Pa
     assert f"COPY image/manager {ENTRY_POINT}\n" in final
     assert f"USER {NOBODY}:{NOBODY}\n" in final
     assert "RUN" not in final  # nothing is compiled or fetched there
+    assert "PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall" in text  # neither is anything when it starts
+    assert "PYTHONPYCACHEPREFIX=/opt/pyc " in final
+    assert "COPY --from=build /opt/pyc /opt/pyc\n" in final
     entry = tmp_path / "manager"
     entry.write_text((ROOT / "image" / "manager").read_text().replace("/opt/cfo", str(installed)))
     entry.chmod(0o755)
