@@ -69,6 +69,8 @@ def test_what_comes_or_goes_passes(predicate: Predicate) -> None:
         (LabelChanged("b"), {"labels": {"a": "1"}}, {"labels": {"a": "2"}}, False),
         (LabelChanged("b"), {}, {"labels": {"b": "2"}}, True),
         (AnnotationChanged(), {}, {"annotations": {"a": "1"}}, True),
+        (AnnotationChanged(), {"annotations": {"a": "1", "b": "2"}}, {"annotations": {"b": "2", "a": "1"}}, False),
+        (AnnotationChanged(), {"annotations": {}}, {"annotations": None}, False),
         (AnnotationChanged("b"), {"annotations": {"a": "1"}}, {}, False),
         (AnnotationChanged("a"), {"annotations": {"a": "1"}}, {}, True),
     ],
