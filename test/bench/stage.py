@@ -149,11 +149,13 @@ class Measured:
 
 @asynccontextmanager
 async def started(command: Sequence[str], log: Path, **environment: str) -> AsyncIterator[Measured]:
-    """Runs ``command`` with its output in ``log``."""
+    """Runs ``command`` with its output in ``log``; Python may keep bytecode, as where it is installed."""
+    environment = {**os.environ, **environment}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with log.open("ab") as out:
         began = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **environment}
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, env=environment
         )
     measured = Measured(process, log, began)
     try:
@@ -200,7 +202,10 @@ class Plane:
         return self._audit.stat().st_size
 
     def asked(self, since: int = 0) -> Asked:
-        """What the measured process has asked for, watches and leases aside; Events are counted apart by name."""
+        """What the measured process has asked for, watches and leases aside.
+
+        Raises :class:`RuntimeError` where the API server failed: nothing measured then means anything.
+        """
         requests: Counter[str] = Counter()
         last = 0.0
         with self._audit.open("rb") as file:
@@ -216,18 +221,24 @@ class Plane:
                 if reference.get("subresource"):
                     what += f"/{reference['subresource']}"
                 code = event["responseStatus"]["code"]
+                if code >= 500:
+                    raise RuntimeError(f"the API server answered {event['verb']} {event['requestURI']} with {code}")
                 requests[f"{event['verb']} {what}{f' -> {code}' if code >= 400 else ''}"] += 1
                 last = max(last, datetime.fromisoformat(event["stageTimestamp"]).timestamp())
         return Asked(dict(requests), last)
 
     async def quiet(self, quiet: float = QUIET, patience: float = 1200.0) -> None:
-        """Waits until no request comes any more, whoever's."""
+        """Waits until no request comes any more, whoever's; but renewals of leases."""
         end = time.monotonic() + patience
-        since, size = time.monotonic(), self.mark()
+        since, seen = time.monotonic(), self.mark()
         while time.monotonic() - since < quiet:
             await asyncio.sleep(0.05)
-            if self.mark() != size:
-                since, size = time.monotonic(), self.mark()
+            with self._audit.open("rb") as file:
+                file.seek(seen)
+                lines = file.readlines()
+            seen += sum(map(len, lines))
+            if any(b"/leases" not in line for line in lines):
+                since = time.monotonic()
             if time.monotonic() > end:
                 raise TimeoutError("the API server does not come to rest")
 

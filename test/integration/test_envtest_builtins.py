@@ -433,6 +433,16 @@ async def test_a_pod_may_change_its_image(api: Api) -> None:
     assert answer.body["spec"]["containers"][0]["image"] == "i:2"
 
 
+async def test_a_service_without_a_free_address_is_an_error_that_says_so(api: Api) -> None:
+    for number in range(253):  # 10.0.0.1 is the API server's own
+        assert (await api.post(f"{CORE}/services", service(f"s-{number}"))).code == 201
+    refused = await api.post(f"{CORE}/services", service("one-more"))
+    assert (refused.code, refused.body["reason"]) == (500, "InternalError")
+    assert refused.body["message"] == "Internal error occurred: failed to allocate a serviceIP: range is full"
+    assert (await api.delete(f"{CORE}/services/s-7")).code == 200
+    assert (await api.post(f"{CORE}/services", service("one-more"))).code == 201
+
+
 async def test_services_get_addresses_of_their_own(api: Api) -> None:
     first = (await api.post(f"{CORE}/services", service("one"))).body["spec"]["clusterIP"]
     second = (await api.post(f"{CORE}/services", service("two", type="NodePort"))).body["spec"]

@@ -9,6 +9,7 @@ from typing import Any, Final
 from cfo.envtest.builtins.strategy import BuiltinStrategy
 from cfo.envtest.builtins.texts import NO_ADDRESS, balancer_errors, is_ip, port_name, port_number
 from cfo.envtest.context import RequestContext
+from cfo.envtest.errors import internal_error
 from cfo.envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from cfo.envtest.metadata import dns_label, dns_subdomain, label_value, mask_trailing_dash, qualified_name
 from cfo.runtime.objects import Object
@@ -24,13 +25,14 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 class _Allocator:
     """Hands out values of a range, the lowest free one after the last; freed ones come again."""
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, what: str, values: Sequence[Any]) -> None:
+        self._what = what
         self._values = values
         self._taken: dict[Any, str] = {}
         self._next = 0
 
     def take(self, owner: str) -> Any:
-        """A free value for ``owner`` (a uid); raises LookupError when there is none."""
+        """A free value for ``owner`` (a uid). Raises StatusError (InternalError, as upstream) when there is none."""
         size = len(self._values)
         for step in range(size):
             value = self._values[(self._next + step) % size]
@@ -38,7 +40,7 @@ class _Allocator:
                 self._next = (self._next + step + 1) % size
                 self._taken[value] = owner
                 return value
-        raise LookupError("range is full")
+        raise internal_error(f"failed to allocate a {self._what}: range is full")
 
     def reserve(self, value: Any, owner: str) -> bool:
         """Takes a certain value; whether it was free or the owner's already."""
@@ -58,9 +60,9 @@ class ServiceStrategy(BuiltinStrategy):
 
     def __init__(self, resource: Any) -> None:
         super().__init__(resource)
-        self._addresses = _Allocator([str(address) for address in SERVICE_NETWORK.hosts()])
+        self._addresses = _Allocator("serviceIP", [str(address) for address in SERVICE_NETWORK.hosts()])
         self._addresses.reserve("10.0.0.1", "kubernetes")
-        self._node_ports = _Allocator(NODE_PORTS)
+        self._node_ports = _Allocator("nodePort", NODE_PORTS)
 
     def adopt(self, obj: Object) -> None:
         """Reserves the addresses and ports of a service that was there before."""
