@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 __all__ = ["starting"]
 
-TLS_BUFFER = 64 * 1024
+TLS_BUFFER = 32 * 1024
 """Bytes that are kept for each TLS connection to read into; a TLS record has at most 16 KiB."""
 
 _YOUNG_OBJECTS = 10_000
@@ -38,7 +38,7 @@ def starting() -> Iterator[Callable[[], None]]:
     What was loaded stays to the end, so the garbage collector hardly looks at it meanwhile, and never after (some
     70,000 objects).
     """
-    SSLProtocol.max_size = TLS_BUFFER  # asyncio has 256 KiB for each of some 25 connections (4.6 MB)
+    SSLProtocol.max_size = TLS_BUFFER  # asyncio has 256 KiB for each of some 25 connections (5.5 MB)
     thresholds = gc.get_threshold()
     gc.set_threshold(_YOUNG_OBJECTS, thresholds[1], 1_000)
 
