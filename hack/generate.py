@@ -18,6 +18,7 @@ import helm
 import kustomize
 import olm
 import stack
+from documents import Refused
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -120,4 +121,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Refused as error:
+        sys.exit(f"hack/generate.py: {error}")

@@ -1,8 +1,8 @@
 """The OLM bundle, the catalog (template and file-based), and what OLM v1 needs to install from it.
 
 Formats: the bundle and its annotations are `registry+v1`_; the catalog is a `file-based catalog`_, rendered from a
-semver template as opm renders it: for each channel the newest patch of a minor version replaces that of the minor
-version before, and skips the older patches of its own.
+semver template as opm renders it: in each channel the newest patch of a minor version replaces that of the minor
+version before, and skips all others that are older, so that one step leads to the newest.
 
 .. _registry+v1: https://olm.operatorframework.io/docs/tasks/creating-operator-bundle/
 .. _file-based catalog: https://olm.operatorframework.io/docs/reference/file-based-catalogs/
@@ -16,9 +16,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import released
 import stack
 import yaml
+from documents import Refused
 from kustomize import HEADER, dump
+from released import CHANNELS
 from semver import Version
 
 from cfo import operator
@@ -34,14 +37,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = PREFIX
 BUNDLE_IMAGE = "quay.io/project-codeflare/codeflare-operator-bundle"
 CATALOG_IMAGE = "quay.io/project-codeflare/codeflare-operator-catalog"
-CHANNELS = ("candidate", "fast", "stable")
 INSTALLER = f"{PREFIX}-installer"
 
 
 def releases() -> list[tuple[Version, str]]:
     """Every release of the catalog, oldest first, and the channel that it has come to."""
-    document = yaml.safe_load((ROOT / "config/releases.yaml").read_text())
-    return sorted((Version.parse(each["version"]), str(each["channel"])) for each in document["releases"])
+    return list(released.releases(ROOT).items())
 
 
 def files() -> dict[str, str]:
@@ -103,9 +104,8 @@ def channel_names(version: Version, channel: str) -> list[str]:
 
 
 def default_channel() -> str:
-    """The most mature channel of the newest major version that has any release."""
-    major = max(version.major for version, _ in releases())
-    best = max(CHANNELS.index(channel) for version, channel in releases() if version.major == major)
+    """The most mature channel, of the newest major version that has come so far: as opm chooses it."""
+    best, major = max((CHANNELS.index(channel), version.major) for version, channel in releases())
     return f"{CHANNELS[best]}-v{major}"
 
 
@@ -113,7 +113,12 @@ def cluster_service_version() -> dict[str, Any]:
     """The ClusterServiceVersion of this version."""
     version = Version.parse(__version__)
     image = default_image()
-    older = [each for each, _ in releases() if each < version and each.major == version.major]
+    maturity = CHANNELS.index(channel_of(version))
+    older = [
+        each
+        for each, channel in releases()
+        if each < version and each.major == version.major and CHANNELS.index(channel) >= maturity
+    ]
     deployment = _deployment(image)
     spec: dict[str, Any] = {
         "displayName": "CodeFlare Operator",
@@ -156,7 +161,7 @@ def cluster_service_version() -> dict[str, Any]:
             "capabilities": "Seamless Upgrades",
             "categories": "AI/Machine Learning, Big Data",
             "containerImage": image,
-            "olm.skipRange": f">={version.major}.0.0 <{version}",
+            "olm.skipRange": f">={max(version.major - 1, 0)}.0.0 <{version}",  # who changes to the next major's channel
             "operatorframework.io/suggested-namespace": DEFAULT_NAMESPACE,
             "repository": "https://github.com/project-codeflare/cfo",
             "support": "Community",
@@ -312,9 +317,8 @@ def template() -> dict[str, Any]:
 
 def catalog() -> list[dict[str, Any]]:
     """The file-based catalog: the package, its channels, and every bundle that ever was in it."""
-    path = ROOT / "catalog/codeflare-operator/catalog.yaml"
-    before = list(yaml.safe_load_all(path.read_text())) if path.exists() else []
-    bundles = {blob["name"]: blob for blob in before if blob["schema"] == "olm.bundle"}
+    path = ROOT / released.CATALOG
+    bundles = released.bundles(path.read_text()) if path.exists() else {}
     version = Version.parse(__version__)
     if version in dict(releases()):  # one that is there already is never changed: somebody may run it
         bundles.setdefault(f"{PACKAGE}.v{version}", _bundle(version))
@@ -329,7 +333,7 @@ def catalog() -> list[dict[str, Any]]:
     names = [f"{PACKAGE}.v{version}" for version, _ in releases()]
     missing = [name for name in names if name not in bundles]
     if missing:
-        raise SystemExit(f"catalog: the bundles of {', '.join(missing)} are in no catalog; restore catalog/ from git")
+        raise Refused(f"catalog: the bundles of {', '.join(missing)} are in no catalog; restore catalog/ from git")
     return [package, *channels(), *(bundles[name] for name in names)]
 
 
@@ -345,8 +349,8 @@ def channels() -> list[dict[str, Any]]:
                 *older, head = [f"{PACKAGE}.v{version}" for version in patches]
                 entries += [{"name": each} for each in older]
                 edges: dict[str, Any] = {"replaces": previous} if previous else {}
-                if older:
-                    edges["skips"] = older
+                if skips := sorted(each["name"] for each in entries if each["name"] != previous):
+                    edges["skips"] = skips
                 entries.append({"name": head, **edges})
                 previous = head
             found.append({"schema": "olm.channel", "name": f"{name}-v{major}", "package": PACKAGE, "entries": entries})
@@ -443,7 +447,7 @@ def _extension() -> list[dict[str, Any]]:
     api = "rbac.authorization.k8s.io/v1"
     catalog_source = {
         "packageName": PACKAGE,
-        "channels": [default_channel()],
+        "channels": [channel_names(version, channel_of(version))[0]],
         "version": f"{version.major}.x",
         "upgradeConstraintPolicy": "CatalogProvided",
         "selector": {"matchLabels": {"olm.operatorframework.io/metadata.name": f"{PREFIX}-catalog"}},

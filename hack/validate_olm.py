@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from released import tagged_bundles
 from semver import Version
 
 ROOT = Path(__file__).parent.parent
@@ -220,7 +221,7 @@ def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[s
         problems += _channel_problems(channel, bundles)
     offered = {entry["name"] for channel in channels for entry in channel["entries"]}
     problems += [f"catalog: bundle {name}: is in no channel" for name in sorted(bundles.keys() - offered)]
-    problems += _dropped(previous, bundles)
+    problems += dropped(previous, blobs)
     return problems + _breaking(bundles, kinds)
 
 
@@ -253,7 +254,9 @@ def _channel_problems(channel: Blob, bundles: dict[str, Version]) -> list[str]:
     return problems
 
 
-def _dropped(previous: Iterable[Blob], bundles: dict[str, Version]) -> list[str]:
+def dropped(previous: Iterable[Blob], blobs: Iterable[Blob]) -> list[str]:
+    """The bundles of catalogs before that are in this one no more."""
+    bundles = {blob.get("name") for blob in blobs if blob.get("schema") == "olm.bundle"}
     return [
         f"catalog: bundle {blob['name']}: was in the catalog before, and must stay"
         for blob in previous
@@ -286,7 +289,11 @@ def problems_of(root: Path, previous: Path | None = None) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--previous", type=Path, help="the catalog of the release before")
-    problems = problems_of(ROOT, parser.parse_args().previous)
+    parser.add_argument("--released", action="store_true", help="also say what any tag has, and this catalog has not")
+    options = parser.parse_args()
+    problems = problems_of(ROOT, options.previous)
+    if options.released:
+        problems += dropped(tagged_bundles(ROOT).values(), read(ROOT / "catalog/codeflare-operator/catalog.yaml"))
     if problems:
         sys.exit("\n".join(problems))
 

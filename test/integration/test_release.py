@@ -54,6 +54,14 @@ def note(root: Path, text: str) -> None:
     git(root, "commit", "--quiet", "--all", "--message", "Tell")
 
 
+CATALOG = "catalog/codeflare-operator/catalog.yaml"
+
+
+def bundles(root: Path) -> list[str]:
+    blobs = yaml.safe_load_all((root / CATALOG).read_text())
+    return [blob["name"].partition(".")[2] for blob in blobs if blob["schema"] == "olm.bundle"]
+
+
 def release(root: Path, *arguments: str, check: str = FRESH) -> tuple[int, str, str]:
     done = subprocess.run(
         [sys.executable, "hack/release", *arguments, "--check", check],
@@ -99,7 +107,7 @@ def test_a_release_leaves_a_consistent_tree(clone: Path) -> None:
     assert changelog.index("## Unreleased") < changelog.index("## 0.2.0 - ") < changelog.index("A first thing")
     releases = yaml.safe_load((clone / "config/releases.yaml").read_text())["releases"]
     assert releases[-1] == {"version": "0.2.0", "channel": "stable"}
-    assert len(releases) > 1
+    assert len(releases) == 1  # what was only prepared is offered to nobody
     pulls = clone / "dist" / "release-v0.2.0"
     assert "A first thing" in (pulls / "notes.md").read_text()
     assert (
@@ -119,8 +127,36 @@ def test_a_release_leaves_a_consistent_tree(clone: Path) -> None:
     code, _, error = release(clone, "v0.2.1", "--partial")
     assert code == 2
     assert "needs --hotfix" in error
-    assert release(clone, "v0.2.1", "--partial", "--hotfix", "--run")[0] == 0
+    code, said, error = release(clone, "v0.2.1", "--partial", "--hotfix", "--run")
+    assert (code, error) == (0, "")
     assert set(git(clone, "tag", "--list").split()) == {"v0.2.0", "v0.2.1", "v0.3.0"}
+    assert ":stable" not in said  # v0.3.0 keeps that name
+    assert "community-operators/" not in said  # their catalog takes nothing into its middle
+    assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0"]  # nobody loses what was released elsewhere
+
+    # back on the main branch: a fix for the old stream is refused, the next release has all
+    git(clone, "checkout", "--quiet", "main")
+    assert bundles(clone) == ["v0.2.0", "v0.3.0"]
+    note(clone, "### Removed\n\n- A thing.\n")
+    code, _, error = release(clone, "v0.2.2", "--partial", "--hotfix")
+    assert code == 2
+    assert "this branch is at v0.3.0" in error
+    code, said, error = release(clone, "v1.0.0", "--partial", "--run")
+    assert (code, error) == (0, "")
+    assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0", "v1.0.0"]
+    catalog = list(yaml.safe_load_all((clone / CATALOG).read_text()))
+    channels = {blob["name"]: blob["entries"] for blob in catalog if blob["schema"] == "olm.channel"}
+    name = "codeflare-operator.v"
+    assert channels["stable-v0"] == [
+        {"name": f"{name}0.2.0"},
+        {"name": f"{name}0.2.1", "skips": [f"{name}0.2.0"]},
+        {"name": f"{name}0.3.0", "replaces": f"{name}0.2.1", "skips": [f"{name}0.2.0"]},
+    ]
+    assert channels["stable-v1"] == [{"name": f"{name}1.0.0"}]
+    note(clone, "### Removed\n\n- Another thing.\n")
+    code, _, error = release(clone, "v1.1.0", "--partial", "--run")
+    assert code == 2
+    assert "needs v2.0.0" in error
 
 
 @pytest.mark.parametrize(
@@ -167,3 +203,53 @@ def test_a_dirty_tree_a_failing_check_and_a_used_version_are_refused(clone: Path
     code, _, error = release(clone, "v0.2.0", *STACK, "--run")
     assert code == 2
     assert "has been released already" in error
+
+
+KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.test/"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("config/stack.yaml", "components: [", "config/stack.yaml: line 2: is no YAML"),
+        ("config/stack.yaml", "", "components: must be a list"),
+        ("config/stack.yaml", "components: 3", "components: must be a list"),
+        ("config/stack.yaml", "components: [{name: Kueue}]", "components[0]: must have name, version, releases"),
+        ("config/stack.yaml", yaml.safe_dump({"components": [KUEUE, KUEUE]}), "Kueue: is there twice"),
+        (
+            "config/stack.yaml",
+            yaml.safe_dump({"components": [{**KUEUE, "version": "1"}]}),
+            "components[0].version: '1'",
+        ),
+        ("config/releases.yaml", "x: [", "config/releases.yaml: line 2: is no YAML"),
+        ("config/releases.yaml", "releases: [{version: 1.0.0, channel: x}]", "releases[0]: channel 'x'"),
+        ("config/releases.yaml", "releases: [{version: 0.0.1, channel: fast}]", "there is no tag v0.0.1"),
+        (CATALOG, "x: [", "catalog.yaml: line 2: is no YAML"),
+        ("cfo/version.py", "", "cfo/version.py: there is no __version__"),
+        ("cfo/version.py", '__version__ = "x"\n', "__version__ 'x': must be a semantic version"),
+        ("README.md", "x", "README.md: <!-- Compatibility Matrix start -->"),
+        ("CHANGELOG.md", "x", "CHANGELOG.md: there is no heading"),
+    ],
+)
+def test_a_malformed_file_is_one_line_and_nothing_changes(clone: Path, name: str, content: str, reason: str) -> None:
+    (clone / name).write_text(content + "\n" if content else "")
+    git(clone, "commit", "--quiet", "--all", "--message", "Break")
+    before = state(clone)
+    code, _, error = release(clone, "v0.2.0", *STACK, "--run")
+    assert code == 2
+    assert reason in error
+    assert len(error.strip().splitlines()) == 1
+    assert state(clone) == before
+
+
+@pytest.mark.parametrize(
+    ("check", "reason"),
+    [("no-such-command", "No such file"), ('"', "No closing quotation"), ("", "the command is empty")],
+)
+def test_a_check_that_cannot_run_is_told(clone: Path, check: str, reason: str) -> None:
+    before = state(clone)
+    code, _, error = release(clone, "v0.2.0", *STACK, "--run", check=check)
+    assert code == 2
+    assert reason in error
+    assert len(error.strip().splitlines()) == 1
+    assert state(clone) == before

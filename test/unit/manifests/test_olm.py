@@ -185,6 +185,13 @@ def test_releases_become_the_graph_that_opm_renders(monkeypatch: pytest.MonkeyPa
     assert list(found) == ["stable-v0", "stable-v1", "fast-v0", "fast-v1", "candidate-v0", "candidate-v1"]
     name = "codeflare-operator.v"
     assert found["stable-v1"] == [{"name": f"{name}1.0.0"}, {"name": f"{name}1.0.1", "skips": [f"{name}1.0.0"]}]
-    assert found["fast-v1"][-1] == {"name": f"{name}1.1.0", "replaces": f"{name}1.0.1"}
-    assert found["candidate-v1"][-1] == {"name": f"{name}1.2.0", "replaces": f"{name}1.1.0"}
+    assert found["fast-v1"][-1] == {
+        "name": f"{name}1.1.0",
+        "replaces": f"{name}1.0.1",
+        "skips": [f"{name}1.0.0"],
+    }
+    assert found["candidate-v1"][-1]["replaces"] == f"{name}1.1.0"
+    assert found["candidate-v1"][-1]["skips"] == [f"{name}1.0.0", f"{name}1.0.1"]
     assert olm.default_channel() == "stable-v1"
+    released["2.0.0-rc.1"] = "candidate"
+    assert olm.default_channel() == "stable-v1"  # nobody gets a candidate without asking
