@@ -180,7 +180,7 @@ async def test_clusters_at_rest_cost_nothing() -> None:
 
 UNTIL_RUNNING = {
     ("patch", "appwrappers"): 1,  # the finalizer
-    ("apply", "appwrappers/status"): 4,  # Suspended, Resuming, Running, and that the pods are ready
+    ("apply", "appwrappers/status"): 3,  # Resuming, Running, and that the pods are ready
 }
 
 
@@ -189,7 +189,7 @@ async def run_wrapper(here: Watched, component: Object, *phases: str, name: str)
     return await here.phase(*phases, name=name)
 
 
-async def test_an_appwrapper_costs_six_requests_until_its_pod_is_ready() -> None:
+async def test_an_appwrapper_costs_five_requests_until_its_pod_is_ready() -> None:
     async with appwrappers.watched_world(controllers=CONTROLLERS) as here, appwrappers.operating(here):
         await here.namespace()
         await run_wrapper(here, pod("first"), "Running", name="first")  # which begins the watch of pods
@@ -204,7 +204,7 @@ async def test_an_appwrapper_costs_six_requests_until_its_pod_is_ready() -> None
         assert asked == times(CLUSTERS, UNTIL_RUNNING | {("create", "pods"): 1})
 
 
-async def test_the_whole_life_of_an_appwrapper_costs_eleven_requests_at_most() -> None:
+async def test_the_whole_life_of_an_appwrapper_costs_ten_requests_at_most() -> None:
     async with appwrappers.watched_world(controllers=CONTROLLERS) as here, appwrappers.operating(here):
         await here.namespace()
         await run_wrapper(here, job("first", phase="Succeeded"), "Succeeded", name="first")
@@ -213,7 +213,7 @@ async def test_the_whole_life_of_an_appwrapper_costs_eleven_requests_at_most() -
         await run_wrapper(here, job("second", phase="Succeeded"), "Succeeded", name="second")
         await here.quiet()
         asked = requests(here)
-        assert asked == {("patch", "appwrappers"): 1, ("apply", "appwrappers/status"): 4, ("create", "jobs"): 1}
+        assert asked == {("patch", "appwrappers"): 1, ("apply", "appwrappers/status"): 3, ("create", "jobs"): 1}
         here.forget_requests()
         await here.delete(await here.wrapper("second"))
         await here.gone("second")

@@ -73,6 +73,7 @@ def _initialise(view: View, decision: Decision) -> None:
         status.phase = Phase.FAILED
     else:
         status.phase = Phase.SUSPENDED
+        _stay_suspended(view, decision)  # nothing was begun yet, so nothing is lost without a write in between
 
 
 def _stay_suspended(view: View, decision: Decision) -> None:

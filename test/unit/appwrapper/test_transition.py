@@ -24,8 +24,7 @@ def step(obj: Object, **seen: Any) -> tuple[Object, Decision]:
 
 
 def resumed(*kinds: str, **annotations: str) -> Object:
-    obj, _ = step(wrapper(*kinds, **annotations))
-    obj, decision = step(obj)
+    obj, decision = step(wrapper(*kinds, **annotations))
     assert decision.add_finalizer
     obj["metadata"]["finalizers"] = [FINALIZER]
     return obj
@@ -232,14 +231,16 @@ def test_a_refused_creation(creation: dict[str, Any], seconds: float, expected: 
 
 
 def test_nothing_is_deployed_before_it_is_admitted() -> None:
-    obj, _ = step(wrapper())
+    obj, decision = step(wrapper(), awaits_admission=True)
+    assert (phase(obj), decision.add_finalizer) == (Phase.SUSPENDED, False)
     waiting, decision = step(obj, awaits_admission=True)
     assert (waiting, decision.add_finalizer) == (obj, False)
+    obj, decision = step(obj)
+    assert (phase(obj), decision.add_finalizer) == (Phase.RESUMING, True)
 
 
 def test_annotations_that_cannot_be_read_are_told_at_the_deployment() -> None:
-    obj, _ = step(wrapper(retryLimit="many"))
-    obj, decision = step(obj)
+    obj, decision = step(wrapper(retryLimit="many"))
     problem = "annotation workload.codeflare.dev.appwrapper/retryLimit: 'many': must be an integer; 3 is used"
     assert [(item.type, item.reason, item.message) for item in decision.notices] == [
         ("Warning", "MalformedAnnotations", problem)
