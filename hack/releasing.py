@@ -31,6 +31,8 @@ from semver import Version
 
 OPTIONS = {"sdk": "CodeFlare-SDK", "appwrapper": "AppWrapper", "kuberay": "KubeRay", "kueue": "Kueue"}
 CHECKS = ("make lint", "make test")
+PREDECESSOR = Version(1, 16, 0)
+"""The last one of the Go operator, under the same package name, in the community's catalog."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ def remaining(root: Path, request: Request, output: Path) -> str:
 
 def _for_operators(root: Path, request: Request) -> bool:
     newest = max(version for version in released.releases(root) if version.major == request.version.major)
-    return not request.version.pre and request.version == newest
+    return not request.version.pre and request.version == newest and request.version > PREDECESSOR
 
 
 def _folders(root: Path, request: Request) -> list[str]:

@@ -113,7 +113,8 @@ def test_a_release_leaves_a_consistent_tree(clone: Path) -> None:
     assert (
         (pulls / "opendatahub/config/manager/params.env").read_text().startswith("codeflare-operator-controller-image=")
     )
-    assert "v0.2.0" in (pulls / "community-operators/pull-request.md").read_text()
+    assert not (pulls / "community-operators").exists()  # which has newer ones of the Go operator
+    assert "codeflare-sdk~=0.31.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
     for part in (":v0.2.0", ":stable", ":dev", "push"):
         assert part in said
 
@@ -157,6 +158,14 @@ def test_a_release_leaves_a_consistent_tree(clone: Path) -> None:
     code, _, error = release(clone, "v1.1.0", "--partial", "--run")
     assert code == 2
     assert "needs v2.0.0" in error
+    code, said, error = release(clone, "v2.0.0", "--partial", "--run")
+    assert (code, error) == (0, "")
+    sent = clone / "dist" / "release-v2.0.0" / "community-operators"
+    assert "v2.0.0" in (sent / "pull-request.md").read_text()
+    (version,) = (sent / "operators" / "codeflare-operator").iterdir()
+    csv = yaml.safe_load((version / "manifests/codeflare-operator.clusterserviceversion.yaml").read_text())
+    assert csv["metadata"]["annotations"]["olm.skipRange"] == ">=1.0.0 <2.0.0"
+    assert "replaces" not in csv["spec"]
 
 
 @pytest.mark.parametrize(
