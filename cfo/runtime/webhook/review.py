@@ -156,8 +156,8 @@ def json_patch(original: Object, changed: Object) -> Sequence[dict[str, Any]]:
     return [{**step, "value": _restored(step["value"])} if "value" in step else step for step in patch]
 
 
-def _sorted(value: Any) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+def _sorted(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 class _Same(str):
