@@ -17,6 +17,8 @@ RECORDED = "Go, recorded"
 """The subject of figures that come from the recordings, not from the runs."""
 
 GROWING = {"cpu s": "CPU (s)", "rss MB": "RSS (MB)", "requests": "requests"}
+COMPARED = ("cfo", "go", "kopf", "kubernetes_asyncio")
+"""Who is compared all over; other subjects are parts of one benchmark."""
 PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?) ms$|(?P<max>max) ms$")
 MAIN = 12
 """How many of the targets are drawn."""
@@ -165,7 +167,7 @@ def _spread(benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome]) ->
     """How far the runs of a case are apart in CPU time: ours, at the largest size with the most runs."""
     rows = []
     for name in benchmarks:
-        for subject in _subjects(outcomes):
+        for subject in COMPARED:
             cases = [
                 (len(samples), outcome.size, samples)
                 for outcome in outcomes
