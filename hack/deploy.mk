@@ -6,6 +6,13 @@ TAGS           ?= $(IMG)
 VERSION        := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' cfo/version.py)
 BUNDLE_IMG     ?= $(REGISTRY)/codeflare-operator-bundle:v$(VERSION)
 CATALOG_IMG    ?= $(REGISTRY)/codeflare-operator-catalog:latest
+DEV_VERSION     = $(shell echo $(VERSION) | awk -F. '{print $$1 "." $$2 + 1 ".0"}')-dev.$(shell git rev-list --count HEAD)
+DEV_TREE       ?= build/dev
+DEV_IMG         = $(REGISTRY)/codeflare-operator:v$(DEV_VERSION)
+DEV_BUNDLE_IMG  = $(REGISTRY)/codeflare-operator-bundle:v$(DEV_VERSION)
+DEV_CATALOG_IMG = $(REGISTRY)/codeflare-operator-catalog:dev
+TREE           ?= .
+BUILD_FLAGS    ?=
 PLATFORMS      ?= linux/amd64,linux/arm64
 KUBECTL        ?= kubectl
 ENGINE         ?= docker
@@ -16,7 +23,7 @@ STACK           = $(BIN)/python hack/stack.py
 
 .PHONY: install uninstall deploy undeploy wheel image image-push bundle bundle-push catalog catalog-push helm \
 	kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e image-lint image-push-ref setup-olm olm-upgrade-e2e manifests-check \
-	release release-push release-check release-plan nightly
+	dev-release release release-images release-push release-check release-plan nightly
 
 install: ## Install the definitions into the cluster of your kubeconfig
 	$(KUBECTL) apply --server-side -k config/crd
@@ -35,7 +42,7 @@ wheel: $(VENV)/.installed ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 image: ## Build the image IMG, and tell its size
-	$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) .
+	$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(TREE)
 	@$(ENGINE) image inspect --format 'size: {{.Size}} bytes' $(IMG)
 
 image-push: ## Build for PLATFORMS and push as each of TAGS
@@ -55,14 +62,14 @@ bundle: $(VENV)/.installed ## Write and check the OLM bundle and catalog, with a
 	$(BIN)/python hack/validate_olm.py --released
 
 bundle-push: ## Build and push the bundle's image
-	$(ENGINE) build --file bundle.Dockerfile --tag $(BUNDLE_IMG) .
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/bundle.Dockerfile --tag $(BUNDLE_IMG) $(TREE)
 	$(ENGINE) push $(BUNDLE_IMG)
 
 catalog: bundle ## The same: the catalog is written and checked with the bundle
 
 catalog-push: $(VENV)/.installed ## Build and push the catalog's image, unless something released is not in it
-	$(BIN)/python hack/validate_olm.py --released
-	$(ENGINE) build --file catalog.Dockerfile --tag $(CATALOG_IMG) .
+	$(BIN)/python $(TREE)/hack/validate_olm.py --released
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/catalog.Dockerfile --tag $(CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(CATALOG_IMG)
 
 helm: manifests ## Write the Helm chart, and render it where helm is installed
@@ -88,18 +95,33 @@ deploy-e2e: $(VENV)/.installed image ## Build the image, load it into kind, and 
 test-e2e: $(VENV)/.installed ## Run the end-to-end tests on the cluster of your kubeconfig
 	CODEFLARE_E2E=1 $(BIN)/python -m pytest -s test/e2e
 
-olm-e2e: $(VENV)/.installed ## Install the operator through OLM v1 on the cluster of your kubeconfig
-	$(KUBECTL) apply -f config/olm/clustercatalog.yaml
-	$(KUBECTL) wait --for=condition=Serving clustercatalog/codeflare-operator-catalog --timeout 300s
-	$(KUBECTL) apply -f config/olm/clusterextension.yaml
-	$(KUBECTL) wait --for=condition=Installed clusterextension/codeflare-operator --timeout 300s
+olm-e2e: ## Install the newest release through OLM v1 on the cluster of your kubeconfig
+	@if [ -z "$$(git tag --list 'v*')" ]; then echo 'nothing is released yet: nothing to install'; else \
+		$(KUBECTL) apply -f config/olm/clustercatalog.yaml && \
+		$(KUBECTL) wait --for=condition=Serving clustercatalog/codeflare-operator-catalog --timeout 300s && \
+		$(KUBECTL) apply -f config/olm/clusterextension.yaml && \
+		$(KUBECTL) wait --for=condition=Installed clusterextension/codeflare-operator --timeout 300s; fi
 
 setup-olm: ## Install OLM v1 into the cluster of your kubeconfig
 	curl --fail --silent --show-error --location https://github.com/operator-framework/operator-controller/releases/latest/download/install.sh | bash -s
 
-olm-upgrade-e2e: bundle-push catalog-push ## Let the cluster see this tree's catalog, and wait for its version
-	$(KUBECTL) patch clustercatalog/codeflare-operator-catalog --type merge -p '{"spec":{"source":{"image":{"ref":"$(CATALOG_IMG)"}}}}'
-	$(KUBECTL) wait --for=jsonpath='{.status.install.bundle.version}'=$(VERSION) clusterextension/codeflare-operator --timeout 600s
+dev-release: $(VENV)/.installed ## Make a pre-release of what is checked out, in the clone DEV_TREE, which nobody pushes
+	rm -rf $(DEV_TREE)
+	git clone --quiet . $(DEV_TREE)
+	git -C $(DEV_TREE) switch --quiet --create dev-release
+	git -C $(DEV_TREE) config user.name dev-release
+	git -C $(DEV_TREE) config user.email dev-release@localhost
+	$(BIN)/python $(DEV_TREE)/hack/release v$(DEV_VERSION) --partial --check true --run
+
+# The manager's image is loaded into kind. OLM pulls the other two itself: they are pushed, under names of no release.
+olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of what is checked out, and wait for it
+	$(MAKE) image TREE=$(DEV_TREE) VERSION=$(DEV_VERSION) IMG=$(DEV_IMG)
+	$(KIND) load docker-image --name $(KIND_CLUSTER) $(DEV_IMG)
+	$(MAKE) bundle-push catalog-push TREE=$(DEV_TREE) BUNDLE_IMG=$(DEV_BUNDLE_IMG) CATALOG_IMG=$(DEV_CATALOG_IMG) \
+		BUILD_FLAGS='--label quay.expires-after=2w'
+	sed 's/:latest$$/:dev/' $(DEV_TREE)/config/olm/clustercatalog.yaml | $(KUBECTL) apply -f -
+	sed 's/version: .*\.x$$/version: $(DEV_VERSION)/' $(DEV_TREE)/config/olm/clusterextension.yaml | $(KUBECTL) apply -f -
+	$(KUBECTL) wait --for=jsonpath='{.status.install.bundle.version}'=$(DEV_VERSION) clusterextension/codeflare-operator --timeout 600s
 
 nightly: setup-e2e ## The end-to-end tests with the `dev` images of every component that has one
 	$(KUBECTL) set image deployment/kuberay-operator kuberay-operator=quay.io/kuberay/operator:nightly
@@ -113,8 +135,14 @@ manifests-check: $(VENV)/.installed ## Fail where a generated file is stale
 release: $(VENV)/.installed ## Release: make release ARGS="v1.2.3 --sdk ... --appwrapper ... --kuberay ... --kueue ..."
 	$(BIN)/python hack/release --run $(ARGS)
 
-release-push: ## Push branch and tags
-	git push --follow-tags origin HEAD
+release-push: ## Push branch and tags, both or none
+	git push --atomic --follow-tags origin HEAD
+
+release-images: ## Push image, bundle and catalog of the release that is checked out
+	@git tag --points-at HEAD | grep -qxF 'v$(VERSION)' || \
+		{ echo 'release-images: what is checked out is not the release v$(VERSION)' >&2; exit 2; }
+	$(MAKE) image-push-ref REF=v$(VERSION)
+	$(MAKE) bundle-push catalog-push
 
 release-plan: $(VENV)/.installed ## Print the plan of a release: make release-plan ARGS="v1.2.3 --partial"
 	$(BIN)/python hack/release $(ARGS)
