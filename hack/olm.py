@@ -421,7 +421,7 @@ def _cluster_catalog() -> dict[str, Any]:
 def installer_rules() -> list[dict[str, Any]]:
     """What the installer may do: install these very objects, and grant the operator's rights, which it needs itself."""
     own = [
-        Rule("", ("services", "serviceaccounts", "configmaps"), CRUD),
+        Rule("", ("services", "serviceaccounts"), CRUD),
         Rule("", "secrets", CRUD),
         Rule("apps", "deployments", CRUD),
         Rule("policy", "poddisruptionbudgets", CRUD),

@@ -26,6 +26,13 @@ ICONS = {"image/svg+xml", "image/png", "image/jpeg", "image/gif"}
 ANNOTATIONS = ("mediatype", "manifests", "metadata", "package", "channels")
 HOOKS = {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ConversionWebhook"}
 
+REQUIRED = {
+    "olm.package": ("name", "defaultChannel"),
+    "olm.channel": ("name", "package", "entries"),
+    "olm.bundle": ("name", "package", "image", "properties"),
+}
+"""What each schema of a file-based catalog asks for: https://olm.operatorframework.io/docs/reference/file-based-catalogs/"""
+
 Blob = dict[str, Any]
 
 
@@ -78,6 +85,7 @@ def _csv_problems(csv: Blob) -> list[str]:
     problems: list[str] = []
     spec: Blob = csv.get("spec") or {}
     metadata: Blob = csv.get("metadata") or {}
+    problems += [f"CSV: metadata.{field} is missing" for field in ("name", "annotations") if not metadata.get(field)]
     for field in (
         "displayName",
         "version",
@@ -117,12 +125,18 @@ def _look_problems(spec: Blob, metadata: Blob) -> list[str]:
         if icon.get("mediatype") not in ICONS:
             problems.append(f"CSV: spec.icon.mediatype: must be one of {', '.join(sorted(ICONS))}")
     try:
-        examples = json.loads(metadata.get("annotations", {}).get("alm-examples", "[]"))
+        examples = json.loads((metadata.get("annotations") or {}).get("alm-examples", "[]"))
     except ValueError as error:
         return [*problems, f"CSV: alm-examples: is no JSON: {error}"]
     shown = {example.get("kind") for example in examples}
     owned = spec.get("customresourcedefinitions", {}).get("owned", [])
-    problems += [f"CSV: alm-examples: has no {each['kind']}" for each in owned if each["kind"] not in shown]
+    problems += [
+        f"CSV: owned {each.get('name')}: {field} is missing"
+        for each in owned
+        for field in ("name", "version", "kind")
+        if not each.get(field)
+    ]
+    problems += [f"CSV: alm-examples: has no {each.get('kind')}" for each in owned if each.get("kind") not in shown]
     return problems
 
 
@@ -141,14 +155,17 @@ def _deployment_problems(spec: Blob) -> list[str]:
     images = {each.get("image") for each in spec.get("relatedImages") or ()}
     for deployment in deployments:
         where = f"CSV: deployment {deployment.get('name')}"
-        template = deployment["spec"]["template"]
-        labels = template["metadata"].get("labels") or {}
+        template = (deployment.get("spec") or {}).get("template") or {}
+        if not deployment.get("name") or not (template.get("spec") or {}).get("containers"):
+            problems.append(f"{where}: name, or spec.template.spec.containers, is missing")
+            continue
+        labels = (template.get("metadata") or {}).get("labels") or {}
         selected = deployment["spec"].get("selector", {}).get("matchLabels") or {}
         if not selected or not selected.items() <= labels.items():
             problems.append(f"{where}: its selector does not match its pods")
         for container in template["spec"]["containers"]:
-            if container["image"] not in images:
-                problems.append(f"{where}: image {container['image']} is not in spec.relatedImages")
+            if container.get("image") not in images:
+                problems.append(f"{where}: image {container.get('image')} is not in spec.relatedImages")
         accounts = {
             each.get("serviceAccountName")
             for kind in ("permissions", "clusterPermissions")
@@ -187,18 +204,15 @@ def _webhook_problems(spec: Blob) -> list[str]:
 
 def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[str]:
     """What is wrong with a file-based catalog; ``previous``: that of the release before."""
-    problems: list[str] = []
+    problems = list(_blob_problems(blobs))
     packages = [blob for blob in blobs if blob.get("schema") == "olm.package"]
-    channels = [blob for blob in blobs if blob.get("schema") == "olm.channel"]
+    channels = [blob for blob in blobs if blob.get("schema") == "olm.channel" and blob.get("name")]
     bundles: dict[str, Version] = {}
     kinds: dict[str, set[tuple[str, str, str]]] = {}
     for blob in blobs:
         if blob.get("schema") != "olm.bundle":
             continue
         name = str(blob.get("name"))
-        for field in ("package", "image", "properties"):
-            if not blob.get(field):
-                problems.append(f"catalog: bundle {name}: {field} is missing")
         properties = blob.get("properties") or []
         found = [each["value"].get("version") for each in properties if each["type"] == "olm.package"]
         if len(found) != 1:
@@ -219,15 +233,33 @@ def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[s
             problems.append(f"catalog: defaultChannel: there is no channel {package.get('defaultChannel')}")
     for channel in channels:
         problems += _channel_problems(channel, bundles)
-    offered = {entry["name"] for channel in channels for entry in channel["entries"]}
+    offered = {entry.get("name") for channel in channels for entry in channel.get("entries") or ()}
     problems += [f"catalog: bundle {name}: is in no channel" for name in sorted(bundles.keys() - offered)]
     problems += dropped(previous, blobs)
     return problems + _breaking(bundles, kinds)
 
 
+def _blob_problems(blobs: list[Blob]) -> Iterator[str]:
+    """What single documents lack, and those of a package that there is not."""
+    packages = {blob.get("name") for blob in blobs if blob.get("schema") == "olm.package"}
+    for blob in blobs:
+        if blob.get("schema") not in REQUIRED:
+            yield f"catalog: schema {blob.get('schema')!r}: must be one of {', '.join(sorted(REQUIRED))}"
+            continue
+        where = f"catalog: {blob['schema'].removeprefix('olm.')} {blob.get('name', 'without a name')}"
+        for field in REQUIRED[blob["schema"]]:
+            if not blob.get(field):
+                yield f"{where}: {field} is missing"
+        if blob.get("package") and blob["package"] not in packages:
+            yield f"{where}: package: there is no package {blob['package']}"
+        for index, entry in enumerate(blob.get("entries") or ()):
+            if not entry.get("name"):
+                yield f"{where}: entries[{index}]: name is missing"
+
+
 def _channel_problems(channel: Blob, bundles: dict[str, Version]) -> list[str]:
     where = f"catalog: channel {channel['name']}"
-    entries = {entry["name"]: entry for entry in channel["entries"]}
+    entries = {entry["name"]: entry for entry in channel.get("entries") or () if entry.get("name")}
     problems = [f"{where}: {name}: there is no such bundle" for name in entries if name not in bundles]
     onward: dict[str, set[str]] = {name: set() for name in entries}
     for name, entry in entries.items():
@@ -258,9 +290,9 @@ def dropped(previous: Iterable[Blob], blobs: Iterable[Blob]) -> list[str]:
     """The bundles of catalogs before that are in this one no more."""
     bundles = {blob.get("name") for blob in blobs if blob.get("schema") == "olm.bundle"}
     return [
-        f"catalog: bundle {blob['name']}: was in the catalog before, and must stay"
+        f"catalog: bundle {blob.get('name')}: was in the catalog before, and must stay"
         for blob in previous
-        if blob.get("schema") == "olm.bundle" and blob["name"] not in bundles
+        if blob.get("schema") == "olm.bundle" and blob.get("name") not in bundles
     ]
 
 

@@ -105,7 +105,7 @@ def on_main(step: dict[str, Any]) -> bool:
     """Does the step run when main is pushed?"""
     condition = step.get("if", "true")
     assert condition in ("true", "always()", "github.ref == 'refs/heads/main'", "github.ref_type == 'tag'"), condition
-    return condition != "github.ref_type == 'tag'"
+    return str(condition) != "github.ref_type == 'tag'"
 
 
 def pushes_of(workflow: dict[Any, Any]) -> dict[str, set[str]]:
