@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from test.e2e.conftest import RAY_IMAGE, Cluster
+from test.e2e import mnist
+from test.e2e.conftest import Cluster
 
 pytestmark = pytest.mark.timeout(1800)
 
 
-def ray_cluster(name: str, **metadata: Any) -> dict[str, Any]:
+def ray_cluster(name: str, image: str) -> dict[str, Any]:
     def group(container: str) -> dict[str, Any]:
         resources = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}}
-        return {"spec": {"containers": [{"name": container, "image": RAY_IMAGE, "resources": resources}]}}
+        return {"spec": {"containers": [{"name": container, "image": image, "resources": resources}]}}
 
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
-        "metadata": {"name": name, **metadata},
+        "metadata": {"name": name},
         "spec": {
             "rayVersion": "2.35.0",
             "headGroupSpec": {"rayStartParams": {"dashboard-host": "0.0.0.0"}, "template": group("ray-head")},
@@ -64,19 +66,31 @@ def queue(cluster: Cluster) -> None:
     )
 
 
-def job(name: str) -> dict[str, Any]:
-    container = {
-        "name": "main",
-        "image": RAY_IMAGE,
-        "command": ["python", "-c", "print('done')"],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
-    }
+def job(name: str, **container: Any) -> dict[str, Any]:
+    main = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}, **container}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name},
-        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [main]}}},
     }
+
+
+def training(name: str, cluster: Cluster) -> dict[str, Any]:
+    """A Job that installs with pip, loads a dataset and trains, as this cluster's surroundings let it."""
+    script = Path(mnist.__file__).read_text()
+    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"mnist.py": script}})
+    environment = {"HOME": "/tmp", "MNIST_DATASET_URL": cluster.settings.mnist_url, **cluster.settings.pip}
+    made = job(
+        name,
+        image=cluster.settings.pytorch_image,
+        command=["sh", "-c", "python -m pip install torchmetrics && python /script/mnist.py"],
+        env=[{"name": key, "value": value} for key, value in environment.items()],
+        resources={"requests": {"cpu": "500m", "memory": "2Gi"}},
+        volumeMounts=[{"name": "script", "mountPath": "/script"}],
+    )
+    made["spec"]["template"]["spec"]["volumes"] = [{"name": "script", "configMap": {"name": name}}]
+    return made
 
 
 def app_wrapper(name: str, component: dict[str, Any]) -> dict[str, Any]:
@@ -88,30 +102,55 @@ def app_wrapper(name: str, component: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def until_ready(cluster: Cluster, name: str) -> None:
+    cluster.until(
+        lambda: cluster.get("raycluster", name).get("status", {}).get("state") == "ready",
+        f"RayCluster {name} is ready",
+        cluster.settings.long,
+    )
+
+
+def until_succeeded(cluster: Cluster, name: str) -> None:
+    def ended() -> Any:
+        phase = cluster.get("appwrapper", name).get("status", {}).get("phase")
+        assert phase != "Failed", f"AppWrapper {name} failed"
+        return phase == "Succeeded"
+
+    cluster.until(ended, f"AppWrapper {name} has succeeded", cluster.settings.long)
+
+
 def test_a_ray_cluster_becomes_ready_behind_its_policies(cluster: Cluster) -> None:
-    cluster.apply(ray_cluster("small"))
-    cluster.until(lambda: cluster.get("raycluster", "small").get("status", {}).get("state") == "ready", "ready")
+    cluster.apply(ray_cluster("small", cluster.settings.ray_image))
+    until_ready(cluster, "small")
     for kind in ("ingress", "networkpolicy", "secret"):
         label = "ray.openshift.ai/cluster-name=small"
         assert cluster.kubectl("get", kind, "--selector", label, "-o", "name").strip(), kind
     pods = cluster.kubectl("get", "pods", "--selector", "ray.io/node-type=head", "-o", "name").split()
     said = cluster.kubectl("exec", pods[0], "--", "ray", "status")
     assert "Active" in said  # the worker has joined, with mutual TLS
-    cluster.kubectl("delete", "raycluster", "small", "--timeout", "120s")
+    cluster.kubectl("delete", "raycluster", "small", "--timeout", f"{cluster.settings.medium:g}s")
 
 
 def test_a_wrapped_job_runs_when_the_queue_lets_it(cluster: Cluster) -> None:
     queue(cluster)
-    cluster.apply(app_wrapper("wrapped", job("wrapped")))
-    cluster.until(lambda: cluster.get("appwrapper", "wrapped").get("status", {}).get("phase") == "Succeeded", "done")
+    printing = job("wrapped", image=cluster.settings.ray_image, command=["python", "-c", "print('done')"])
+    cluster.apply(app_wrapper("wrapped", printing))
+    until_succeeded(cluster, "wrapped")
+
+
+def test_a_wrapped_training_job_learns(cluster: Cluster) -> None:
+    queue(cluster)
+    cluster.apply(app_wrapper("mnist", training("mnist", cluster)))
+    until_succeeded(cluster, "mnist")
+    assert "accuracy" in cluster.kubectl("logs", "job/mnist")
 
 
 def test_a_wrapped_ray_cluster_runs_when_the_queue_lets_it(cluster: Cluster) -> None:
     queue(cluster)
-    cluster.apply(app_wrapper("wrapped", ray_cluster("inner")))
-    cluster.until(lambda: cluster.get("raycluster", "inner").get("status", {}).get("state") == "ready", "ready")
-    cluster.kubectl("delete", "appwrapper", "wrapped", "--timeout", "180s")
-    cluster.until(lambda: not cluster.get("raycluster", "inner"), "gone with its wrapper")
+    cluster.apply(app_wrapper("wrapped", ray_cluster("inner", cluster.settings.ray_image)))
+    until_ready(cluster, "inner")
+    cluster.kubectl("delete", "appwrapper", "wrapped", "--timeout", f"{cluster.settings.medium:g}s")
+    cluster.until(lambda: not cluster.get("raycluster", "inner"), "it is gone with its wrapper", cluster.settings.short)
 
 
 def test_admission_refuses_what_cannot_work(cluster: Cluster) -> None:
