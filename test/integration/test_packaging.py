@@ -90,14 +90,16 @@ def test_the_wheel_holds_all_data_and_nothing_else(wheel: Path) -> None:
 
 
 def test_every_command_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
-    for command in (["version"], ["config", "default"], ["manifests"], ["run", "--help"]):
-        done = subprocess.run(
-            [installed / "bin" / "cfo", *command], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # which may name a source tree
+
+    def said(*command: str | Path) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert done.stdout
-    where = [installed / "bin" / "python", "-c", "import cfo; print(cfo.__file__)"]
-    assert str(installed) in subprocess.run(where, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return done.stdout
+
+    for command in (["version"], ["config", "default"], ["manifests"], ["run", "--help"]):
+        assert said(installed / "bin" / "cfo", *command)
+    assert str(installed) in said(installed / "bin" / "python", "-c", "import cfo; print(cfo.__file__)")
 
 
 def _without_rights(installed: Path) -> list[str]:
