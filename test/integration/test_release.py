@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cfo.version import __version__
+
 ROOT = Path(__file__).parents[2]
 FRESH = f"{sys.executable} hack/generate.py --check"
 CONSISTENT = f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests"
@@ -25,7 +27,7 @@ def git(root: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """What is in this tree, as a repository of its own with one commit."""
+    """What is in this tree, as a repository of its own with one commit, in which v0.1.0 is prepared."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("this is no git checkout")
     listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -34,6 +36,7 @@ def clone(tmp_path: Path) -> Path:
         if (source := ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target / name)
+    unreleased(target)
     git(target, "init", "--quiet", "--initial-branch", "main")
     git(target, "config", "user.name", "Tester")
     git(target, "config", "user.email", "tester@example.test")
@@ -42,6 +45,16 @@ def clone(tmp_path: Path) -> Path:
     git(target, "commit", "--quiet", "--message", "All")
     note(target, "### Added\n\n- A first thing.\n")
     return target
+
+
+def unreleased(root: Path) -> None:
+    """Takes the tree back to before its first release, so that these tests also pass in one that was released."""
+    version = root / "cfo" / "version.py"
+    version.write_text(version.read_text().replace(f'"{__version__}"', '"0.1.0"'))
+    stack = root / "config" / "stack.yaml"
+    stack.write_text(stack.read_text().replace(f"version: v{__version__}\n", "version: v0.1.0\n", 1))
+    (root / "config" / "releases.yaml").write_text("releases:\n- version: 0.1.0\n  channel: candidate\n")
+    (root / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n### Added\n\n- All.\n")
 
 
 def note(root: Path, text: str) -> None:
