@@ -25,6 +25,14 @@ ROOT = Path(__file__).parents[2]
 NOBODY = 65532
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_source_tree() -> Iterator[None]:
+    """A path of modules may name a source tree, and pip would take that for an installation."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("PYTHONPATH", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of what is under version control or will be."""
@@ -90,10 +98,8 @@ def test_the_wheel_holds_all_data_and_nothing_else(wheel: Path) -> None:
 
 
 def test_every_command_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
-    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # which may name a source tree
-
     def said(*command: str | Path) -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
