@@ -9,6 +9,8 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.manager import Manager
@@ -89,24 +91,23 @@ async def report(here: World, cluster: Object, **status: Any) -> None:
     await here.client.patch(RAY_CLUSTER, key, {"status": status}, subresource="status")
 
 
-async def test_a_new_cluster_costs_a_request_for_each_child() -> None:
-    async with world(*VANILLA) as here:
+@pytest.mark.parametrize(
+    ("definitions", "settings", "expected"),
+    [
+        pytest.param(VANILLA, PLAIN, VANILLA_CHILDREN, id="vanilla"),
+        pytest.param(OPENSHIFT, OAUTH, OPENSHIFT_CHILDREN, id="openshift"),
+    ],
+)
+async def test_a_new_cluster_costs_a_request_for_each_child_and_one_for_a_finalizer(
+    definitions: tuple[Object, ...], settings: dict[str, Any], expected: dict[tuple[str, str], int]
+) -> None:
+    async with world(*definitions) as here:
         await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
+        async with operating(here, kuberay(**settings)):
             here.forget_requests()
             await create_clusters(here)
             await here.quiet()
-            assert requests(here) == times(CLUSTERS, VANILLA_CHILDREN)
-
-
-async def test_a_new_cluster_on_openshift_costs_a_request_for_each_child_and_one_for_the_finalizer() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            here.forget_requests()
-            await create_clusters(here)
-            await here.quiet()
-            assert requests(here) == times(CLUSTERS, OPENSHIFT_CHILDREN)
+            assert requests(here) == times(CLUSTERS, expected)
 
 
 async def test_a_cluster_that_goes_costs_what_the_garbage_collector_does_not_do() -> None:

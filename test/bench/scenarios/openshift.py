@@ -9,6 +9,7 @@ import time
 
 from test.bench.fleet import namespaces, raycluster
 from test.bench.harness import Case, Goal, Sample, benchmark
+from test.bench.scenarios.operator_life import restarted
 from test.bench.stage import plane
 from test.bench.subjects import operator
 from test.integration.world import ROUTES
@@ -57,22 +58,4 @@ async def openshift_create(case: Case) -> Sample:
     goals=[Goal("writes", 0, 101), Goal("requests", 50, 101)],
 )
 async def openshift_restart(case: Case) -> Sample:
-    async with plane(ROUTES) as stage:
-        await stage.create(namespaces())
-        async with operator(stage, case.subject, **OAUTH) as (process, _):
-            await stage.create(raycluster(number) for number in range(case.size))
-            await stage.quiet()
-            await process.idle()
-        mark = stage.mark()
-        async with operator(stage, case.subject, **OAUTH) as (process, ready):
-            quiet = await process.idle()
-            asked = stage.asked(mark)
-            values = {
-                "ready s": ready,
-                "quiet s": quiet,
-                "cpu s": process.cpu(),
-                **process.memory(),
-                "requests": asked.total,
-                "writes": asked.writes,
-            }
-            return Sample(values, asked.requests)
+    return await restarted(case, ROUTES, **OAUTH)

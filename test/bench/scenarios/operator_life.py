@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects import NamespacedName, Object
 from test.bench.fleet import namespaces, raycluster, status
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.stage import Plane, gathered, plane
@@ -102,9 +102,9 @@ async def restart_plain(case: Case) -> Sample:
     return await restarted(case, mTLSEnabled=False)
 
 
-async def restarted(case: Case, **kuberay: Any) -> Sample:
-    """From exec until an operator that found all in order has come to rest."""
-    async with plane() as stage:
+async def restarted(case: Case, *definitions: Object, **kuberay: Any) -> Sample:
+    """From exec until an operator that found all in order has come to rest; ``definitions`` make the platform."""
+    async with plane(*definitions) as stage:
         await settled(stage, case, **kuberay)
         mark = stage.mark()
         async with operator(stage, case.subject, **kuberay) as (process, ready):
