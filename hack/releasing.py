@@ -178,8 +178,11 @@ def write(tree: Path, request: Request) -> list[str]:
     return git(tree, "diff", "--cached", "--name-only").splitlines()
 
 
-def _run(command: Sequence[str], tree: Path, log: Path | None = None) -> None:
-    """Runs a check, with the tree's own code, whatever is installed. Raises :class:`Refused`."""
+def _run(command: Sequence[str], tree: Path, *, log_as: str = "") -> None:
+    """Runs a check, with the tree's own code, whatever is installed. Raises :class:`Refused`.
+
+    ``log_as`` begins the name of the temporary file that keeps what a failing check printed; empty: none does.
+    """
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     try:
         done = subprocess.run(
@@ -194,9 +197,10 @@ def _run(command: Sequence[str], tree: Path, log: Path | None = None) -> None:
         (line for line in lines if line.startswith(("FAILED", "ERROR"))), lines[-1] if lines else "no output"
     )
     where = ""
-    if log is not None:
-        log.write_text(done.stdout)
-        where = f" (all of it: {log})"
+    if log_as:
+        with tempfile.NamedTemporaryFile("w", prefix=log_as, suffix=".log", delete=False) as log:
+            log.write(done.stdout)
+        where = f" (all of it: {log.name})"
     raise Refused(f"check failed: {shlex.join(command)}: {telling.strip()}{where}")
 
 
@@ -327,7 +331,7 @@ def run(root: Path, options: argparse.Namespace) -> None:
         if options.run:
             for command in checks:
                 print(f"checking: {shlex.join(command)}", flush=True)
-                _run(command, tree, Path(tempfile.gettempdir()) / f"release-{request.tag}.log")
+                _run(command, tree, log_as=f"release-{request.tag}-")
             _take_over(root, tree, request, output)
             print(f"released {request.tag} on {git(root, 'branch', '--show-current')}")
         print(remaining(tree, request, output))
