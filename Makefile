@@ -9,10 +9,10 @@ BIN    := $(VENV)/bin
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml envtest/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; name one with PYTHON=..." % sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev]'
 	@touch $@
 
 run: $(VENV)/.installed ## Run the operator on the embedded control plane with the samples, until interrupted
@@ -24,6 +24,7 @@ demo: $(VENV)/.installed ## The same, but stop when every sample has settled (fa
 TEST_JOBS ?= 2
 test: $(VENV)/.installed ## Run the tests (TEST_JOBS at a time)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
+	cd envtest && $(abspath $(BIN))/python -m pytest -n $(TEST_JOBS) --dist worksteal
 
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0
@@ -42,7 +43,7 @@ manifests: $(VENV)/.installed ## Write what is generated from code
 	$(BIN)/python hack/generate.py
 
 $(VENV)/.bench: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,bench]'
 	@touch $@
 
 BENCH       ?=
@@ -59,7 +60,7 @@ bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.m
 lock: $(VENV)/.installed ## Renew constraints.txt, the versions that installs are made with
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-emit-index-url --no-header \
-		--output-file constraints.txt pyproject.toml
+		--output-file constraints.txt pyproject.toml envtest/pyproject.toml
 
 include hack/deploy.mk
 

@@ -39,11 +39,18 @@ class Misuse(click.ClickException):
     exit_code = 2
 
 
+def _not_installed(error: ModuleNotFoundError) -> Failure:
+    """The failure of a command that needs the extra ``embedded``; any other missing module is raised as it is."""
+    if (error.name or "").partition(".")[0] not in {"envtest", "rich"}:
+        raise error
+    return Failure("the embedded control plane is not installed: pip install 'cfo[embedded]'")
+
+
 class _LazyGroup(click.Group):
     """Imports a subcommand of another package only when it is run; its line in the list of commands stands here."""
 
     lazy: ClassVar[dict[str, tuple[str, str]]] = {
-        "envtest": ("cfo.envtest.command:command", "Serve an embedded control plane."),
+        "envtest": ("envtest.command:command", "Serve an embedded control plane."),
         "manifests": ("cfo.manifests.command:command", "Print what installs the operator."),
         "uninstall": ("cfo.manifests.uninstall:command", "Remove the operator from a cluster."),
     }
@@ -57,7 +64,10 @@ class _LazyGroup(click.Group):
         from importlib import import_module
 
         module, _, attribute = self.lazy[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        try:
+            command: click.Command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            raise _not_installed(error) from None
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -147,7 +157,10 @@ def run(
     """Run the operator until SIGTERM or SIGINT."""
     if embedded:
         _configure_logs(log_format or "console", log_level)
-        from cfo.demo import DemoFailed, DemoMisuse, run_embedded
+        try:
+            from cfo.demo.run import DemoFailed, DemoMisuse, run_embedded
+        except ModuleNotFoundError as error:
+            raise _not_installed(error) from None
 
         if webhook_url is not None:
             raise Misuse("--webhook-url is for a cluster; with --embedded webhooks are served anyway")
@@ -171,7 +184,7 @@ def run(
             raise Misuse(f"{flag} needs --embedded")
     if webhook_url is not None and webhook_cert_dir is not None:
         raise Misuse("--webhook-url and --webhook-cert-dir: give one of them")
-    from cfo.process import starting
+    from cfo.startup import starting
 
     with starting() as loaded:
         _configure_logs(log_format or ("console" if sys.stderr.isatty() else "json"), log_level)

@@ -29,10 +29,11 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.health import ping
+from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.leaderelection import LeaderElectionOptions, leader_election_rules
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.metrics_server import MetricsTLS
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import Rule
 from cfo.runtime.webhook.options import (
     CertificateFiles,
@@ -41,7 +42,6 @@ from cfo.runtime.webhook.options import (
     WebhookOptions,
     WebhookURL,
 )
-from cfo.runtime.webhook.registration import MUTATING, VALIDATING
 from cfo.runtime.webhook.setup import rules as webhook_rules
 from cfo.version import __version__
 from cfo.webhooks import appwrapper as appwrapper_webhooks
@@ -60,7 +60,6 @@ __all__ = [
     "webhook_options",
 ]
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
 CONFIG_MAP_NAME = "codeflare-operator-config"
 FIELD_MANAGER = "codeflare-operator"
 """Who writes what no controller does: the finalizer on RayClusters, the ConfigMap. The Go operator's name."""
@@ -189,8 +188,8 @@ def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
     found = [
         webhooks.configuration(kind, name, options.service, annotations=annotations)
         for kind, name in (
-            (MUTATING, options.mutating_configuration),
-            (VALIDATING, options.validating_configuration),
+            (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
+            (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
         )
     ]
     return [configuration for configuration in found if configuration is not None]
@@ -218,8 +217,8 @@ async def _webhooks_wanted(
     if target.in_cluster or url is not None:
         return True
     for kind, name in (
-        (MUTATING, configuration.mutating_configuration_name),
-        (VALIDATING, configuration.validating_configuration_name),
+        (MUTATING_WEBHOOK_CONFIGURATION, configuration.mutating_configuration_name),
+        (VALIDATING_WEBHOOK_CONFIGURATION, configuration.validating_configuration_name),
     ):
         try:
             if name and await client.get(kind, NamespacedName("", name), live=True) is not None:

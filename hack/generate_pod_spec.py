@@ -2,7 +2,7 @@
 
     hack/generate_pod_spec.py [--check]
 
-The facts are those that ``cfo.envtest`` ships of the built-in kinds (``hack/generate_builtin_schemas.py``). One type is
+The facts are those that ``envtest`` ships of the built-in kinds (``hack/generate_builtin_schemas.py``). One type is
 one line; a field's shape is a scalar (``string``, ``int32``, ``int64``, ``boolean``, ``Quantity`` ...), the name of
 another type, ``[shape]`` for a list and ``{shape}`` for a map with texts as keys.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "cfo" / "envtest" / "data" / "types"
+SOURCE = ROOT / "envtest" / "src" / "envtest" / "data" / "types"
 TARGET = ROOT / "cfo" / "api" / "appwrapper" / "pod_spec.json"
 START = "io.k8s.api.core.v1.PodSpec"
 

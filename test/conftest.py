@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cfo.envtest import ControlPlane
-from test.integration.api import Api
+from envtest import ControlPlane
+from envtest.api_client import APIClient
 
 _SHARED = Path(__file__).parents[2] / "shared"
 
@@ -29,7 +29,7 @@ async def plane() -> AsyncIterator[ControlPlane]:
 
 
 @pytest.fixture
-async def api(plane: ControlPlane) -> AsyncIterator[Api]:
+async def api(plane: ControlPlane) -> AsyncIterator[APIClient]:
     """Requests to the control plane, as admin."""
-    async with Api(plane) as requests:
+    async with APIClient(plane) as requests:
         yield requests

@@ -14,14 +14,7 @@ JSON decoder matches them, that is without regard to case where the exact name i
 :mod:`cfo.operator`.
 """
 
-from cfo.config.document import (
-    ConfigurationError,
-    Parsed,
-    default_document,
-    document_of,
-    parse,
-    single_document,
-)
+from cfo.config.document import ConfigurationError, Parsed, default_document, document_of, parse, single_document
 from cfo.config.model import (
     AppWrapperConfiguration,
     AutopilotConfiguration,

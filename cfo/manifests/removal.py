@@ -16,19 +16,17 @@ from cfo.api.appwrapper.names import APPWRAPPER as APP_WRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
 from cfo.controllers.raycluster.oauth import FINALIZER as CLUSTER_FINALIZER
-from cfo.manifests.names import DEPLOYMENT, LABELS
+from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
+from cfo.manifests.names import LABELS
 from cfo.manifests.overlays import render
-from cfo.operator import CONFIG_MAP, CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
+from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import Conflict, NotFound, UnknownKind
+from cfo.runtime.kinds import CONFIG_MAP, DEPLOYMENT, LEASE, POD, SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of
 
 __all__ = ["uninstall"]
 
-_POD = GVK("", "v1", "Pod")
-_SECRET = GVK("", "v1", "Secret")
-_LEASE = GVK("coordination.k8s.io", "v1", "Lease")
-_DEPLOYMENT = GVK("apps", "v1", "Deployment")
 _INTERVAL = 0.5  # seconds between looks at what goes away
 
 
@@ -51,17 +49,17 @@ async def uninstall(
         for wrapper in await _list(client, APP_WRAPPER):
             await _delete(client, APP_WRAPPER, key_of(wrapper), say)
         await _until_gone(client, APP_WRAPPER, patience, say)
-    await _delete(client, _DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT), say)
+    await _delete(client, DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME), say)
     labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
-    await _until_gone(client, _POD, patience, say, namespace=namespace, label_selector=labels)
+    await _until_gone(client, POD, patience, say, namespace=namespace, label_selector=labels)
     for gvk, finalizer in ((RAY_CLUSTER, CLUSTER_FINALIZER), (APP_WRAPPER, WRAPPER_FINALIZER)):
         for obj in await _list(client, gvk):
             await _release(client, gvk, key_of(obj), finalizer, say)
     for obj in rest:
         await _delete(client, gvk_of(obj), key_of(obj), say)
     for gvk, name in (
-        (_SECRET, WEBHOOK_SECRET_NAME),
-        (_LEASE, "codeflare-operator-lock"),
+        (SECRET, WEBHOOK_SECRET_NAME),
+        (LEASE, "codeflare-operator-lock"),
         (CONFIG_MAP, CONFIG_MAP_NAME),
     ):
         await _delete(client, gvk, NamespacedName(namespace, name), say)

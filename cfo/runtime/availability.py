@@ -21,6 +21,7 @@ from cfo.runtime.cache.informer import Event, Informer
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
+from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import READ, Rule
 
@@ -28,7 +29,6 @@ __all__ = ["AVAILABILITY_RULES", "Availability", "is_served"]
 
 _log = structlog.get_logger("cfo.runtime.availability")
 
-CUSTOM_RESOURCE_DEFINITION = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 
 AVAILABILITY_RULES = (Rule("apiextensions.k8s.io", "customresourcedefinitions", READ),)
 """The rights that waiting for a kind needs."""

@@ -29,6 +29,7 @@ from anyio.abc import TaskStatus
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, Forbidden, NotFound, TransportError, UnknownKind
 from cfo.runtime.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
+from cfo.runtime.kinds import CORE_EVENT, EVENT
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, uid_of
 from cfo.runtime.ratelimit import BucketRateLimiter
 from cfo.runtime.reconcile import Rule
@@ -37,8 +38,6 @@ __all__ = ["CORE_EVENT", "EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecor
 
 _log = structlog.get_logger("cfo.runtime.events")
 
-EVENT = GVK("events.k8s.io", "v1", "Event")
-CORE_EVENT = GVK("", "v1", "Event")
 
 EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
 """The rights that recording needs; those to core ``events`` do as well."""

@@ -7,8 +7,8 @@ duration that stands in it. Nobody's clock but its own counts: the times in a Le
 
 The leader renews every ``retry_period``. ``renew_deadline`` after the last renewal began it leads no more: by then
 no other can have taken the Lease, which takes ``lease_duration`` from a moment that is later. From that instant
-:meth:`LeaderElector.check`, the :mod:`gate <cfo.runtime.client.gate>` of all that only the leader may do, lets no write
-pass, and the process ends. This is measured with a clock that goes on while the machine is suspended, and the
+:meth:`LeaderElector.check`, the :mod:`gate <cfo.runtime.client.write_gate>` of all that only the leader may do, lets
+no write pass, and the process ends. This is measured with a clock that goes on while the machine is suspended, and the
 gate does not wait for any timer: a process that was stopped for a minute and goes on writes nothing.
 
 What this cannot prevent is a write that left in time and is worked on late, by a server that hangs: what must not
@@ -35,17 +35,17 @@ import structlog
 from anyio.abc import TaskStatus
 
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, NotFound, TransportError
-from cfo.runtime.client.gate import WriteRefused
 from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.write_gate import WriteRefused
 from cfo.runtime.clock import Clock, SystemClock, micro_time, sleep_unless
 from cfo.runtime.events import EventRecorder
+from cfo.runtime.kinds import LEASE
 from cfo.runtime.lifecycle import StopAtOnce
 from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import Rule
 
 __all__ = [
-    "LEASE",
     "LeaderElectionOptions",
     "LeaderElector",
     "LeadershipLost",
@@ -56,7 +56,6 @@ __all__ = [
 
 _log = structlog.get_logger("cfo.runtime.leaderelection")
 
-LEASE: Final = GVK("coordination.k8s.io", "v1", "Lease")
 
 _JITTER: Final = 1.2
 _RELEASED_SECONDS: Final = 1
@@ -218,7 +217,7 @@ class LeaderElector:
         return str(self._spec.get("holderIdentity") or "")
 
     def check(self) -> None:
-        """Raises :class:`~cfo.runtime.client.gate.WriteRefused` unless this process leads, at this moment."""
+        """Raises :class:`~cfo.runtime.client.write_gate.WriteRefused` unless this process leads, at this moment."""
         if not self._leading:
             raise WriteRefused("not written: this process is not the leader")
         over = -self._remaining()

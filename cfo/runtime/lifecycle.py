@@ -18,7 +18,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from cfo.runtime.client.gate import WriteGate, write_gate
+from cfo.runtime.client.write_gate import WriteGate, write_gate
 from cfo.runtime.clock import Clock
 from cfo.runtime.signals import stop_signals
 

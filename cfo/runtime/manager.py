@@ -29,14 +29,7 @@ from cfo.runtime.endpoint import Endpoint
 from cfo.runtime.events import EventBroadcaster, EventRecorder
 from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
-from cfo.runtime.lifecycle import (
-    GracePeriodExceeded,
-    Lifecycle,
-    Phase,
-    Runnable,
-    RunnableFailed,
-    RunnableFunction,
-)
+from cfo.runtime.lifecycle import GracePeriodExceeded, Lifecycle, Phase, Runnable, RunnableFailed, RunnableFunction
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName
 

@@ -25,8 +25,8 @@ from cfo.runtime.clock import Clock
 from cfo.runtime.endpoint import Endpoint
 from cfo.runtime.objects import NamespacedName
 from cfo.runtime.reconcile import Rule
+from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
 from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
-from cfo.runtime.webhook.certificates.material import Stored, advance
 from cfo.runtime.webhook.certificates.serving import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 

@@ -25,8 +25,8 @@ import orjson
 import psutil
 import yaml
 
-from cfo import crds
 from cfo.api.appwrapper.models import definition
+from cfo.demo import crds
 from cfo.runtime import Client, RESTMapper, Transport, load_config
 from cfo.runtime.objects import Object
 
@@ -262,7 +262,7 @@ async def plane(
         token, admin = secrets.token_hex(16), folder / "admin.kubeconfig"
         (folder / "tokens.csv").write_text(f'{token},{OPERATOR},{OPERATOR},"system:masters"\n')
         command = [
-            *(sys.executable, "-m", "cfo.envtest", "--kubeconfig", str(admin), "--crds", str(installed)),
+            *(sys.executable, "-m", "envtest", "--kubeconfig", str(admin), "--crds", str(installed)),
             *("--token-auth-file", str(folder / "tokens.csv"), "--audit-log", str(folder / "audit.log")),
             *("--controllers", ",".join(controllers) or "none"),
             *(("--data-dir", str(data)) if data else ()),

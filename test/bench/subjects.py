@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from cfo.config.model import KubeRayConfiguration, WebhookConfiguration
-from cfo.operator import CONFIG_MAP, CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, webhook_configurations
-from cfo.runtime.objects import GVK, NamespacedName, gvk_of, key_of
+from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, webhook_configurations
+from cfo.runtime.kinds import CONFIG_MAP, SECRET
+from cfo.runtime.objects import NamespacedName, gvk_of, key_of
 from test.bench.peers.children import templates
 from test.bench.stage import Measured, Plane, free_port, started
 
@@ -25,7 +26,6 @@ NAMESPACE = "default"
 VANILLA: dict[str, Any] = {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.example.test", "mTLSEnabled": True}
 """Ingresses and certificates for every cluster, as in the recorded figures."""
 
-SECRET = GVK("", "v1", "Secret")
 GO_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
 """Where the Go operator looks for its webhooks' certificate; a kubelet mounts the Secret there."""
 GO_WEBHOOK_PORT = 9443

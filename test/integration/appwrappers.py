@@ -14,20 +14,18 @@ from cfo.api.appwrapper.models import definition
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
-from cfo.envtest import ControlPlane
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import UnknownKind
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
+from envtest import ControlPlane
 from test.integration.world import World, eventually
-
-JOB = GVK("batch", "v1", "Job")
-POD = GVK("", "v1", "Pod")
-NODE = GVK("", "v1", "Node")
 
 CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "job", "deployment", "replicaset", "statefulset")
 """The embedded plane's controllers that make pods, and let them run."""
@@ -201,10 +199,10 @@ async def watched_world(*crds: Object, controllers: Sequence[str] | None = None)
     else:
         chosen = controllers or ("gc", "namespace", "serviceaccount", "resourcequota")
         plane = ControlPlane.embedded(crds=definitions, controllers=chosen)
-    async with plane, Transport(plane.client_config()) as transport:
+    async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
         here = Watched(plane, client)
-        observer = Manager(plane.client_config())
+        observer = Manager(ClientConfig.for_control_plane(plane))
         informer = observer.cache.informer(APPWRAPPER)
 
         def note(event: Any) -> None:
@@ -237,7 +235,7 @@ async def operating(
 ) -> AsyncIterator[Manager]:
     """Runs the AppWrapper controllers against the world until the end of the block."""
     here.forget_requests()
-    target = here.plane.client_config(token=token or None)
+    target = ClientConfig.for_control_plane(here.plane, token=token or None)
     connection = contextlib.nullcontext(transport) if transport else Transport(target, observe=here.exchanges.append)
     async with connection as opened:
         manager = Manager(opened, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER), clock=clock)

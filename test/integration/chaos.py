@@ -19,6 +19,7 @@ import anyio
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Response, Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.leaderelection import LeaderElectionOptions
@@ -223,7 +224,7 @@ async def running(
 ) -> AsyncIterator[tuple[Manager, Unruly]]:
     """The RayCluster controllers at work, on an unruly transport, until the end of the block."""
     world.forget_requests()
-    target = world.plane.client_config()
+    target = ClientConfig.for_control_plane(world.plane)
     async with Unruly(target, observe=world.exchanges.append, repeats=repeats, seed=seed, clock=clock) as transport:
         manager = new_manager(transport, config, clock=clock)
         world.manager = manager
@@ -242,7 +243,7 @@ async def crashed(world: World, config: KubeRayConfiguration, *, after: int) -> 
     After a crash nothing is stopped gracefully: whatever ran is cancelled where it was.
     """
     world.forget_requests()
-    target = world.plane.client_config()
+    target = ClientConfig.for_control_plane(world.plane)
     async with Unruly(target, observe=world.exchanges.append, crash_after=after) as transport:
         manager = new_manager(transport, config)
         world.manager = manager

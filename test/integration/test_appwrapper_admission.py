@@ -14,15 +14,15 @@ import pytest
 from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.models import definition
 from cfo.config import AppWrapperConfiguration
-from cfo.envtest import ControlPlane
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import Object, labels_of, name_of
 from cfo.runtime.webhook.admission import Operation, UserInfo
 from cfo.webhooks import appwrapper
+from envtest import ControlPlane
+from envtest.api_client import Answer, APIClient
 from test.appwrappers import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of
-from test.integration.api import Answer, Api
 from test.integration.webhooks import OPTIONS, free_url, until
 from test.integration.world import crd
 from test.recordings import appwrapper_cases, load_appwrapper
@@ -75,7 +75,7 @@ def wrapper(*templates: Object, name: str = "aw") -> Object:
 class Guarded:
     """A control plane whose AppWrappers are guarded by the webhooks of a manager."""
 
-    def __init__(self, plane: ControlPlane, api: Api, exchanges: list[Exchange]) -> None:
+    def __init__(self, plane: ControlPlane, api: APIClient, exchanges: list[Exchange]) -> None:
         self.plane = plane
         self.api = api
         self.exchanges = exchanges
@@ -117,14 +117,14 @@ class Guarded:
 @asynccontextmanager
 async def guarded(config: AppWrapperConfiguration) -> AsyncIterator[Guarded]:
     exchanges: list[Exchange] = []
-    async with ControlPlane.auto(crds=[definition(), *WRAPPED]) as plane, Api(plane) as api:
+    async with ControlPlane.auto(crds=[definition(), *WRAPPED]) as plane, APIClient(plane) as api:
         rules = [
             {"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": ["*"]},
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},
         ]
         role = {"metadata": {"name": "alice"}, "rules": rules}
         assert (await api.post(f"{RBAC}/clusterroles", role)).code == 201
-        async with Transport(plane.client_config(), observe=exchanges.append) as transport:
+        async with Transport(ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
             webhook = replace(OPTIONS, url=free_url())
             manager = Manager(transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook))
             appwrapper.register(manager, config)

@@ -14,14 +14,15 @@ import pytest
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
-from cfo.envtest.embedded import EmbeddedControlPlane
-from cfo.envtest.faults import Fault
 from cfo.runtime.availability import AVAILABILITY_RULES
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object, controller_of, find_condition, is_deleting, name_of, uid_of
+from envtest.embedded import EmbeddedControlPlane
+from envtest.faults import Fault
 from test.integration.appwrappers import (
     CONTROLLERS,
     JOB,
@@ -389,7 +390,9 @@ Done = Callable[[], Awaitable[object]]
 
 async def crash(here: Watched, *, after: int, done: Done) -> bool:
     """Runs the controllers until they die after so many writes; false when they were ``done`` before that."""
-    async with Unruly(here.plane.client_config(), observe=here.exchanges.append, crash_after=after) as transport:
+    async with Unruly(
+        ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append, crash_after=after
+    ) as transport:
         manager = Manager(transport, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER))
         appwrapper.setup(manager, configuration())
         async with anyio.create_task_group() as tasks:
@@ -641,7 +644,9 @@ async def test_an_operator_that_dies_in_a_deletion_leaves_nothing_behind(here: W
 
 
 async def test_watches_that_say_things_again_and_out_of_order_change_nothing(here: Watched) -> None:
-    async with Unruly(here.plane.client_config(), observe=here.exchanges.append, repeats=0.5, seed=7) as transport:
+    async with Unruly(
+        ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append, repeats=0.5, seed=7
+    ) as transport:
         async with operating(here, transport=transport):
             for number in range(5):
                 await here.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
@@ -658,7 +663,7 @@ async def test_an_api_server_in_trouble_makes_nothing_twice(here: Watched, fault
     for resources in (("appwrappers",), ("appwrappers/status",), ("jobs",)):
         here.plane.faults.add(Fault(verbs=("create", "patch", "delete"), resources=resources, count=4, **fault))
     here.plane.faults.add(Fault(verbs=("watch",), resources=("appwrappers", "jobs", "pods"), cut_after=3, count=6))
-    operator = Transport(here.plane.client_config(), observe=here.exchanges.append)
+    operator = Transport(ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append)
     async with operator, operating(here, transport=operator):
         for number in range(3):
 
@@ -680,7 +685,7 @@ async def test_components_that_the_operators_own_selector_leaves_out_go_too(here
     """With ``labelSelector`` set the informers of selected kinds do not know every component."""
     obj = wrapper(job(), pod())
     obj["metadata"]["labels"] = {"mine": "yes"}
-    async with Transport(here.plane.client_config()) as transport:
+    async with Transport(ClientConfig.for_control_plane(here.plane)) as transport:
         options = ManagerOptions(
             field_manager=appwrapper.FIELD_MANAGER, selectors={APPWRAPPER: "mine=yes", JOB: "mine=yes"}
         )

@@ -9,16 +9,15 @@ from typing import Any
 
 import anyio
 
-from cfo.envtest import ControlPlane
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Event, EventType, Informer
 from cfo.runtime.client import Client, Transport
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of, resource_version_of, uid_of
+from envtest import ControlPlane
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
-NAMESPACE = GVK("", "v1", "Namespace")
-DEFINITION = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 WIDGET = GVK("cache.example.com", "v1", "Widget")
 PATIENCE = 30.0
 
@@ -59,7 +58,7 @@ class Session:
 
 @asynccontextmanager
 async def session(plane: ControlPlane, **options: Any) -> AsyncIterator[Session]:
-    async with Transport(plane.client_config()) as transport:
+    async with Transport(ClientConfig.for_control_plane(plane)) as transport:
         running = Session(transport, **options)
         async with anyio.create_task_group() as tasks:
             await tasks.start(running.cache.run)
@@ -149,7 +148,7 @@ async def test_a_definition_that_comes_goes_and_comes_back(plane: ControlPlane) 
             read = await running.client.get(WIDGET, key)
             assert read is not None
             assert (read["size"], uid_of(read)) == (size, uid_of(made))
-            await running.other.delete(DEFINITION, NamespacedName("", "widgets.cache.example.com"))
+            await running.other.delete(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", "widgets.cache.example.com"))
             await until(informer, lambda: len(informer.reader) == 0)
             with anyio.fail_after(PATIENCE):
                 while running.cache.covers(WIDGET, "default"):  # noqa: ASYNC110 - nothing tells of it

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from cfo.envtest import ControlPlane
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client import (
@@ -30,6 +29,7 @@ from cfo.runtime.client import (
     load_config,
 )
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import (
     GVK,
     NamespacedName,
@@ -41,9 +41,9 @@ from cfo.runtime.objects import (
     resource_version_of,
     uid_of,
 )
+from envtest import ControlPlane
 
 ME = "integration-test"
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
 WIDGET = GVK("client.example.com", "v1", "Widget")
 KEY = NamespacedName("default", "a")
 
@@ -133,7 +133,7 @@ async def session(config: ClientConfig, *kinds: GVK) -> AsyncIterator[Session]:
 @pytest.fixture
 async def client(plane: ControlPlane) -> AsyncIterator[Client]:
     """A client without a cache."""
-    async with Transport(plane.client_config()) as transport:
+    async with Transport(ClientConfig.for_control_plane(plane)) as transport:
         yield Client(transport, RESTMapper(transport), field_manager=ME)
 
 
@@ -186,7 +186,7 @@ async def test_dry_runs(client: Client) -> None:
 
 
 async def test_long_lists_come_in_pages(plane: ControlPlane) -> None:
-    async with session(plane.client_config()) as (client, _, exchanges):
+    async with session(ClientConfig.for_control_plane(plane)) as (client, _, exchanges):
         async with anyio.create_task_group() as tasks:
             for number in range(501):
                 tasks.start_soon(client.create, config_map({}, name=f"many-{number:03}", labels={"many": "x"}))
@@ -222,10 +222,10 @@ async def test_an_invalid_object_says_what_is_wrong(plane: ControlPlane, client:
 
 
 async def test_who_is_not_known_and_who_may_not(plane: ControlPlane) -> None:
-    async with Transport(plane.client_config(token="nobody")) as transport:
+    async with Transport(ClientConfig.for_control_plane(plane, token="nobody")) as transport:
         with pytest.raises(Unauthorized):
             await Client(transport, RESTMapper(transport), field_manager=ME).list(CONFIG_MAP)
-    admin = plane.client_config()
+    admin = ClientConfig.for_control_plane(plane)
     as_nobody = ClientConfig(
         server=admin.server, ca_pem=admin.ca_pem, token=admin.token, headers=(("Impersonate-User", "nobody"),)
     )
@@ -245,7 +245,7 @@ async def test_the_kubeconfig_of_the_plane(plane: ControlPlane, tmp_path: Path) 
 
 
 async def test_own_writes_are_read(plane: ControlPlane) -> None:
-    async with session(plane.client_config(), CONFIG_MAP) as (client, _, exchanges):
+    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as (client, _, exchanges):
         exchanges.clear()
         for number in range(20):
             await client.apply(config_map({"n": str(number)}))
@@ -258,7 +258,7 @@ async def test_own_writes_are_read(plane: ControlPlane) -> None:
 
 
 async def test_the_last_finalizer(plane: ControlPlane) -> None:
-    async with session(plane.client_config(), CONFIG_MAP) as (client, _, _):
+    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as (client, _, _):
         await client.create(config_map({}, finalizers=["example.com/held"]))
         await client.delete(CONFIG_MAP, KEY)
         assert is_deleting(await client.get(CONFIG_MAP, KEY) or {})
@@ -364,7 +364,7 @@ KINDS = [gvk_of(thing) for thing in owned_things()]
 
 async def test_applying_again_sends_nothing_not_even_after_a_restart(plane: ControlPlane) -> None:
     await plane.install_crds(WIDGET_CRD)
-    async with session(plane.client_config(), CONFIG_MAP, *KINDS) as first:
+    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP, *KINDS) as first:
         owner = await first.client.create(config_map({}, name="owner"))
         for thing in owned_things():
             await first.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
@@ -372,7 +372,7 @@ async def test_applying_again_sends_nothing_not_even_after_a_restart(plane: Cont
         for thing in owned_things():
             await first.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
         assert first.writes == []
-    async with session(plane.client_config(), CONFIG_MAP, *KINDS) as second:
+    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP, *KINDS) as second:
         for thing in owned_things():
             await second.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
         assert second.writes == []
@@ -391,7 +391,7 @@ async def test_applying_again_sends_nothing_not_even_after_a_restart(plane: Cont
 async def test_drift_is_put_right(plane: ControlPlane, client: Client, edit: Object) -> None:
     service = next(thing for thing in owned_things() if thing["kind"] == "Service")
     gvk = gvk_of(service)
-    async with session(plane.client_config(), gvk) as mine:
+    async with session(ClientConfig.for_control_plane(plane), gvk) as mine:
         owner = await client.create(config_map({}, name="owner"))
         applied = await mine.client.apply(service, owner=owner)
         edited = await client.with_field_manager("somebody").patch(gvk, KEY, edit)
@@ -410,7 +410,7 @@ async def test_drift_is_put_right(plane: ControlPlane, client: Client, edit: Obj
 async def test_what_others_add_costs_nothing(plane: ControlPlane, client: Client) -> None:
     service = next(thing for thing in owned_things() if thing["kind"] == "Service")
     gvk = gvk_of(service)
-    async with session(plane.client_config(), gvk) as mine:
+    async with session(ClientConfig.for_control_plane(plane), gvk) as mine:
         await mine.client.apply(service)
         others = client.with_field_manager("somebody")
         edited = await others.patch(gvk, KEY, {"metadata": {"annotations": {"theirs": "x"}, "finalizers": ["a/b"]}})
@@ -424,7 +424,7 @@ async def test_what_others_add_costs_nothing(plane: ControlPlane, client: Client
 async def test_what_the_server_writes_differently_is_sent_once(plane: ControlPlane) -> None:
     policy = next(thing for thing in owned_things() if thing["kind"] == "NetworkPolicy")
     del policy["spec"]["ingress"][1]["ports"][0]["protocol"]  # a default inside an atomic list
-    async with session(plane.client_config(), gvk_of(policy)) as mine:
+    async with session(ClientConfig.for_control_plane(plane), gvk_of(policy)) as mine:
         await mine.client.apply(policy)
         mine.exchanges.clear()
         for _ in range(3):
@@ -433,7 +433,7 @@ async def test_what_the_server_writes_differently_is_sent_once(plane: ControlPla
 
 
 async def test_what_is_not_wanted_any_more_goes(plane: ControlPlane) -> None:
-    async with session(plane.client_config(), CONFIG_MAP) as mine:
+    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as mine:
         await mine.client.apply(config_map({"k": "v", "l": "w"}, labels={"x": "y"}))
         applied = await mine.client.apply(config_map({"k": "v"}))
         assert (applied["data"], labels_of(applied)) == ({"k": "v"}, {})
@@ -441,7 +441,7 @@ async def test_what_is_not_wanted_any_more_goes(plane: ControlPlane) -> None:
 
 async def test_a_status_is_applied_by_itself(plane: ControlPlane) -> None:
     await plane.install_crds(WIDGET_CRD)
-    async with session(plane.client_config(), WIDGET) as mine:
+    async with session(ClientConfig.for_control_plane(plane), WIDGET) as mine:
         await mine.client.apply(widget({"size": 1}))
         status = {key: value for key, value in widget({}).items() if key != "spec"} | {"status": {"phase": "Ready"}}
         assert (await mine.client.apply(status, subresource="status"))["status"] == {"phase": "Ready"}

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from cfo.envtest import ControlPlane
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.objects import GVK, NamespacedName, controller_of
+from envtest import ControlPlane
 from test.integration.webhooks import free_url
 from test.integration.world import crd, eventually
 
@@ -32,7 +33,7 @@ def example(document: str, first_line: str) -> ModuleType:
 async def test_the_operator_of_the_runtime_guide() -> None:
     website = example("runtime.md", "# website.py")
     async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
-        manager = website.new_manager(plane.client_config())
+        manager = website.new_manager(ClientConfig.for_control_plane(plane))
         async with manager:
             await manager.started()
             client = manager.api_reader.with_field_manager("tester")
@@ -72,7 +73,7 @@ async def test_the_operator_of_the_runtime_guide() -> None:
 async def test_the_webhooks_of_the_runtime_guide() -> None:
     website = example("runtime.md", "# website_webhook.py")
     async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
-        manager = website.new_manager(plane.client_config(), str(free_url()))
+        manager = website.new_manager(ClientConfig.for_control_plane(plane), str(free_url()))
         async with manager:
             await manager.started()
 

@@ -14,18 +14,20 @@ import anyio
 import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.envtest import ControlPlane
-from cfo.envtest.auth.attributes import Attributes
-from cfo.envtest.context import User
-from cfo.envtest.embedded import EmbeddedControlPlane
-from cfo.envtest.faults import Fault, Faults
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials
 from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import GVK, NamespacedName, Object
+from envtest import ControlPlane
+from envtest.auth.attributes import Attributes
+from envtest.context import User
+from envtest.embedded import EmbeddedControlPlane
+from envtest.faults import Fault, Faults
 from test.integration.chaos import Hasty, new_manager, picture, running, same_end, settled
 from test.integration.world import (
     OAUTH,
@@ -40,7 +42,6 @@ from test.integration.world import (
     world,
 )
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
 WRITES = ("create", "update", "patch", "delete")
 SECONDS = 0.3
 
@@ -216,7 +217,7 @@ async def test_a_token_that_expires() -> None:
                 plane.add_user(given[-1], User("operator", groups=("system:masters",)))
             return Credentials(f"Bearer {given[-1]}")
 
-        target = replace(plane.client_config(), token="", credentials=credentials)
+        target = replace(ClientConfig.for_control_plane(plane), token="", credentials=credentials)
         namespace = await here.namespace()
         await here.create(ray_cluster(namespace=namespace))
         async with Transport(target, observe=here.exchanges.append) as transport:
@@ -244,7 +245,7 @@ async def test_a_control_plane_that_comes_back_from_a_backup() -> None:
     token = "the-same-before-and-after"
     plane = ControlPlane.embedded(port=port, token=token)
     await plane.start()
-    target = replace(plane.client_config(), verify=False, ca_pem=b"")
+    target = replace(ClientConfig.for_control_plane(plane), verify=False, ca_pem=b"")
 
     def config_map(name: str) -> Object:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": name}}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cfo import crds
+from cfo.demo import crds
 from cfo.runtime.client.errors import Invalid
 from cfo.runtime.objects import Object
 from test.integration.chaos import picture, running, same_end, settled

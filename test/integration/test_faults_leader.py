@@ -16,13 +16,13 @@ import anyio
 import pytest
 import yaml
 
-from cfo.api.raycluster.kinds import NETWORK_POLICY
-from cfo.envtest.context import User
-from cfo.envtest.embedded import EmbeddedControlPlane
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.leaderelection import LEASE, LeaderElectionOptions
+from cfo.runtime.kinds import LEASE, NETWORK_POLICY
+from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, RunnableFailed
 from cfo.runtime.objects import NamespacedName
+from envtest.context import User
+from envtest.embedded import EmbeddedControlPlane
 from test.integration.chaos import new_manager
 from test.integration.test_operator import PLAIN, Operator, configure, operator
 from test.integration.wire import wire

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import NETWORK_POLICY, RAY_CLUSTER, SECRET
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.runtime.kinds import NETWORK_POLICY, SECRET
 from cfo.runtime.objects import NamespacedName, Object
 from test.integration.chaos import Unruly, crashed, picture, running, same_end, settled
 from test.integration.world import OAUTH, OPENSHIFT, PLAIN, VANILLA, World, gone, kuberay, ray_cluster, world

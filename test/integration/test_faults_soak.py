@@ -23,12 +23,13 @@ import pytest
 import structlog
 import yaml
 
-from cfo.api.raycluster.kinds import NETWORK_POLICY, RAY_CLUSTER
-from cfo.envtest.embedded import EmbeddedControlPlane
-from cfo.envtest.faults import Fault
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.client.errors import APIError, TransportError
+from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.manager import Manager, RunnableFailed
 from cfo.runtime.objects import NamespacedName, Object
+from envtest.embedded import EmbeddedControlPlane
+from envtest.faults import Fault
 from test.integration.chaos import Hasty, Unruly, new_manager, picture, running, same_end
 from test.integration.test_operator import PLAIN as PLAIN_PROCESS
 from test.integration.test_operator import configure, operator

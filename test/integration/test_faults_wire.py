@@ -10,19 +10,19 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.envtest import ControlPlane
 from cfo.runtime.cache import reflector
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.objects import GVK, Object, key_of
+from cfo.runtime.kinds import CONFIG_MAP
+from cfo.runtime.objects import Object, key_of
+from envtest import ControlPlane
 from test.integration.chaos import Hasty, new_manager, picture, same_end, settled
 from test.integration.wire import Wire, wire
 from test.integration.world import PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
-
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def following(carried: Wire, *, idle_seconds: float = 75.0) -> AsyncIterat
 @asynccontextmanager
 async def at_both_ends(plane: ControlPlane, *, seed: int = 0) -> AsyncIterator[tuple[Wire, Client]]:
     """A wire, and a client that does not use it."""
-    async with wire(plane, seed=seed) as carried, Transport(plane.client_config()) as transport:
+    async with wire(plane, seed=seed) as carried, Transport(ClientConfig.for_control_plane(plane)) as transport:
         yield carried, Client(transport, RESTMapper(transport), field_manager="tester")
 
 

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo import crds
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.demo import crds
 from cfo.manifests.names import DEFAULT_NAMESPACE
-from cfo.operator import CONFIG_MAP, CONFIG_MAP_NAME
+from cfo.operator import CONFIG_MAP_NAME
+from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import GVK, NamespacedName, Object
 from test.integration.appwrappers import POD, pod, state, wrapper
 from test.integration.test_install import configure, events_of_the_operator, in_cluster, install, kubectl

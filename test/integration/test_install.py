@@ -17,15 +17,16 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cfo import crds
-from cfo.api.raycluster.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, RAY_CLUSTER, ROUTE, SECRET
-from cfo.demo import read_objects
-from cfo.envtest.certificates import Authority
-from cfo.envtest.embedded import EmbeddedControlPlane
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.demo import crds
+from cfo.demo.run import read_objects
 from cfo.manifests import render
-from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
+from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
+from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
+from envtest.certificates import Authority
+from envtest.embedded import EmbeddedControlPlane
 from test.integration.test_operator import Operator
 from test.integration.webhooks import free_url
 from test.integration.world import (

@@ -11,20 +11,19 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.envtest import ControlPlane
 from cfo.runtime.builder import Builder
 from cfo.runtime.cache.informer import Event, Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Invalid
-from cfo.runtime.events import EVENT
 from cfo.runtime.handler import EnqueueRequestForObject
+from cfo.runtime.kinds import CONFIG_MAP, EVENT
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, controller_of, is_deleting, owner_reference, uid_of
 from cfo.runtime.predicate import has_labels
 from cfo.runtime.reconcile import Request, Result
+from envtest import ControlPlane
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
 MIRRORED = "mirror.example.com/mirrored"
 FIELD_MANAGER = "mirror"
 SOURCE, COPY = NamespacedName("default", "colors"), NamespacedName("default", "colors-mirror")
@@ -66,7 +65,7 @@ class Mirror:
 
 
 def mirror_operator(plane: ControlPlane) -> tuple[Manager, Mirror]:
-    manager = Manager(plane.client_config(), ManagerOptions(field_manager=FIELD_MANAGER))
+    manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
     mirror = Mirror(manager)
     Builder(manager, "mirror").for_(CONFIG_MAP, has_labels(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
     return manager, mirror
@@ -258,7 +257,7 @@ class Seen:
 @pytest.mark.parametrize("kinds", [(CONFIG_MAP, WIDGET), (WIDGET, CONFIG_MAP)])
 async def test_a_controller_for_a_kind_that_comes_later_starts_when_it_is_established(kinds: Iterable[GVK]) -> None:
     async with ControlPlane.auto() as plane:
-        manager = Manager(plane.client_config(), ManagerOptions(field_manager=FIELD_MANAGER))
+        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
         seen = {gvk: Seen() for gvk in kinds}
 
         def set_up(gvk: GVK) -> Callable[[Manager], None]:
@@ -283,7 +282,7 @@ async def test_a_controller_for_a_kind_that_comes_later_starts_when_it_is_establ
 
 async def test_a_controller_does_not_wait_for_an_optional_kind_and_hears_of_it_when_it_comes() -> None:
     async with ControlPlane.auto() as plane:
-        manager = Manager(plane.client_config(), ManagerOptions(field_manager=FIELD_MANAGER))
+        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
         seen = Seen()
         (
             Builder(manager, "optional")

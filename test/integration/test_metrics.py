@@ -14,21 +14,20 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from cfo.envtest import ControlPlane
 from cfo.runtime.builder import Builder
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.clock import SystemClock
+from cfo.runtime.kinds import CONFIG_MAP, SECRET
 from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.metrics_server import MetricsTLS
 from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.reconcile import Request, Result
-from cfo.runtime.webhook.certificates.material import Stored, advance
+from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
 from cfo.runtime.webhook.certificates.serving import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
+from envtest import ControlPlane
 from test.integration.world import eventually
-
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
-SECRET = GVK("", "v1", "Secret")
 
 
 class Nothing:
@@ -43,7 +42,7 @@ class Nothing:
 def working(plane: ControlPlane, **options: Any) -> Manager:
     """A manager with a controller."""
     manager = Manager(
-        plane.client_config(),
+        ClientConfig.for_control_plane(plane),
         ManagerOptions(field_manager="test", metrics_bind_address="127.0.0.1:0", **options),
     )
     Builder(manager, "nothing").for_(CONFIG_MAP).complete(Nothing())

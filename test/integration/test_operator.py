@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 import yaml
 
-from cfo.api.raycluster.kinds import INGRESS, NETWORK_POLICY, SECRET
 from cfo.config import default_document
-from cfo.operator import CONFIG_MAP, CONFIG_MAP_NAME
+from cfo.operator import CONFIG_MAP_NAME
+from cfo.runtime.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import NamespacedName, Object
 from test.integration.world import (
     INGRESS_CONFIGS,

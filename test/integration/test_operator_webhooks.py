@@ -13,13 +13,13 @@ import pytest
 import yaml
 from cryptography import x509
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER, SECRET
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.client.errors import APIError
+from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import NamespacedName, Object, name_of
 from cfo.runtime.webhook.certificates.announcement import ORIGINAL, bundles_of
-from cfo.runtime.webhook.certificates.material import read
-from cfo.runtime.webhook.registration import MUTATING, VALIDATING
+from cfo.runtime.webhook.certificates.certificate_authority import read
 from test.integration.test_operator import PLAIN, configure, operator
 from test.integration.webhooks import free_url
 from test.integration.world import VANILLA, World, eventually, ray_cluster, world
@@ -32,7 +32,11 @@ def settings(**webhook: Any) -> dict[str, str]:
 
 
 async def configurations(there: World) -> list[Object]:
-    return [item for kind in (MUTATING, VALIDATING) for item in await there.client.list(kind)]
+    return [
+        item
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
+        for item in await there.client.list(kind)
+    ]
 
 
 async def install(there: World) -> list[Object]:

@@ -16,16 +16,17 @@ import yaml
 
 from cfo.api.raycluster.kinds import INGRESS_CONFIG, ROUTE
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.domain import IngressDomain
+from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
-from cfo.envtest import ControlPlane
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import Object
 from cfo.webhooks import raycluster as webhooks
-from test.integration.api import Answer, Api
+from envtest import ControlPlane
+from envtest.api_client import Answer, APIClient
 from test.integration.test_raycluster_golden import CONFIGURATIONS, definitions
 from test.integration.webhooks import OPTIONS, free_url, until
 from test.integration.world import INGRESS_CONFIGS, OAUTH, OPENSHIFT, PLAIN, RAY_CLUSTERS, kuberay
@@ -39,7 +40,7 @@ SAMPLES = Path(__file__).parents[2] / "config" / "samples"
 class Admission:
     """A user of an API server that asks the operator's webhooks about RayClusters."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: APIClient) -> None:
         self._api = api
 
     def _path(self, namespace: str, name: str = "") -> str:
@@ -81,7 +82,11 @@ async def admission(
     config: KubeRayConfiguration, *crds: Object, version: str = "UNKNOWN", objects: tuple[Object, ...] = ()
 ) -> AsyncIterator[Admission]:
     """A control plane with these definitions, the webhooks of an operator outside of it, and a user."""
-    async with ControlPlane.auto(crds=crds) as plane, Transport(plane.client_config()) as transport, Api(plane) as api:
+    async with (
+        ControlPlane.auto(crds=crds) as plane,
+        Transport(ClientConfig.for_control_plane(plane)) as transport,
+        APIClient(plane) as api,
+    ):
         client = Client(transport, RESTMapper(transport), field_manager="admin")
         for obj in objects:
             await client.create(obj)

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.raycluster.kinds import DSC_INITIALIZATION, POD, RAY_CLUSTER
+from cfo.api.raycluster.kinds import DSC_INITIALIZATION, RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.runtime.kinds import POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of, name_of
 from test.integration.test_raycluster_networkpolicy import operators_of
 from test.integration.world import World, eventually, operating, world

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.api.raycluster.kinds import INGRESS, RAY_CLUSTER
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
+from cfo.runtime.kinds import INGRESS
 from cfo.runtime.objects import Object, annotations_of, owner_reference
 from test.integration.world import (
     INGRESS_CONFIGS,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import NETWORK_POLICY
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.objects import Object, owner_reference
 from test.integration.world import (
     DSC_INITIALIZATIONS,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.api.raycluster.kinds import INGRESS, NETWORK_POLICY, POD, RAY_CLUSTER, SECRET, SERVICE_ACCOUNT
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster import ingress, networkpolicy, oauth, rules
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.events import EVENT_RULES
+from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import Rule, policy_rules
 from test.integration.world import (
@@ -92,7 +93,7 @@ async def test_a_policy_that_fails_is_tried_again() -> None:
         faults = getattr(here.plane, "faults", None)
         if faults is None:
             pytest.skip("the real control plane cannot be told to fail")
-        from cfo.envtest.faults import Fault
+        from envtest.faults import Fault
 
         await here.namespace()
         for code in (500, 403):
@@ -112,7 +113,7 @@ async def test_a_create_whose_answer_was_lost_makes_no_second_secret() -> None:
         faults = getattr(here.plane, "faults", None)
         if faults is None:
             pytest.skip("the real control plane cannot be told to fail")
-        from cfo.envtest.faults import Fault
+        from envtest.faults import Fault
 
         await here.namespace()
         faults.add(Fault(verbs=("create",), resources=("secrets",), code=504, count=2))

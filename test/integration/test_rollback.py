@@ -19,18 +19,19 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from cfo.api.raycluster.kinds import CLUSTER_ROLE_BINDING, RAY_CLUSTER, SECRET
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import default_document
 from cfo.config.model import WebhookConfiguration
 from cfo.controllers.raycluster.oauth import FINALIZER, FINALIZER_MANAGER
-from cfo.envtest.certificates import Authority
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations, webhook_options
+from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, SECRET
 from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_references_of, uid_of
-from cfo.runtime.webhook.certificates.material import Stored, advance
+from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
 from cfo.runtime.webhook.options import RotatedCertificates
+from envtest.certificates import Authority
 from test.integration.go_operator import applied, cluster_of, is_applied, lives
 from test.integration.test_install import kubectl
 from test.integration.test_raycluster_golden import CONFIGURATIONS, as_persisted, comparable, definitions, managed

@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cfo.api.raycluster.kinds import CLUSTER_ROLE_BINDING, NETWORK_POLICY, RAY_CLUSTER
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers import raycluster
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
+from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, NETWORK_POLICY, SERVICE_ACCOUNT
 from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import policy_rules
 from test.integration.chaos import settled
 from test.integration.world import OAUTH, OPENSHIFT, PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
 
-ACCOUNT = GVK("", "v1", "ServiceAccount")
 LABEL = "operatorVersion"
 
 
@@ -25,7 +26,9 @@ async def limited(
 ) -> AsyncIterator[Manager]:
     """The RayCluster controllers with these options of the manager."""
     here.forget_requests()
-    async with Transport(here.plane.client_config(token=token), observe=here.exchanges.append) as transport:
+    async with Transport(
+        ClientConfig.for_control_plane(here.plane, token=token), observe=here.exchanges.append
+    ) as transport:
         manager = Manager(
             transport,
             ManagerOptions(field_manager="codeflare-operator", field_managers=[raycluster.FIELD_MANAGER], **options),
@@ -119,6 +122,6 @@ async def account_with_rights(here: World, *namespaces: str) -> str:
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
         subresource="token",
         key=NamespacedName(namespaces[0], "cfo"),
-        gvk=ACCOUNT,
+        gvk=SERVICE_ACCOUNT,
     )
     return str(answer["status"]["token"])

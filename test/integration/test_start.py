@@ -20,12 +20,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cfo.api.appwrapper.models import definition
-from cfo.envtest import ControlPlane
 from cfo.operator import webhook_configurations
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.objects import Object
+from envtest import ControlPlane
 from test.integration.test_operator import LOOPBACK, Operator, configure, operator
 from test.integration.world import (
     DSC_INITIALIZATIONS,
@@ -47,7 +48,7 @@ NEVER_USED = (
     "cel_expr_python",
     "cfo.api.appwrapper.models",
     "cfo.demo",
-    "cfo.envtest",
+    "envtest",
     "cfo.manifests",
     "google",
     "kubernetes_asyncio.client",
@@ -136,7 +137,7 @@ async def starting(folder: Path, openshift: bool) -> AsyncIterator[Start]:
     (folder / "tokens.csv").write_text(f'secret,{USER},{USER},"system:masters"\n')
     audit = folder / "audit.log"
     plane = ControlPlane.embedded(crds=crds, token_auth_file=folder / "tokens.csv", audit_log=audit)
-    async with plane, Transport(plane.client_config()) as transport:
+    async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         kubeconfig = folder / "operator.kubeconfig"
         plane.kubeconfig(kubeconfig, token="secret", user=USER)
         here = World(plane, Client(transport, RESTMapper(transport), field_manager="tester"))

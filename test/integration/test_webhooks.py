@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from cfo.envtest import ControlPlane
 from cfo.runtime.client.client import PatchType
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, Forbidden, InternalError, Invalid
 from cfo.runtime.clock import FakeClock
+from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import GVK, NamespacedName, Object, uid_of
 from cfo.runtime.reconcile import policy_rules
 from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.runtime.webhook.certificates.announcement import ORIGINAL
-from cfo.runtime.webhook.certificates.material import Material, Stored, advance, read
+from cfo.runtime.webhook.certificates.certificate_authority import Material, Stored, advance, read
 from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, WebhookURL
-from cfo.runtime.webhook.registration import MUTATING, VALIDATING
 from cfo.runtime.webhook.setup import rules
-from test.integration.api import Api
+from envtest import ControlPlane
+from envtest.api_client import APIClient
 from test.integration.webhooks import (
     CONFIG_MAP,
     GUARDED,
@@ -73,7 +74,7 @@ def configured(before: list[Object], after: list[Object]) -> bool:
 
 
 async def test_objects_are_defaulted_and_refused_in_the_words_of_the_webhooks(
-    plane: ControlPlane, api: Api, user: Somebody
+    plane: ControlPlane, api: APIClient, user: Somebody
 ) -> None:
     async with replica(plane, local()) as running:
         await running.ready()
@@ -151,7 +152,7 @@ async def test_readiness_names_what_is_missing(plane: ControlPlane, user: Somebo
         assert f"ValidatingWebhookConfiguration {NAME} does not exist" in await running.problem()
         await user.configure()
         await running.ready()
-        await user.client.delete(VALIDATING, NamespacedName("", NAME))
+        await user.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, NamespacedName("", NAME))
         await until(lambda: _says(running, f"ValidatingWebhookConfiguration {NAME} does not exist"), "the deletion")
 
 
@@ -167,7 +168,7 @@ async def test_a_broken_bundle_is_repaired(plane: ControlPlane, user: Somebody) 
             operation = {"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": broken}
             if broken is None:
                 operation = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
-            for kind in (MUTATING, VALIDATING):
+            for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
                 await user.client.patch(kind, NamespacedName("", NAME), [operation], PatchType.JSON)
 
             async def repaired() -> bool:
@@ -364,7 +365,7 @@ async def test_files_of_others_are_checked_against_the_bundle_of_others(
     async with replica(plane, options) as running:
         await until(lambda: _says(running, "the caBundle of webhook mconfigmap.kb.io does not vouch"), "the problem")
         bundle = b64encode(one.bundle).decode()
-        for kind in (MUTATING, VALIDATING):
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
             operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}
             await user.client.patch(kind, NamespacedName("", NAME), [operation], PatchType.JSON)
         await running.ready()
@@ -399,7 +400,7 @@ async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) 
     key = NamespacedName("default", "hooks")
     answer = await user.client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
     token = answer["status"]["token"]
-    async with replica(plane, config=plane.client_config(token=token)) as running:
+    async with replica(plane, config=ClientConfig.for_control_plane(plane, token=token)) as running:
         await running.ready()
         assert len(running.writes()) == 3
         await user.client.delete(SECRET, SECRET_KEY)
@@ -459,7 +460,7 @@ async def test_missing_configurations_are_made_for_a_url_and_deleted_on_exit(
         await running.ready()
         await user.create("a")
         assert len(await user.configurations()) == 2
-        await user.client.delete(MUTATING, NamespacedName("", NAME))
+        await user.client.delete(MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", NAME))
 
         async def again() -> bool:
             return len(await user.configurations()) == 2
@@ -512,7 +513,7 @@ async def test_somebody_who_applies_the_manifest_does_not_cut_off_the_url(plane:
     options = local()
     async with replica(plane, options) as running:
         await running.ready()
-        for kind in (MUTATING, VALIDATING):
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
             obj = await user.client.get(kind, NamespacedName("", NAME))
             assert obj is not None
             (original,) = (each for each in before if each["kind"] == kind.kind)
@@ -598,7 +599,7 @@ async def test_objects_are_converted_by_a_webhook_whose_bundle_is_in_the_definit
 async def test_a_manager_without_webhooks_says_so(plane: ControlPlane) -> None:
     from cfo.runtime.manager import Manager
 
-    manager = Manager(plane.client_config())
+    manager = Manager(ClientConfig.for_control_plane(plane))
     with pytest.raises(RuntimeError, match="ManagerOptions"):
         register(manager.webhooks)
     assert manager.webhook_port == 0

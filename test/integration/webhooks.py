@@ -13,22 +13,21 @@ from typing import Any
 
 from cryptography import x509
 
-from cfo.envtest import ControlPlane
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, InvalidObject
-from cfo.runtime.webhook.certificates.material import authorities_of
+from cfo.runtime.webhook.certificates.certificate_authority import authorities_of
 from cfo.runtime.webhook.field import FieldErrors, Path, invalid, required
 from cfo.runtime.webhook.options import RotatedCertificates, ServiceReference, WebhookOptions, WebhookURL
-from cfo.runtime.webhook.registration import MUTATING, VALIDATING, Webhooks
+from cfo.runtime.webhook.registration import Webhooks
+from envtest import ControlPlane
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
-SECRET = GVK("", "v1", "Secret")
 SERVICE = ServiceReference("default", "hooks")
 SECRET_KEY = NamespacedName("default", "hooks-cert")
 NAME = "hooks"
@@ -156,7 +155,7 @@ async def replica(
     config: ClientConfig | None = None,
 ) -> AsyncIterator[Replica]:
     exchanges: list[Exchange] = []
-    async with Transport(config or plane.client_config(), observe=exchanges.append) as transport:
+    async with Transport(config or ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
         manager = Manager(transport, ManagerOptions(field_manager="hooks", webhook=options), clock=clock)
         register(manager.webhooks)
         async with manager:
@@ -174,7 +173,7 @@ class Somebody:
         """What a manifest brings: configurations without a bundle, which lead to the Service."""
         webhooks = Webhooks()
         register(webhooks)
-        for kind in (MUTATING, VALIDATING):
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
             configuration = webhooks.configuration(kind, NAME, SERVICE)
             assert configuration is not None
             await self.client.create(configuration)
@@ -185,7 +184,10 @@ class Somebody:
         return await self.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
     async def configurations(self) -> list[Object]:
-        found = [await self.client.get(kind, NamespacedName("", NAME)) for kind in (MUTATING, VALIDATING)]
+        found = [
+            await self.client.get(kind, NamespacedName("", NAME))
+            for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
+        ]
         return [each for each in found if each is not None]
 
     async def bundles(self) -> set[bytes]:
@@ -209,7 +211,7 @@ class Somebody:
 
 @asynccontextmanager
 async def somebody(plane: ControlPlane) -> AsyncIterator[Somebody]:
-    async with Transport(plane.client_config()) as transport:
+    async with Transport(ClientConfig.for_control_plane(plane)) as transport:
         yield Somebody(Client(transport, RESTMapper(transport), field_manager="somebody"))
 
 

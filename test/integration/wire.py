@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from cfo.envtest import ControlPlane
 from cfo.runtime.client.config import ClientConfig
+from envtest import ControlPlane
 
 __all__ = ["Wire", "wire"]
 
@@ -36,7 +36,7 @@ class Wire:
         self.latency = 0.0
         self.opened = 0
         self.cuts = 0
-        self.config: ClientConfig = plane.client_config()
+        self.config: ClientConfig = ClientConfig.for_control_plane(plane)
 
     def silence(self) -> None:
         """All connections that are open stay so, but nothing goes through any more, in either direction."""
@@ -111,7 +111,7 @@ async def wire(plane: ControlPlane, *, seed: int = 0) -> AsyncIterator[Wire]:
     listen: Callable[[asyncio.StreamReader, asyncio.StreamWriter], object] = carried.connected
     server = await asyncio.start_server(listen, "127.0.0.1", 0)  # type: ignore[arg-type]
     port = server.sockets[0].getsockname()[1]
-    carried.config = replace(plane.client_config(), server=f"http://127.0.0.1:{port}")
+    carried.config = replace(ClientConfig.for_control_plane(plane), server=f"http://127.0.0.1:{port}")
     try:
         yield carried
     finally:

@@ -8,30 +8,30 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cfo.api.raycluster.kinds import (
-    CLUSTER_ROLE_BINDING,
-    INGRESS,
-    NETWORK_POLICY,
-    ROUTE,
-    SECRET,
-    SERVICE,
-    SERVICE_ACCOUNT,
-)
+from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
-from cfo.envtest import ControlPlane
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import (
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    EVENT,
+    INGRESS,
+    NETWORK_POLICY,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
-
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
-EVENT = GVK("events.k8s.io", "v1", "Event")
+from envtest import ControlPlane
 
 PATIENCE = 20.0
 
@@ -277,7 +277,7 @@ async def world(*crds: Object) -> AsyncIterator[World]:
     """A control plane with these definitions, and nobody's operator yet."""
     async with (
         ControlPlane.auto(crds=crds) as plane,
-        Transport(plane.client_config()) as transport,
+        Transport(ClientConfig.for_control_plane(plane)) as transport,
     ):
         client = Client(transport, RESTMapper(transport), field_manager="tester")
         yield World(plane, client)
@@ -289,7 +289,7 @@ async def operating(
 ) -> AsyncIterator[Manager]:
     """Runs the RayCluster controllers against the world until the end of the block; as admin, or with ``token``."""
     world.forget_requests()
-    config_of_client = world.plane.client_config(token=token or None)
+    config_of_client = ClientConfig.for_control_plane(world.plane, token=token or None)
     async with Transport(config_of_client, observe=world.exchanges.append) as transport:
         manager = Manager(
             transport,

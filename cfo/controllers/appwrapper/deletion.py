@@ -12,9 +12,10 @@ from datetime import datetime
 
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import DELETED, identity
+from cfo.controllers.appwrapper.decision import Decision, Deletion, View
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES
 from cfo.controllers.appwrapper.status import Status
-from cfo.controllers.appwrapper.view import POD, Decision, Deletion, View
+from cfo.runtime.kinds import POD
 
 __all__ = ["delete_components", "force_deadline"]
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, PodSetError
-from cfo.controllers.appwrapper.kinds import ComponentKinds
+from cfo.controllers.appwrapper.component_informers import ComponentKinds
 from cfo.controllers.appwrapper.names import PODS_READY, QUOTA_RESERVED
 from cfo.controllers.appwrapper.reconciler import is_managed_here
 from cfo.controllers.appwrapper.status import is_true, put_condition
@@ -36,6 +36,7 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, NotFound
 from cfo.runtime.clock import Clock
 from cfo.runtime.events import EventRecorder
+from cfo.runtime.kinds import JOB, PRIORITY_CLASS
 from cfo.runtime.objects import (
     GVK,
     NamespacedName,
@@ -57,8 +58,6 @@ _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 RESOURCE_FLAVOR_KIND: Final = "ResourceFlavor"
 
 _GROUP: Final = "kueue.x-k8s.io"
-_PRIORITY_CLASS: Final = GVK("scheduling.k8s.io", "v1", "PriorityClass")
-_JOB: Final = GVK("batch", "v1", "Job")
 _RETRY_SECONDS: Final = 5.0
 _TRIED_AGAIN: Final = ("Preempted", "AdmissionCheck", "NodeFailures", "LocalQueueStopped", "ClusterQueueStopped")
 """Why a Workload is evicted that may be admitted again at once."""
@@ -73,7 +72,7 @@ class KueueReconciler:
         Rule(_GROUP, "workloads/finalizers", ("update",)),
         Rule(_GROUP, "resourceflavors", READ),
         Rule(_GROUP, "workloadpriorityclasses", ("get",)),
-        Rule(_PRIORITY_CLASS.group, "priorityclasses", ("get",)),
+        Rule(PRIORITY_CLASS.group, "priorityclasses", ("get",)),
     )
 
     def __init__(
@@ -162,9 +161,9 @@ class KueueReconciler:
             )
         for pod_set in desired_workload(wrapper, self._workload, ("", "", "", 0))["spec"]["podSets"]:
             name = pod_set["template"]["spec"].get("priorityClassName") or ""
-            found = await self._client.get(_PRIORITY_CLASS, NamespacedName("", name)) if name else None
+            found = await self._client.get(PRIORITY_CLASS, NamespacedName("", name)) if name else None
             if found is not None:
-                return _PRIORITY_CLASS.group, _PRIORITY_CLASS.kind, name, int(found.get("value") or 0)
+                return PRIORITY_CLASS.group, PRIORITY_CLASS.kind, name, int(found.get("value") or 0)
         return "", "", "", 0
 
     async def _run(self, wrapper: Object, workload: Object) -> Result:
@@ -223,7 +222,7 @@ class KueueReconciler:
         for said in (wrapper.get("status") or {}).get("componentStatus") or ():
             job = None
             gvk = GVK.parse(said.get("apiVersion") or "", said.get("kind") or "")
-            if gvk == _JOB and said.get("name") and (jobs := await self._kinds.follow(_JOB)) is not None:
+            if gvk == JOB and said.get("name") and (jobs := await self._kinds.follow(JOB)) is not None:
                 job = jobs.reader.get(NamespacedName(namespace_of(wrapper), said["name"]))
             counts.append(int(((job or {}).get("status") or {}).get("succeeded") or 0))
         return counts + [0] * (len(wrapper["spec"]["components"]) - len(counts))

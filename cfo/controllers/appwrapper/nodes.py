@@ -15,12 +15,11 @@ import msgspec
 from cfo.config import AutopilotConfiguration
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Event, Informer
-from cfo.runtime.objects import GVK
+from cfo.runtime.kinds import NODE
 from cfo.runtime.predicate import Predicate
 
 __all__ = ["NODE", "NodeHealth", "marked_resources"]
 
-NODE: Final = GVK("", "v1", "Node")
 
 _NO_EXECUTE: Final = ("NoExecute",)
 _INDEX: Final = "appwrapper-no-execute"

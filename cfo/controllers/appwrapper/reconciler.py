@@ -16,35 +16,23 @@ import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.component_informers import ComponentKinds
 from cfo.controllers.appwrapper.components import Component, Seen, components_of, desired, recorded_uids
+from cfo.controllers.appwrapper.decision import Decision, Deletion, LabelledPod, View
 from cfo.controllers.appwrapper.deletion import force_deadline
 from cfo.controllers.appwrapper.injection import InjectionError
-from cfo.controllers.appwrapper.kinds import ComponentKinds
-from cfo.controllers.appwrapper.lineage import Lineage
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
-from cfo.controllers.appwrapper.names import (
-    CONTROLLER_NAME,
-    DELETING_RESOURCES,
-    FINALIZER,
-    RESOURCES_DEPLOYED,
-)
+from cfo.controllers.appwrapper.names import CONTROLLER_NAME, DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED
 from cfo.controllers.appwrapper.nodes import NodeHealth
+from cfo.controllers.appwrapper.pod_owners import Lineage
 from cfo.controllers.appwrapper.pods import pod_of
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
-from cfo.controllers.appwrapper.view import Decision, Deletion, LabelledPod, View
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client, Propagation
-from cfo.runtime.client.errors import (
-    AlreadyExists,
-    APIError,
-    BadRequest,
-    Conflict,
-    Invalid,
-    UnknownKind,
-)
+from cfo.runtime.client.errors import AlreadyExists, APIError, BadRequest, Conflict, Invalid, UnknownKind
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.events import EventRecorder

@@ -9,19 +9,19 @@ import structlog
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.config import AppWrapperConfiguration
-from cfo.controllers.appwrapper.kinds import ComponentKinds
+from cfo.controllers.appwrapper.component_informers import ComponentKinds
 from cfo.controllers.appwrapper.kueue import RESOURCE_FLAVOR_KIND, KueueReconciler
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER
-from cfo.controllers.appwrapper.nodes import NODE, NodeHealth
+from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.pods import pod_of
 from cfo.controllers.appwrapper.reconciler import POD_INDEX, AppWrapperReconciler, pod_index
-from cfo.controllers.appwrapper.slack import CLUSTER_QUEUES, SlackQueueReconciler, unschedulable_on
-from cfo.controllers.appwrapper.view import POD
+from cfo.controllers.appwrapper.slack_queue import CLUSTER_QUEUES, SlackQueueReconciler, unschedulable_on
 from cfo.controllers.appwrapper.workload import WORKLOADS
 from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
+from cfo.runtime.kinds import NODE, POD
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import GVK
 from cfo.runtime.predicate import ResourceVersionChanged, on_update

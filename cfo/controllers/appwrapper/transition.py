@@ -15,13 +15,8 @@ from typing import Any, Final
 
 from cfo.api.appwrapper import Phase, PodSetError, expected_pods
 from cfo.config.durations import format_duration
-from cfo.controllers.appwrapper.components import (
-    CREATED,
-    CREATION_ERRORED,
-    Component,
-    identity,
-    initial_status,
-)
+from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity, initial_status
+from cfo.controllers.appwrapper.decision import Decision, View
 from cfo.controllers.appwrapper.deletion import delete_components
 from cfo.controllers.appwrapper.names import (
     DELETING_RESOURCES,
@@ -34,15 +29,13 @@ from cfo.controllers.appwrapper.names import (
 from cfo.controllers.appwrapper.pods import PodCounts, count_pods
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
-from cfo.controllers.appwrapper.view import Decision, View
-from cfo.runtime.objects import GVK, has_finalizer, is_deleting
+from cfo.runtime.kinds import JOB
+from cfo.runtime.objects import has_finalizer, is_deleting
 
 __all__ = ["Creation", "after_creation", "decide"]
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """How long after a refused creation the next try is."""
-
-_JOB = GVK("batch", "v1", "Job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +174,7 @@ def _needed(view: View) -> int:
     needed = 0
     for component, seen in zip(view.components, view.seen, strict=True):
         pods = expected_pods(component.pod_sets)
-        if component.gvk == _JOB and not (seen is not None and seen.completed):
+        if component.gvk == JOB and not (seen is not None and seen.completed):
             completions = _completions(view.wrapper, component.index)
             pods = max(pods, completions)
         needed += pods

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from cfo.api.raycluster.cluster import is_suspended
-from cfo.api.raycluster.kinds import INGRESS, RAY_CLUSTER
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import client_host, dashboard_host, digest, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children, belongs_to
-from cfo.controllers.raycluster.domain import IngressDomain
-from cfo.controllers.raycluster.namesakes import address_of, at_address, older_namesakes
+from cfo.controllers.raycluster.host_collisions import address_of, at_address, older_namesakes
+from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, Platform
 from cfo.controllers.raycluster.resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.runtime.cache.entry import Entry
@@ -26,6 +26,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.events import EventRecorder
+from cfo.runtime.kinds import INGRESS
 from cfo.runtime.objects import NamespacedName, Object, is_deleting, key_of, namespace_of
 from cfo.runtime.reconcile import READ, Request, Result, Rule
 
@@ -58,8 +59,8 @@ def _hosts_of(entry: Entry) -> list[str]:
 class IngressReconciler:
     """Makes and takes away the two Ingresses of a cluster.
 
-    ``clusters`` has the indexes of :mod:`~cfo.controllers.raycluster.namesakes`; ``ingresses`` are all Ingresses, for
-    every one of them may hold a host.
+    ``clusters`` has the indexes of :mod:`~cfo.controllers.raycluster.host_collisions`; ``ingresses`` are all
+    Ingresses, for every one of them may hold a host.
     """
 
     rules = (

@@ -20,7 +20,7 @@ from functools import partial
 from anyio import to_thread
 
 from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
-from cfo.api.raycluster.kinds import RAY_CLUSTER, SECRET
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
@@ -30,8 +30,9 @@ from cfo.runtime.cache.informer import Reader
 from cfo.runtime.client.client import Client
 from cfo.runtime.clock import Clock
 from cfo.runtime.events import EventRecorder
-from cfo.runtime.keys import PrivateKey
+from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import NamespacedName, Object, annotations_of, is_deleting, namespace_of
+from cfo.runtime.private_keys import PrivateKey
 from cfo.runtime.reconcile import READ, Request, Result, Rule
 
 __all__ = ["ROTATE_ANNOTATION", "MTLSReconciler"]

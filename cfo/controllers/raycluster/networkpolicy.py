@@ -8,7 +8,7 @@ touched.
 from __future__ import annotations
 
 from cfo.api.raycluster.cluster import has_cluster_labels, uses_kuberay_network_policy
-from cfo.api.raycluster.kinds import NETWORK_POLICY, RAY_CLUSTER
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
@@ -20,6 +20,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.events import EventRecorder
+from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.objects import NamespacedName, Object, is_deleting, key_of, name_of, namespace_of
 from cfo.runtime.reconcile import READ, Request, Result, Rule
 

@@ -15,25 +15,12 @@ import secrets as random
 from base64 import b64decode, b64encode
 from typing import Any
 
-from cfo.api.raycluster.cluster import (
-    POD_CLUSTER_LABEL,
-    has_cluster_labels,
-    is_suspended,
-    uses_kuberay_auth,
-)
-from cfo.api.raycluster.kinds import (
-    CLUSTER_ROLE_BINDING,
-    POD,
-    RAY_CLUSTER,
-    ROUTE,
-    SECRET,
-    SERVICE,
-    SERVICE_ACCOUNT,
-)
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, has_cluster_labels, is_suspended, uses_kuberay_auth
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, digest, fit, label_value, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children, Taken
-from cfo.controllers.raycluster.namesakes import older_namesakes
+from cfo.controllers.raycluster.host_collisions import older_namesakes
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, Platform
 from cfo.controllers.raycluster.resources import (
     COOKIE_KEY,
@@ -51,6 +38,7 @@ from cfo.runtime.client.errors import NotFound
 from cfo.runtime.clock import Clock, rfc3339
 from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.events import EventRecorder
+from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import (
     NamespacedName,
     Object,
@@ -118,7 +106,7 @@ class OAuthReconciler:
     """Makes, keeps and takes away what the OAuth proxy of one cluster needs.
 
     ``secrets`` holds the Secrets with a cluster label, ``bindings`` all ClusterRoleBindings; ``clusters`` has the
-    indexes of :mod:`~cfo.controllers.raycluster.namesakes`. Set :attr:`openshift` when Routes are served.
+    indexes of :mod:`~cfo.controllers.raycluster.host_collisions`. Set :attr:`openshift` when Routes are served.
     """
 
     rules = (

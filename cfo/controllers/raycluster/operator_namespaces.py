@@ -19,12 +19,13 @@ from typing import Any
 
 import msgspec
 
-from cfo.api.raycluster.kinds import CLUSTER_ROLE, DSC_INITIALIZATION
+from cfo.api.raycluster.kinds import DSC_INITIALIZATION
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer, Reader
+from cfo.runtime.kinds import CLUSTER_ROLE
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import READ, Rule
 

@@ -12,22 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cfo.api.raycluster.cluster import cluster_labels, pod_labels
-from cfo.api.raycluster.kinds import (
-    CLUSTER_ROLE_BINDING,
-    INGRESS,
-    NETWORK_POLICY,
-    ROUTE,
-    SECRET,
-    SERVICE,
-    SERVICE_ACCOUNT,
-)
-from cfo.api.raycluster.naming import (
-    client_host,
-    dashboard_host,
-    head_service_name,
-    names_of,
-)
+from cfo.api.raycluster.kinds import ROUTE
+from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
 from cfo.config import IngressConfiguration, KubeRayConfiguration
+from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import GVK, Object, namespace_of
 
 __all__ = [

@@ -14,26 +14,13 @@ import msgspec
 import structlog
 
 from cfo.api.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL
-from cfo.api.raycluster.kinds import (
-    CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING,
-    DSC_INITIALIZATION,
-    INGRESS,
-    INGRESS_CONFIG,
-    NETWORK_POLICY,
-    POD,
-    RAY_CLUSTER,
-    ROUTE,
-    SECRET,
-    SERVICE,
-    SERVICE_ACCOUNT,
-)
+from cfo.api.raycluster.kinds import DSC_INITIALIZATION, INGRESS_CONFIG, RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.domain import IngressDomain
+from cfo.controllers.raycluster.host_collisions import add_indexes, labelled
 from cfo.controllers.raycluster.ingress import IngressReconciler
+from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.mtls import MTLSReconciler
-from cfo.controllers.raycluster.namesakes import add_indexes, labelled
 from cfo.controllers.raycluster.networkpolicy import NetworkPolicyReconciler
 from cfo.controllers.raycluster.oauth import OAuthReconciler, OpenShiftInformers
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, service_account_of
@@ -43,16 +30,19 @@ from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Event, Informer
 from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
+from cfo.runtime.kinds import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    INGRESS,
+    NETWORK_POLICY,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName
-from cfo.runtime.predicate import (
-    AnnotationChanged,
-    GenerationChanged,
-    LabelChanged,
-    Predicate,
-    on_update,
-    or_,
-)
+from cfo.runtime.predicate import AnnotationChanged, GenerationChanged, LabelChanged, Predicate, on_update, or_
 from cfo.runtime.reconcile import Request, Rule
 from cfo.runtime.source import Channel, Kind
 

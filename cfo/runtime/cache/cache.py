@@ -26,11 +26,11 @@ from cfo.runtime.client.cache import ClientCache, Stored
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object
 
 __all__ = ["Cache", "SyncTimeoutError"]
 
-SECRET: Final = GVK("", "v1", "Secret")
 
 UNCERTAIN_KEPT: Final = 10_000
 """How many objects are remembered whose next read must go to the API server; the oldest are forgotten first."""

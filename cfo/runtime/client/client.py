@@ -22,7 +22,7 @@ from cfo.runtime.client.apply import Unchanged, is_applied
 from cfo.runtime.client.cache import ClientCache
 from cfo.runtime.client.errors import APIError, Expired, NotFound, TransportError, UnknownKind
 from cfo.runtime.client.knowledge import Knowledge
-from cfo.runtime.client.target import Target, cached_key, collection, single
+from cfo.runtime.client.request_target import Target, cached_key, collection, single
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects import (
     GVK,

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from cfo.runtime.client.credentials import CredentialError, Credentials, CredentialSource, Kubeconfig, ServiceAccount
@@ -28,6 +28,22 @@ _IMPERSONATION = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
 
 class ConfigError(Exception):
     """No usable configuration; the message is one line and says what was tried."""
+
+
+class ControlPlane(Protocol):
+    """A running API server as :mod:`envtest` and similar tools describe it."""
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The CA certificates that its certificate is checked against."""
+
+    @property
+    def token(self) -> str:
+        """The bearer token of an administrator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +77,11 @@ class ClientConfig:
             raise ConfigError(f"server {self.server!r}: must be an http or https URL with a host")
         if self.proxy_url and urlsplit(self.proxy_url).scheme not in {"http", "https"}:
             raise ConfigError(f"proxy-url of {self.server}: only http and https proxies are supported")
+
+    @classmethod
+    def for_control_plane(cls, plane: ControlPlane, *, token: str | None = None) -> Self:
+        """Connect to a test control plane as its administrator, or with ``token``."""
+        return cls(server=plane.url, ca_pem=plane.ca_pem, token=token or plane.token, source="the test control plane")
 
     @property
     def in_cluster(self) -> bool:

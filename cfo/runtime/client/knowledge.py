@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from cfo.runtime.client.cache import ClientCache, Stored
-from cfo.runtime.client.target import Target
+from cfo.runtime.client.request_target import Target
 from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, key_of, uid_of
 
 __all__ = ["Knowledge"]

@@ -31,8 +31,8 @@ from yarl import URL
 from cfo.runtime.client.config import ClientConfig, ConfigError
 from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, TransportError, error_for
-from cfo.runtime.client.gate import write_gate
 from cfo.runtime.client.retry import Attempts
+from cfo.runtime.client.write_gate import write_gate
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.ratelimit import BucketRateLimiter
 from cfo.version import __version__
@@ -99,7 +99,7 @@ class _Request(aiohttp.ClientRequest):
     """A request that asks the gate at the last moment: when it has its connection."""
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """Sends it; raises :class:`~cfo.runtime.client.gate.WriteRefused`."""
+        """Sends it; raises :class:`~cfo.runtime.client.write_gate.WriteRefused`."""
         gate = write_gate.get()
         if gate is not None and self.method not in ("GET", "HEAD"):
             gate.check()

@@ -48,11 +48,9 @@ if TYPE_CHECKING:
         WebhookOptions,
         WebhookURL,
     )
-    from cfo.runtime.webhook.registration import MUTATING, VALIDATING, Webhook, Webhooks
+    from cfo.runtime.webhook.registration import Webhook, Webhooks
 
 __all__ = [
-    "MUTATING",
-    "VALIDATING",
     "AdmissionRequest",
     "AdmissionResponse",
     "CertificateFiles",

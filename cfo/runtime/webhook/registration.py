@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
 
+from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import GVK, Object
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
 from cfo.runtime.webhook.conversion import Converter
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
-__all__ = ["CONVERSION_PATH", "MUTATING", "VALIDATING", "Webhook", "Webhooks", "plural"]
+__all__ = ["CONVERSION_PATH", "Webhook", "Webhooks", "plural"]
 
-MUTATING: Final = GVK("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration")
-VALIDATING: Final = GVK("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")
 CONVERSION_PATH: Final = "/convert"
 
 _PATH = re.compile(r"(/[a-zA-Z0-9\-_]+)+|/")
@@ -185,13 +184,17 @@ class Webhooks:
         annotations: Mapping[str, str] | None = None,
         ca_bundle: str = "",
     ) -> Object | None:
-        """The configuration called ``name`` with all webhooks of its ``kind`` (:data:`MUTATING` or
-        :data:`VALIDATING`), in the order of their names; ``None`` where there are none.
+        """The webhook configuration ``name`` of ``kind`` with all webhooks of that kind, ordered by name.
+
+        ``None`` if there are none.
 
         ``annotations`` may ask others to fill in the bundle (``cert-manager.io/inject-ca-from``); ``ca_bundle`` is
         base64.
         """
-        found = sorted((hook for hook in self if hook.mutating == (kind == MUTATING)), key=lambda hook: hook.name)
+        found = sorted(
+            (hook for hook in self if hook.mutating == (kind == MUTATING_WEBHOOK_CONFIGURATION)),
+            key=lambda hook: hook.name,
+        )
         if not found:
             return None
         metadata: dict[str, Any] = {"name": name}

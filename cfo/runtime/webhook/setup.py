@@ -11,17 +11,22 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.controller import Controller, ControllerOptions
 from cfo.runtime.handler import EnqueueRequestsFromMapFunc
+from cfo.runtime.kinds import (
+    CUSTOM_RESOURCE_DEFINITION,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.lifecycle import Phase
 from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import READ, Reconciler, Request, Result, Rule
 from cfo.runtime.source import Channel, Kind
-from cfo.runtime.webhook.certificates.announcer import DEFINITION, Announcer
+from cfo.runtime.webhook.certificates.announcer import Announcer
 from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
 from cfo.runtime.webhook.certificates.serving import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates, WebhookOptions
-from cfo.runtime.webhook.registration import MUTATING, VALIDATING, Webhooks
+from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.server import WebhookServer
 
 if TYPE_CHECKING:
@@ -41,11 +46,16 @@ def rules(options: WebhookOptions) -> list[Rule]:
             Rule("", "secrets", ("create",), namespace=secret.namespace),
             Rule("", "secrets", (*READ, "patch"), [secret.name], namespace=secret.namespace),
         ]
-    for gvk, name in ((MUTATING, options.mutating_configuration), (VALIDATING, options.validating_configuration)):
+    for gvk, name in (
+        (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
+        (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
+    ):
         if name:  # to delete is what a run with a url made, if it was killed
             granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", (*READ, "delete", "patch"), [name]))
     if options.definitions:
-        granted.append(Rule(DEFINITION.group, "customresourcedefinitions", (*READ, "patch"), options.definitions))
+        granted.append(
+            Rule(CUSTOM_RESOURCE_DEFINITION.group, "customresourcedefinitions", (*READ, "patch"), options.definitions)
+        )
     return granted
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import GVK, Object
 from test.bench.fleet import namespaces, raycluster
 from test.bench.harness import Case, Sample, benchmark
@@ -17,8 +18,6 @@ from test.bench.stage import Plane, plane
 from test.bench.subjects import operator
 
 SECONDS = 4.0
-MUTATING = GVK("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration")
-VALIDATING = GVK("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")
 
 
 @benchmark(
@@ -35,7 +34,10 @@ async def admission(case: Case) -> Sample:
         mutated = await stage.client.create(asked)
         await process.idle()
         values: dict[str, float] = {}
-        for gvk, name, obj in ((MUTATING, "mutate", asked), (VALIDATING, "validate", mutated)):
+        for gvk, name, obj in (
+            (MUTATING_WEBHOOK_CONFIGURATION, "mutate", asked),
+            (VALIDATING_WEBHOOK_CONFIGURATION, "validate", mutated),
+        ):
             port, path = await address(stage, gvk)
             message = request(path, obj)
             await ask(port, message, time.perf_counter() + SECONDS / 4)

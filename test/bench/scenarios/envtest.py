@@ -12,12 +12,12 @@ from typing import Any
 import aiohttp
 import orjson
 
-from cfo import crds
-from cfo.envtest import ControlPlane
-from cfo.envtest.context import RequestContext, User
-from cfo.envtest.crd.resource import CustomResourceStrategy
-from cfo.envtest.registry import ResourceInfo
+from cfo.demo import crds
 from cfo.runtime import load_config
+from envtest import ControlPlane
+from envtest.context import RequestContext, User
+from envtest.crd.resource import CustomResourceStrategy
+from envtest.registry import ResourceInfo
 from test.bench.fleet import raycluster
 from test.bench.harness import Case, Sample, benchmark
 from test.bench.stage import Plane, plane

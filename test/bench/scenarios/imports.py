@@ -24,7 +24,7 @@ PROGRAMS = {
     "cfo.runtime.client": "import cfo.runtime.client",
     "cfo.runtime.Manager": "from cfo.runtime import Manager",
     "cfo.operator": "import cfo.operator",
-    "cfo.envtest.embedded": "import cfo.envtest.embedded",
+    "envtest.embedded": "import envtest.embedded",
     "kubernetes_asyncio.client": "import kubernetes_asyncio.client",
     "kopf": "import kopf",
     "a kubeconfig by cfo": "import asyncio, cfo.runtime.client\nasyncio.run(cfo.runtime.client.load_config(FILE))",

@@ -10,11 +10,11 @@ import time
 
 import orjson
 
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.kinds import CONFIG_MAP
+from cfo.runtime.objects import NamespacedName
 from test.bench.harness import REPOSITORY, Case, Sample, benchmark
 from test.bench.stage import Measured, Plane, plane
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
 OBJECTS = 50
 SECONDS = 10
 

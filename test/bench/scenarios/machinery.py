@@ -14,15 +14,14 @@ import structlog
 from cfo.runtime import load_config
 from cfo.runtime.client import is_applied
 from cfo.runtime.controller import Controller
+from cfo.runtime.kinds import NAMESPACE
 from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects import NamespacedName
 from cfo.runtime.reconcile import Request, Result
 from cfo.runtime.source import Channel
 from cfo.runtime.workqueue import WorkQueue
 from test.bench.harness import Case, Sample, benchmark
 from test.bench.stage import plane
-
-NAMESPACE = GVK("", "v1", "Namespace")
 
 
 @benchmark(

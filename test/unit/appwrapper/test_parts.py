@@ -15,7 +15,7 @@ from cfo.controllers.appwrapper.injection import InjectionError
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Pod, pod_of
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.controllers.appwrapper.slack import lending_limits, quantity, unschedulable_on, written
+from cfo.controllers.appwrapper.slack_queue import lending_limits, quantity, unschedulable_on, written
 from cfo.controllers.appwrapper.workload import desired_workload, pod_set_infos, reclaimable_pods, workload_name
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.objects import GVK, Object

@@ -8,10 +8,10 @@ import pytest
 
 from cfo.api.appwrapper import Phase
 from cfo.controllers.appwrapper.components import Seen, components_of, desired
+from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
-from cfo.controllers.appwrapper.view import Decision
 from cfo.runtime.objects import Object, find_condition
 from test.unit.appwrapper.views import CONFIG, NOW, after, later, view, wrapper
 

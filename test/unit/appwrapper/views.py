@@ -7,10 +7,10 @@ from typing import Any
 
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import Seen, components_of
+from cfo.controllers.appwrapper.decision import Decision, LabelledPod, View
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.controllers.appwrapper.view import Decision, LabelledPod, View
 from cfo.runtime.objects import NamespacedName, Object
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)

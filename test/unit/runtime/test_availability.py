@@ -10,12 +10,13 @@ import anyio
 import orjson
 import pytest
 
-from cfo.runtime.availability import CUSTOM_RESOURCE_DEFINITION, Availability, is_served
+from cfo.runtime.availability import Availability, is_served
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.informer import Event, EventType
 from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource
+from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects import GVK, NamespacedName
 from test.unit.runtime.scheduling import settled
 

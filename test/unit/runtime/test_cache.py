@@ -17,13 +17,13 @@ from cfo.runtime.cache.cache import Cache, SyncTimeoutError
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.cache import ClientCache
 from cfo.runtime.discovery import Resource
+from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import GVK, NamespacedName
 
 from .scripted import PATIENCE, ScriptedMapper, ScriptedServer, a_list, a_status, eventually, make, scripted
 from .test_reflector import SkippingClock
 
 RAY = GVK("ray.io", "v1", "RayCluster")
-SECRET = GVK("", "v1", "Secret")
 MAPPER = ScriptedMapper(
     Resource(gvk=RAY, plural="rayclusters", namespaced=True), Resource(gvk=SECRET, plural="secrets", namespaced=True)
 )

@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from cfo.runtime.cache.entry import EntryDecoder, version_number
+from cfo.runtime.kinds import POD
 from cfo.runtime.objects import GVK
 
-POD = GVK("", "v1", "Pod")
 RAY = GVK("ray.io", "v1", "RayCluster")
 
 METADATA: dict[str, Any] = {

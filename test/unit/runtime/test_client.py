@@ -25,6 +25,7 @@ from cfo.runtime.client import (
     UnknownKind,
 )
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import CONFIG_MAP, NAMESPACE, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, uid_of
 from test.unit.runtime.api_server import (
     APIS,
@@ -37,9 +38,6 @@ from test.unit.runtime.api_server import (
     text,
 )
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
-NAMESPACE = GVK("", "v1", "Namespace")
-POD = GVK("", "v1", "Pod")
 KEY = NamespacedName("ns", "a")
 COLLECTION = "/api/v1/namespaces/ns/configmaps"
 PATH = f"{COLLECTION}/a"

@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from cfo.runtime.client.errors import Forbidden, NotFound, ServiceUnavailable, TransportError
 from cfo.runtime.clock import FakeClock
-from cfo.runtime.events import CORE_EVENT, EVENT, EventBroadcaster
+from cfo.runtime.events import EventBroadcaster
+from cfo.runtime.kinds import CORE_EVENT, EVENT
 from cfo.runtime.objects import GVK, NamespacedName, Object
 from test.unit.runtime.scheduling import settled
 

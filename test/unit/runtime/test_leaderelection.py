@@ -16,8 +16,8 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists, Conflict, ServiceUnavailable, TransportError
-from cfo.runtime.client.gate import WriteRefused, write_gate
 from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.write_gate import WriteRefused, write_gate
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.leaderelection import (
     LeaderElectionOptions,

@@ -15,6 +15,7 @@ from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import Resource
 from cfo.runtime.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
+from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import Request
@@ -22,7 +23,6 @@ from cfo.runtime.source import Channel, Kind, Synced
 from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
 
 MIRROR = GVK("example.com", "v1", "Mirror")
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
 KEY = NamespacedName("ns", "a")
 
 

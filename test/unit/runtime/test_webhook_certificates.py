@@ -19,7 +19,7 @@ from cfo.runtime.webhook.certificates.announcement import (
     merge_patch,
     revised,
 )
-from cfo.runtime.webhook.certificates.material import (
+from cfo.runtime.webhook.certificates.certificate_authority import (
     Material,
     Stored,
     advance,

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cfo.runtime.objects import NamespacedName
+from cfo.runtime.webhook.certificates.certificate_authority import Material, Stored, advance
 from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
-from cfo.runtime.webhook.certificates.material import Material, Stored, advance
 from cfo.runtime.webhook.certificates.serving import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import GVK, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, Operation
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
-from cfo.runtime.webhook.registration import MUTATING, VALIDATING, Webhooks, plural
+from cfo.runtime.webhook.registration import Webhooks, plural
 
 CLUSTER = GVK("ray.io", "v1", "RayCluster")
 SERVICE = ServiceReference("operators", "hooks")
@@ -49,7 +50,7 @@ def test_paths_and_names_are_those_of_controller_runtime() -> None:
 
 
 def test_a_configuration_says_what_controller_gen_says() -> None:
-    configuration = registered().configuration(MUTATING, "mutating", SERVICE)
+    configuration = registered().configuration(MUTATING_WEBHOOK_CONFIGURATION, "mutating", SERVICE)
     assert configuration == {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -92,7 +93,11 @@ def test_every_setting_stands_in_the_configuration() -> None:
         validator_operations=[Operation.DELETE],
     )
     configuration = webhooks.configuration(
-        VALIDATING, "v", ServiceReference("n", "s", 8443), annotations={"x": "y"}, ca_bundle="Zg=="
+        VALIDATING_WEBHOOK_CONFIGURATION,
+        "v",
+        ServiceReference("n", "s", 8443),
+        annotations={"x": "y"},
+        ca_bundle="Zg==",
     )
     assert configuration is not None
     (hook,) = configuration["webhooks"]
@@ -116,7 +121,7 @@ def test_every_setting_stands_in_the_configuration() -> None:
 
 
 def test_a_configuration_may_lead_to_a_url() -> None:
-    configuration = registered().configuration(VALIDATING, "v", WebhookURL("192.0.2.1", 9443))
+    configuration = registered().configuration(VALIDATING_WEBHOOK_CONFIGURATION, "v", WebhookURL("192.0.2.1", 9443))
     assert configuration is not None
     assert configuration["webhooks"][0]["clientConfig"] == {
         "url": "https://192.0.2.1:9443/validate-ray-io-v1-raycluster"
@@ -124,7 +129,7 @@ def test_a_configuration_may_lead_to_a_url() -> None:
 
 
 def test_where_nothing_is_registered_there_is_no_configuration() -> None:
-    assert Webhooks().configuration(MUTATING, "m", SERVICE) is None
+    assert Webhooks().configuration(MUTATING_WEBHOOK_CONFIGURATION, "m", SERVICE) is None
 
 
 def test_what_is_taken_or_wrong_is_refused() -> None:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, allowed, denied
-from cfo.runtime.webhook.certificates.material import Material, Stored, advance
+from cfo.runtime.webhook.certificates.certificate_authority import Material, Stored, advance
 from cfo.runtime.webhook.certificates.serving import KeyPair, ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import RotatedCertificates

@@ -10,12 +10,7 @@ import pytest
 
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.metrics import Metrics
-from cfo.runtime.ratelimit import (
-    BucketRateLimiter,
-    ExponentialRateLimiter,
-    MaxOfRateLimiter,
-    default_rate_limiter,
-)
+from cfo.runtime.ratelimit import BucketRateLimiter, ExponentialRateLimiter, MaxOfRateLimiter, default_rate_limiter
 from cfo.runtime.workqueue import LOW_PRIORITY, QueueShutDown, WorkQueue
 
 

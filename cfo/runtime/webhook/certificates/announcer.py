@@ -14,6 +14,11 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, NotFound, TransportError, UnknownKind
+from cfo.runtime.kinds import (
+    CUSTOM_RESOURCE_DEFINITION,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, resource_version_of, uid_of
 from cfo.runtime.webhook.certificates.announcement import (
     ORIGINAL,
@@ -24,13 +29,12 @@ from cfo.runtime.webhook.certificates.announcement import (
     merge_patch,
     revised,
 )
-from cfo.runtime.webhook.certificates.material import authorities_of, vouches
+from cfo.runtime.webhook.certificates.certificate_authority import authorities_of, vouches
 from cfo.runtime.webhook.options import WebhookOptions
-from cfo.runtime.webhook.registration import CONVERSION_PATH, MUTATING, VALIDATING, Webhooks
+from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhooks
 
-__all__ = ["DEFINITION", "Announced", "Announcer"]
+__all__ = ["Announced", "Announcer"]
 
-DEFINITION: Final = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 
 _PROBE_TIMEOUT: Final = 2.0
 
@@ -65,9 +69,9 @@ class Announcer:
         self._webhooks = webhooks
         self._options = options
         named = [
-            (MUTATING, options.mutating_configuration),
-            (VALIDATING, options.validating_configuration),
-            *((DEFINITION, name) for name in options.definitions),
+            (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
+            (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
+            *((CUSTOM_RESOURCE_DEFINITION, name) for name in options.definitions),
         ]
         self.objects = tuple(
             Announced(gvk, name, cache.informer(gvk, field_selector=f"metadata.name={name}"))
@@ -122,12 +126,14 @@ class Announcer:
             await self._client.update(wanted)
 
     def _paths(self, gvk: GVK) -> dict[str, str]:
-        if gvk == DEFINITION:
+        if gvk == CUSTOM_RESOURCE_DEFINITION:
             return {"conversion": CONVERSION_PATH}
-        return {hook.name: hook.path for hook in self._webhooks if hook.mutating == (gvk == MUTATING)}
+        return {
+            hook.name: hook.path for hook in self._webhooks if hook.mutating == (gvk == MUTATING_WEBHOOK_CONFIGURATION)
+        }
 
     async def _create(self, announced: Announced, bundle: bytes | None) -> None:
-        if announced.gvk == DEFINITION or self._options.url is None:
+        if announced.gvk == CUSTOM_RESOURCE_DEFINITION or self._options.url is None:
             return
         configuration = self._webhooks.configuration(announced.gvk, announced.name, self._options.url)
         if configuration is None:
@@ -166,7 +172,7 @@ class Announcer:
                 continue
             obj = announced.stored()
             if obj is None:
-                if self._paths(announced.gvk) and announced.gvk != DEFINITION:
+                if self._paths(announced.gvk) and announced.gvk != CUSTOM_RESOURCE_DEFINITION:
                     found.append(f"{announced} does not exist")
                 continue
             found += [

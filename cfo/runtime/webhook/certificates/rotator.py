@@ -22,10 +22,11 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists
 from cfo.runtime.clock import Clock
-from cfo.runtime.objects import GVK, Object, resource_version_of
+from cfo.runtime.kinds import SECRET
+from cfo.runtime.objects import Object, resource_version_of
 from cfo.runtime.reconcile import Request, Result
 from cfo.runtime.webhook.certificates.announcer import Announcer
-from cfo.runtime.webhook.certificates.material import (
+from cfo.runtime.webhook.certificates.certificate_authority import (
     Authority,
     Material,
     Stored,
@@ -41,7 +42,6 @@ from cfo.runtime.webhook.options import RotatedCertificates, WebhookOptions
 
 __all__ = ["SECRET", "CertificateRotator"]
 
-SECRET: Final = GVK("", "v1", "Secret")
 
 _LOOK_AGAIN: Final = 3600.0  # seconds: long timers do not notice that the clock was set, or the machine slept
 

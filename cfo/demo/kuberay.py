@@ -1,0 +1,123 @@
+"""A stand-in for KubeRay on the embedded control plane: it makes the pods of RayClusters, so that there are some.
+
+It follows the one part of KubeRay that everything else waits for: a head and the workers that a RayCluster asks for,
+from its templates, owned by it and labelled as KubeRay does; and it reports how many of them are ready. It starts no
+Ray, scales nothing and replaces no pod.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from cfo.api.raycluster.cluster import is_suspended
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.runtime.builder import Builder
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import AlreadyExists
+from cfo.runtime.kinds import POD
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import Object, is_deleting, name_of, namespace_of, owner_reference, uid_of
+from cfo.runtime.reconcile import Request, Result
+
+__all__ = ["pods_of", "setup", "status_of"]
+
+_CLUSTER = "ray.io/cluster"
+_NODE_TYPE = "ray.io/node-type"
+
+
+def setup(manager: Manager) -> None:
+    """Adds the stand-in to ``manager``."""
+    pods = manager.cache.informer(POD, label_selector=_CLUSTER)
+    stand_in = _StandIn(manager.client.with_field_manager("cfo-demo"), pods)
+    Builder(manager, "kuberay-stand-in").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(stand_in)
+
+
+class _StandIn:
+    def __init__(self, client: Client, pods: Informer) -> None:
+        self._client = client
+        self._pods = pods
+
+    async def reconcile(self, request: Request) -> Result:
+        cluster = await self._client.get(RAY_CLUSTER, request)
+        if cluster is not None and not is_deleting(cluster) and not is_suspended(cluster):
+            for pod in pods_of(cluster):
+                with suppress(AlreadyExists):
+                    await self._client.create(pod)
+            uid = uid_of(cluster)
+            own = [
+                pod
+                for pod in self._pods.reader.list(namespace=request.namespace)
+                if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
+            ]
+            status = status_of(cluster, own)
+            before = cluster.get("status") or {}
+            if any(before.get(key) != value for key, value in status.items()):
+                await self._client.patch(RAY_CLUSTER, request, {"status": status}, subresource="status")
+        return Result()
+
+
+def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What KubeRay says of a RayCluster whose pods are ``pods``."""
+    groups = cluster["spec"].get("workerGroupSpecs") or ()
+    hosts = [int(group.get("numOfHosts") or 1) for group in groups]
+    ready = [pod["metadata"]["labels"][_NODE_TYPE] for pod in pods if _is_ready(pod)]
+    wanted = sum(int(group.get("replicas") or 0) * many for group, many in zip(groups, hosts, strict=True))
+    workers = ready.count("worker")
+    status: dict[str, Any] = {
+        "desiredWorkerReplicas": wanted,
+        "minWorkerReplicas": sum(
+            int(group.get("minReplicas") or 0) * many for group, many in zip(groups, hosts, strict=True)
+        ),
+        "maxWorkerReplicas": sum(
+            int(group.get("maxReplicas") or 0) * many for group, many in zip(groups, hosts, strict=True)
+        ),
+        "availableWorkerReplicas": workers,
+        "readyWorkerReplicas": workers,
+        "observedGeneration": cluster["metadata"].get("generation"),
+    }
+    if "head" in ready and workers >= wanted:
+        status["state"] = "ready"
+    return status
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:
+    """The pods that a RayCluster asks for."""
+    spec = cluster["spec"]
+    yield _pod(cluster, "head", "headgroup", 0, spec["headGroupSpec"])
+    for group in spec.get("workerGroupSpecs") or ():
+        for number in range(int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1)):
+            yield _pod(cluster, "worker", group["groupName"], number, group)
+
+
+def _pod(cluster: Mapping[str, Any], node_type: str, group: str, number: int, spec: Mapping[str, Any]) -> Object:
+    template = copy.deepcopy(spec["template"])
+    metadata = template.get("metadata") or {}
+    labels = {
+        **(metadata.get("labels") or {}),
+        _CLUSTER: name_of(cluster),
+        "ray.io/group": group,
+        "ray.io/is-ray-node": "yes",
+        _NODE_TYPE: node_type,
+    }
+    name = f"{name_of(cluster)}-head" if node_type == "head" else f"{name_of(cluster)}-{group}-worker-{number}"
+    return {
+        "apiVersion": POD.api_version,
+        "kind": POD.kind,
+        "metadata": {
+            **metadata,
+            "name": name,
+            "namespace": namespace_of(cluster),
+            "labels": labels,
+            "ownerReferences": [owner_reference(cluster, block_owner_deletion=True)],
+        },
+        "spec": template["spec"],
+    }

@@ -1,0 +1,220 @@
+"""``cfo run --embedded``: the operator, an API server of its own, and manifests to try it on.
+
+Nothing here is used on a real cluster.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+from rich.console import Console
+
+from cfo import operator
+from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.models import definition
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.demo import crds, kuberay
+from cfo.demo.overview import Overview
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.errors import AlreadyExists, APIError, UnknownKind
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of
+from cfo.runtime.webhook.options import WebhookURL
+from envtest import ControlPlane
+from envtest.manifests import read_manifests
+
+__all__ = ["DemoFailed", "DemoMisuse", "run_embedded"]
+
+_log = structlog.get_logger("cfo.demo")
+
+CONFIGURATION = """\
+# There is no OAuth without OpenShift, so it is off: the dashboards get Ingresses.
+kuberay:
+  rayDashboardOAuthEnabled: false
+  ingressDomain: apps.example.test
+  mTLSEnabled: true
+appwrapper:
+  enabled: true
+metrics:
+  bindAddress: 127.0.0.1:0
+health:
+  bindAddress: 127.0.0.1:0
+"""
+
+_CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
+"""What the control plane runs: pods, without containers, and what makes them."""
+
+_MARK = "envtest"
+"""Stands in every kubeconfig that an embedded control plane writes."""
+
+_WIDTH = 150
+"""Columns of the table where there is no terminal to ask."""
+
+_FIRST = {"Namespace": 0, "CustomResourceDefinition": 0}
+
+
+class DemoMisuse(ValueError):
+    """What was given to the embedded mode cannot be used; one line."""
+
+
+class DemoFailed(Exception):
+    """The samples did not settle; one line that says what is missing."""
+
+
+async def run_embedded(
+    *,
+    namespace: str,
+    config_name: str,
+    kubeconfig: Path,
+    manifests: Sequence[Path],
+    overview: bool,
+    until_settled: float | None,
+) -> None:
+    """Runs control plane and operator until a signal, or until all that was applied has settled.
+
+    ``kubeconfig``: where the control plane's is written, and removed at the end. ``until_settled``: seconds that
+    RayClusters have to settle and AppWrappers to succeed; ``None``: stay up. Raises :class:`DemoMisuse` and
+    :class:`DemoFailed`.
+    """
+    objects = read_objects(manifests)
+    async with ControlPlane.embedded(crds=[*crds.load(), definition()], controllers=_CONTROLLERS) as plane:
+        _claim(kubeconfig)
+        plane.kubeconfig(kubeconfig)
+        try:
+            config_map = NamespacedName(namespace, config_name)
+            await _run(ClientConfig.for_control_plane(plane), config_map, objects, kubeconfig, overview, until_settled)
+        finally:
+            kubeconfig.unlink(missing_ok=True)
+
+
+async def _run(
+    target: ClientConfig,
+    config_map: NamespacedName,
+    objects: list[Object],
+    kubeconfig: Path,
+    overview: bool,
+    until_settled: float | None,
+) -> None:
+    async with Transport(target) as transport:
+        client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
+        await _prepare(client, config_map)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(f"control plane: {target.server}", soft_wrap=True, markup=False)
+    console.print(f"in another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True, markup=False)
+    views: list[Overview] = []
+    settled = False
+    async with anyio.create_task_group() as tasks:
+
+        def observe(manager: Manager) -> None:
+            views.append(Overview(manager, console))
+            kuberay.setup(manager)
+
+        async def operate(*, task_status: TaskStatus[Manager]) -> None:
+            await operator.run(
+                target,
+                config_map,
+                webhook_url=WebhookURL("127.0.0.1", _free_port()),
+                observe=observe,
+                task_status=task_status,
+            )
+            tasks.cancel_scope.cancel()
+
+        manager: Manager = await tasks.start(operate)
+        (view,) = views
+        await _webhooks_answer(manager)
+        await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
+        if until_settled is None:
+            if overview:
+                tasks.start_soon(view.run)
+            await anyio.sleep_forever()
+        expected = [(gvk, key_of(obj)) for obj in objects for gvk in (RAY_CLUSTER, APPWRAPPER) if _is_a(obj, gvk)]
+        with anyio.move_on_after(until_settled):
+            await view.settled(expected)
+            settled = True
+        if overview:
+            console.print(view.tables())
+        missing = "; ".join(what for gvk, key in expected if (what := view.unsettled(gvk, key)))
+        manager.stop()
+        await anyio.sleep_forever()
+    if until_settled is not None and not settled:
+        raise DemoFailed(f"not settled within {until_settled:g} s: {missing}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_a(obj: Object, wanted: GVK) -> bool:
+    gvk = gvk_of(obj)
+    return (gvk.group, gvk.kind) == (wanted.group, wanted.kind)
+
+
+async def _webhooks_answer(manager: Manager) -> None:
+    """Returns when what is applied is admitted by the operator's webhooks."""
+    while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check tells who asks)
+        await anyio.sleep(0.02)
+
+
+async def _prepare(client: Client, config_map: NamespacedName) -> None:
+    """Makes the operator's namespace and configuration."""
+    with suppress(AlreadyExists):
+        await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
+    with suppress(AlreadyExists):
+        await client.create(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"namespace": config_map.namespace, "name": config_map.name},
+                "data": {"config.yaml": CONFIGURATION},
+            }
+        )
+
+
+async def _apply(client: Client, objects: Sequence[Object]) -> None:
+    """Applies what the user gave. Raises :class:`DemoMisuse` for what is refused."""
+    for obj in objects:
+        try:
+            resource = await client.mapper.resource(gvk_of(obj))
+            if resource.namespaced:
+                obj["metadata"].setdefault("namespace", "default")
+            await client.apply(obj)
+        except (APIError, UnknownKind) as error:
+            raise DemoMisuse(f"{gvk_of(obj).kind} {key_of(obj)} cannot be applied: {error}") from None
+
+
+def _claim(kubeconfig: Path) -> None:
+    """Refuses to write over a kubeconfig that some other program wrote."""
+    if kubeconfig.exists() and _MARK not in kubeconfig.read_text(errors="replace"):
+        raise DemoMisuse(
+            f"{kubeconfig}: is not a kubeconfig of an embedded control plane; name another with --kubeconfig"
+        )
+
+
+def read_objects(paths: Sequence[Path]) -> list[Object]:
+    """The objects in ``paths`` (files, or folders of manifests), definitions and namespaces first.
+
+    Raises :class:`DemoMisuse` for what cannot be read or is no object.
+    """
+    found: list[Object] = []
+    for path in paths:
+        try:
+            found += read_manifests(path)
+        except (OSError, ValueError) as error:
+            raise DemoMisuse(" ".join(str(error).split())) from None
+    for obj in found:
+        if not gvk_of(obj).version or not name_of(obj):
+            raise DemoMisuse(f"{gvk_of(obj).kind} {name_of(obj)!r}: apiVersion and metadata.name are required")
+    return sorted(found, key=lambda obj: _FIRST.get(obj["kind"], 1))

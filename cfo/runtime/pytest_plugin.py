@@ -1,0 +1,39 @@
+"""The pytest fixture ``kube_client``: a :class:`~cfo.runtime.client.client.Client` of the test control plane.
+
+It needs the fixture ``control_plane``, which ``envtest`` provides, and pytest-asyncio. Nothing of the runtime is
+imported until a test uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from cfo.runtime.client.client import Client
+
+
+async def _kube_client(control_plane: Any) -> AsyncIterator[Client]:
+    """A client of :mod:`cfo.runtime` for asynchronous tests (pytest-asyncio)."""
+    from cfo.runtime.client.client import Client
+    from cfo.runtime.client.config import ClientConfig
+    from cfo.runtime.client.transport import Transport
+    from cfo.runtime.discovery import RESTMapper
+
+    async with Transport(ClientConfig.for_control_plane(control_plane)) as transport:
+        yield Client(transport, RESTMapper(transport), field_manager="test")
+
+
+try:
+    import pytest_asyncio
+except ImportError:  # pytest-asyncio is optional
+
+    @pytest.fixture
+    def kube_client() -> None:
+        """A client for asynchronous tests."""
+        pytest.fail("the fixture kube_client is asynchronous: install pytest-asyncio")
+
+else:
+    _asynchronous = pytest_asyncio.fixture(_kube_client, name="kube_client")

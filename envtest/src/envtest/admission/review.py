@@ -1,0 +1,183 @@
+"""AdmissionReviews: how a request is told to a webhook, and what to believe of its answer.
+
+Follows ``k8s.io/apiserver/pkg/admission/plugin/webhook/request`` and ``.../errors``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import orjson
+
+from envtest.auth.user import user_info
+from envtest.context import RequestContext
+from envtest.errors import StatusError
+from envtest.field_errors import go_quote
+from envtest.objects import Object
+from envtest.registry import ResourceInfo
+
+from .matching import object_name, request_namespace
+
+__all__ = ["BadAnswer", "Review", "Verdict", "admission_request", "rejection"]
+
+_KIND = "AdmissionReview"
+_GROUP = "admission.k8s.io"
+
+
+class BadAnswer(Exception):
+    """A webhook's answer cannot be believed; the message says why, in the real server's words."""
+
+
+def _invalid(why: str) -> BadAnswer:
+    return BadAnswer(f"received invalid webhook response: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a webhook decided. ``patch`` is a JSON Patch, empty for none."""
+
+    allowed: bool
+    status: Mapping[str, Any] | None = None
+    patch: list[Any] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+
+
+def admission_request(
+    ctx: RequestContext, obj: Object, old: Object | None, info: ResourceInfo | None = None
+) -> dict[str, Any]:
+    """The ``request`` of a review, without its uid; ``info`` is the resource as a rule of the hook names it."""
+    info = info or ctx.info
+    request: dict[str, Any] = {"kind": _kind(ctx, info), "resource": _resource(info)}
+    if ctx.subresource:
+        request["subResource"] = ctx.subresource
+    request["requestKind"] = _kind(ctx, ctx.info)
+    request["requestResource"] = _resource(ctx.info)
+    if ctx.subresource:
+        request["requestSubResource"] = ctx.subresource
+    name = object_name(ctx, obj)
+    if name:
+        request["name"] = name
+    namespace = request_namespace(ctx, obj)
+    if namespace:
+        request["namespace"] = namespace
+    request["operation"] = ctx.operation
+    request["userInfo"] = user_info(ctx.user)
+    request["object"] = obj or None
+    request["oldObject"] = old or None
+    request["dryRun"] = ctx.dry_run
+    request["options"] = _options(ctx)
+    return request
+
+
+def _options(ctx: RequestContext) -> dict[str, Any] | None:
+    """The request's options as those of its operation: a PATCH creates or updates."""
+    if not ctx.options:
+        return None
+    options = {key: value for key, value in ctx.options.items() if key != "force"}
+    return {**options, "kind": f"{ctx.operation.capitalize()}Options"}
+
+
+def _kind(ctx: RequestContext, info: ResourceInfo) -> dict[str, str]:
+    subresource = info.subresources.get(ctx.subresource)
+    if subresource is not None and subresource.kind and subresource.kind != info.kind:
+        group, version = subresource.group, subresource.version
+        if not version:
+            group, version = info.group, info.version
+        return {"group": group, "version": version, "kind": subresource.kind}
+    return {"group": info.group, "version": info.version, "kind": info.kind}
+
+
+def _resource(info: ResourceInfo) -> dict[str, str]:
+    return {"group": info.group, "version": info.version, "resource": info.plural}
+
+
+class Review:
+    """One question to one webhook, in the newest version of the review API that it speaks (``v1`` or ``v1beta1``)."""
+
+    def __init__(self, request: Mapping[str, Any], versions: tuple[str, ...] = ("v1",)) -> None:
+        self.uid = str(uuid.uuid4())
+        self.version = next((version for version in versions if version in ("v1", "v1beta1")), "v1")
+        self._request = request
+
+    def body(self) -> bytes:
+        """The document to post."""
+        document = {
+            "kind": _KIND,
+            "apiVersion": f"{_GROUP}/{self.version}",
+            "request": {"uid": self.uid, **self._request},
+        }
+        return orjson.dumps(document)
+
+    def verdict(self, body: bytes, *, mutating: bool) -> Verdict:
+        """The decision in an answer that came with code 200.
+
+        Raises ValueError where it is no JSON object with a kind, or its patch is no base64; BadAnswer where
+        it does not answer this review.
+        """
+        document = msgspec.json.decode(body, type=dict[str, Any])
+        api_version, kind = document.get("apiVersion") or "", document.get("kind") or ""
+        if not kind:
+            raise ValueError(f"Object 'Kind' is missing in '{body[:1024].decode(errors='replace')}'")
+        response = document.get("response")
+        if not isinstance(response, dict):
+            raise _invalid("webhook response was absent")
+        if self.version == "v1":
+            if (api_version, kind) != (f"{_GROUP}/v1", _KIND):
+                raise _invalid(
+                    f"expected webhook response of {_GROUP}/v1, Kind={_KIND}, got {api_version}, Kind={kind}"
+                )
+            if response.get("uid") != self.uid:
+                raise _invalid(f"expected response.uid={go_quote(self.uid)}, got {go_quote(response.get('uid') or '')}")
+        patch = self._patch(response, mutating=mutating)
+        return Verdict(
+            allowed=response.get("allowed") is True,
+            status=response.get("status"),
+            patch=patch,
+            warnings=tuple(response.get("warnings") or ()),
+            audit=response.get("auditAnnotations") or {},
+        )
+
+    def _patch(self, response: Mapping[str, Any], *, mutating: bool) -> list[Any]:
+        encoded, patch_type = response.get("patch") or "", response.get("patchType")
+        if not mutating:
+            if self.version == "v1" and encoded:
+                raise _invalid("validating webhook may not return response.patch")
+            if self.version == "v1" and patch_type is not None:
+                raise _invalid("validating webhook may not return response.patchType")
+            return []
+        if self.version == "v1":
+            if encoded and patch_type is None:
+                raise _invalid("webhook returned response.patch but not response.patchType")
+            if not encoded and patch_type is not None:
+                raise _invalid("webhook returned response.patchType but not response.patch")
+            if encoded and patch_type != "JSONPatch":
+                raise _invalid(f"webhook returned invalid response.patchType of {go_quote(patch_type or '')}")
+        if not encoded:
+            return []
+        document = b64decode(encoded, validate=True)
+        try:
+            patch = orjson.loads(document)
+        except ValueError as error:
+            raise BadAnswer(f"received undecodable patch in webhook response: {error}") from error
+        if not isinstance(patch, list):
+            raise BadAnswer("received undecodable patch in webhook response: it is not a list")
+        return patch
+
+
+def rejection(webhook: str, status: Mapping[str, Any] | None) -> StatusError:
+    """What the client is told when ``webhook`` said no, with the ``status`` that it gave (or none)."""
+    status = status or {}
+    code = status.get("code") or 0
+    denied = f"admission webhook {go_quote(webhook)} denied the request"
+    why = status.get("message") or status.get("reason")
+    message = f"{denied}: {why}" if why else f"{denied} without explanation"
+    details = status.get("details")
+    seconds = (details or {}).get("retryAfterSeconds")
+    headers = {"Retry-After": str(seconds)} if seconds else None
+    return StatusError(max(code, 400), status.get("reason") or "", message, details, headers=headers)

@@ -1,0 +1,109 @@
+"""The ServiceAccount plugin: a pod runs as an account that exists, and finds its token where clients look for it.
+
+As ``plugin/pkg/admission/serviceaccount`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+from envtest.context import RequestContext
+from envtest.errors import GroupResource, forbidden
+from envtest.objects import Object
+from envtest.storage import Store
+
+from .chain import Plugin
+from .lifecycle import described_name
+
+__all__ = ["MOUNT_PATH", "ServiceAccountPlugin"]
+
+MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_PODS: Final = GroupResource("", "pods")
+_SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
+_VOLUME_PREFIX: Final = "kube-api-access-"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_TOKEN_SECONDS: Final = 3607
+
+
+class ServiceAccountPlugin(Plugin):
+    """Sets account, image pull secrets and the token's volume of new pods."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+        """Raises StatusError (403) where the account does not exist."""
+        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+            return
+        if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):
+            return
+        spec = obj.setdefault("spec", {})
+        name = spec.get("serviceAccountName") or "default"
+        spec["serviceAccountName"] = spec["serviceAccount"] = name
+        account = self._account(ctx, obj, name)
+        if _wants_token(spec, account):
+            _mount_token(spec)
+        if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
+            spec["imagePullSecrets"] = [dict(each) for each in account["imagePullSecrets"]]
+
+    def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+        """Raises StatusError (403) where webhooks made the pod run as an account that does not exist."""
+        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+            return
+        spec = obj.get("spec") or {}
+        if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):
+            if spec.get("serviceAccountName"):
+                raise self._refusal(ctx, obj, "a mirror pod may not reference service accounts")
+            return
+        self._account(ctx, obj, spec.get("serviceAccountName") or "")
+
+    def _account(self, ctx: RequestContext, obj: Object, name: str) -> Object:
+        record = self._store.get(_SERVICE_ACCOUNTS, ctx.namespace, name)
+        if record is None:
+            why = f'error looking up service account {ctx.namespace}/{name}: serviceaccount "{name}" not found'
+            raise self._refusal(ctx, obj, why)
+        return record.obj()
+
+    @staticmethod
+    def _refusal(ctx: RequestContext, obj: Object, why: str) -> Exception:
+        return forbidden(_PODS, described_name(ctx, obj), why)
+
+
+def _wants_token(spec: dict[str, Any], account: Object) -> bool:
+    wanted = spec.get("automountServiceAccountToken")
+    if wanted is None:
+        wanted = account.get("automountServiceAccountToken")
+    return wanted is not False
+
+
+def _containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+
+
+def _mount_token(spec: dict[str, Any]) -> None:
+    volumes = spec.get("volumes") or []
+    name = next((volume["name"] for volume in volumes if volume["name"].startswith(_VOLUME_PREFIX)), "")
+    exists = bool(name)
+    name = name or _VOLUME_PREFIX + "".join(secrets.choice(_LETTERS) for _ in range(5))
+    mounted = False
+    for container in _containers(spec):
+        mounts = container.get("volumeMounts") or []
+        if not any(mount.get("mountPath") == MOUNT_PATH for mount in mounts):
+            mounts = [*mounts, {"name": name, "readOnly": True, "mountPath": MOUNT_PATH}]
+            container["volumeMounts"] = mounts
+            mounted = True
+    if mounted and not exists:
+        spec["volumes"] = [*volumes, _token_volume(name)]
+
+
+def _token_volume(name: str) -> dict[str, Any]:
+    field_ref = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    certificates = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    sources = [
+        {"serviceAccountToken": {"expirationSeconds": _TOKEN_SECONDS, "path": "token"}},
+        {"configMap": certificates},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": field_ref}]}},
+    ]
+    return {"name": name, "projected": {"sources": sources, "defaultMode": 420}}

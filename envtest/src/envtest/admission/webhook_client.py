@@ -1,0 +1,176 @@
+"""Calls webhooks over HTTPS: by url, or by a service that stands for a local endpoint.
+
+Nothing runs behind the Services of an embedded control plane, so whoever serves webhooks in this process, or on this
+machine, says which service it is (:meth:`ServiceEndpoints.register`). A Service of type ExternalName leads to that
+host, at the port that the configuration names, as it does for kube-apiserver. Failures read as those of client-go do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from envtest.errors import GroupResource
+from envtest.field_errors import go_quote
+from envtest.storage import Store
+
+__all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient"]
+
+_ANSWER_LIMIT: Final = 16 * 1024 * 1024
+_SERVICES: Final = GroupResource("", "services")
+_MESSAGES: Final = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    406: "the server was unable to respond with a content type that the client supports",
+    409: "the server reported a conflict",
+    415: "the server was unable to respond with a content type that the client supports",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
+}
+
+
+class CallFailed(Exception):
+    """The webhook could not be called, or did not answer with code 200; the message says what happened."""
+
+
+class ServiceEndpoints:
+    """Which local base urls stand for the services that webhook configurations name."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._urls: dict[tuple[str, str, int], str] = {}
+
+    def register(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
+        """Lets ``url`` (``https://127.0.0.1:9443``) stand for a service's port; its certificate must name the
+        service, ``<name>.<namespace>.svc``."""
+        self._urls[namespace, name, port] = url.rstrip("/")
+
+    def unregister(self, namespace: str, name: str, *, port: int = 443) -> None:
+        """Forgets a registration; unknown ones are ignored."""
+        self._urls.pop((namespace, name, port), None)
+
+    def resolve(self, namespace: str, name: str, port: int) -> str:
+        """The base url of a service. Raises CallFailed."""
+        url = self._urls.get((namespace, name, port))
+        if url is not None:
+            return url
+        service = self._store.get(_SERVICES, namespace, name)
+        if service is None:
+            raise CallFailed(f"service {go_quote(name)} not found")
+        spec = service.obj().get("spec") or {}
+        if spec.get("type") == "ExternalName":
+            return f"https://{spec['externalName']}:{port}"
+        raise CallFailed(f"no endpoints available for service {go_quote(name)}")
+
+
+class WebhookClient:
+    """One keep-alive session for all webhooks of a control plane; :meth:`close` it in the end."""
+
+    def __init__(self, endpoints: ServiceEndpoints) -> None:
+        self._endpoints = endpoints
+        self._session: aiohttp.ClientSession | None = None
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def post(self, config: Mapping[str, Any], body: bytes, *, seconds: int) -> bytes:
+        """Posts ``body`` to the ``clientConfig`` of a webhook and returns the answer's body.
+
+        Raises CallFailed; also when there is no answer within ``seconds``.
+        """
+        service = config.get("service")
+        server_name: str | None = None
+        if service is not None:
+            namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
+            path = service.get("path") or "/"
+            server_name = f"{name}.{namespace}.svc"
+            shown = f"https://{server_name}:{port}{path}"
+            failed = f"Post {go_quote(f'{shown}?timeout={seconds}s')}: "
+            try:
+                url = self._endpoints.resolve(namespace, name, port) + path
+            except CallFailed as error:
+                raise CallFailed(f"{failed}{error}") from None
+        else:
+            url = config["url"]
+            failed = f"Post {go_quote(f'{url}?timeout={seconds}s')}: "
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._post(url, server_name, config.get("caBundle") or "", body, seconds)
+        except TimeoutError:
+            raise CallFailed(f"{failed}context deadline exceeded") from None
+        except aiohttp.ClientError as error:
+            raise CallFailed(f"{failed}{_described(error, url)}") from error
+        except (ssl.SSLError, ValueError) as error:
+            raise CallFailed(f"unable to load root certificates: {error}") from error
+
+    async def _post(self, url: str, server_name: str | None, ca_bundle: str, body: bytes, seconds: int) -> bytes:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), auto_decompress=True, timeout=aiohttp.ClientTimeout()
+            )
+        request = self._session.post(
+            url,
+            params={"timeout": f"{seconds}s"},
+            data=body,
+            headers={"Content-Type": "application/json", "Accept": "application/json, */*"},
+            ssl=self._context(ca_bundle),
+            server_hostname=server_name,
+            allow_redirects=False,
+        )
+        async with request as response:
+            answer = await response.content.read(_ANSWER_LIMIT + 1)
+            while len(answer) <= _ANSWER_LIMIT and not response.content.at_eof():
+                answer += await response.content.read(_ANSWER_LIMIT + 1 - len(answer))
+            if len(answer) > _ANSWER_LIMIT:
+                raise CallFailed(f"the answer is longer than {_ANSWER_LIMIT} bytes")
+            if not 200 <= response.status <= 206:
+                text = response.headers.get("Content-Type", "").startswith("text/")
+                raise CallFailed(_refused(response.status, answer.decode(errors="replace").strip() if text else ""))
+            return answer
+
+    def _context(self, ca_bundle: str) -> ssl.SSLContext:
+        context = self._contexts.get(ca_bundle)
+        if context is None:
+            data = b64decode(ca_bundle).decode() if ca_bundle else None
+            context = ssl.create_default_context(cadata=data)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+            self._contexts[ca_bundle] = context
+        return context
+
+
+def _refused(code: int, text: str) -> str:
+    """What client-go makes of an HTTP error without a Status in it."""
+    if code == 403 or (code in (406, 415) and text):
+        return text or "unknown"
+    if code in _MESSAGES:
+        return _MESSAGES[code]
+    if code >= 500:
+        return f"an error on the server ({go_quote(text or 'unknown')}) has prevented the request from succeeding"
+    return f"the server responded with the status code {code} but did not return more information"
+
+
+def _described(error: aiohttp.ClientError, url: str) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"tls: failed to verify certificate: x509: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        parts = urlsplit(url)
+        reason = "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else error.os_error
+        return f"dial tcp {parts.hostname}:{parts.port or 443}: connect: {reason}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    return str(error) or type(error).__name__

@@ -1,0 +1,142 @@
+"""A small asynchronous HTTP client for tests that check what an API server answers.
+
+It sends requests as they are given and returns answers as they come: no retries, no cache, no types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, Self
+
+import aiohttp
+
+from envtest.plane import ControlPlane
+
+__all__ = ["PATIENCE", "APIClient", "Answer", "Watch"]
+
+PATIENCE = 10.0
+"""Seconds to wait for a watch event or a condition before a test fails."""
+
+
+class Answer(NamedTuple):
+    """A response: status code, body (decoded when it is JSON) and headers."""
+
+    code: int
+    body: Any
+    headers: Mapping[str, str]
+
+
+class Watch:
+    """An open watch, event by event."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def event(self) -> dict[str, Any]:
+        """Return the next event."""
+        line = await asyncio.wait_for(self._response.content.readline(), PATIENCE)
+        assert line, "the watch ended"
+        event: dict[str, Any] = json.loads(line)
+        return event
+
+    async def summary(self, count: int) -> list[tuple[str, str]]:
+        """Return type and name of the next ``count`` events."""
+        events = [await self.event() for _ in range(count)]
+        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+
+    async def ended(self) -> bool:
+        """Wait for the server to close the watch; return false if another event arrives first."""
+        return await asyncio.wait_for(self._response.content.readline(), PATIENCE) == b""
+
+
+class APIClient:
+    """Sends requests to ``plane`` as user ``admin``; use it as an asynchronous context manager."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        context = ssl.create_default_context(cadata=self._plane.ca_pem.decode())
+        self._session = aiohttp.ClientSession(
+            self._plane.url, connector=aiohttp.TCPConnector(ssl=context), read_bufsize=1 << 24
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+        base = {"Authorization": f"Bearer {self._plane.token}", "User-Agent": "test/1", "Accept": "application/json"}
+        if content_type:
+            base["Content-Type"] = content_type
+        return base | dict(headers or {})
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send one request; ``body`` is sent as JSON unless it is bytes. ``headers`` override the default ones."""
+        assert self._session is not None
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        sent = self._headers(content_type if data is not None else "", headers)
+        async with self._session.request(method, path, data=data, params=query, headers=sent) as response:
+            raw = await response.read()
+            is_json = response.content_type == "application/json"
+            return Answer(response.status, json.loads(raw) if is_json and raw else raw.decode(), response.headers)
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
+        """GET ``path``."""
+        return await self.request("GET", path, query=query, **more)
+
+    async def post(self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
+        """POST ``body`` to ``path``."""
+        return await self.request("POST", path, body, query=query, **more)
+
+    async def put(self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
+        """PUT ``body`` to ``path``."""
+        return await self.request("PUT", path, body, query=query, **more)
+
+    async def delete(self, path: str, body: Any = None, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
+        """DELETE ``path``."""
+        return await self.request("DELETE", path, body, query=query, **more)
+
+    async def merge(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Answer:
+        """PATCH ``path`` with a JSON merge patch."""
+        return await self.request("PATCH", path, body, query=query, content_type="application/merge-patch+json")
+
+    async def apply(self, path: str, body: Any, manager: str, query: Mapping[str, str] | None = None) -> Answer:
+        """PATCH ``path`` with a server-side apply patch."""
+        parameters = {"fieldManager": manager, **(query or {})}
+        return await self.request("PATCH", path, body, query=parameters, content_type="application/apply-patch+yaml")
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Watch]:
+        """Open a watch on ``path`` until the block ends."""
+        assert self._session is not None
+        parameters = {"watch": "true", **(query or {})}
+        async with self._session.get(path, params=parameters, headers=self._headers("", headers)) as response:
+            assert response.status == 200, await response.text()
+            yield Watch(response)
+
+    async def until(self, path: str, code: int) -> Answer:
+        """Repeat a GET every 20 ms until it answers with ``code``."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                answer = await self.get(path)
+                if answer.code == code:
+                    return answer
+                await asyncio.sleep(0.02)

@@ -1,0 +1,440 @@
+"""``metadata.managedFields``: read, kept up to date on every write, and the two ways to write.
+
+This is the stack of managers of apimachinery's ``util/managedfields``, as one: what is never owned, how a request names
+its manager, times, the cap on update managers, what happens on the first apply to an object that nobody tracked, and
+kubectl's step from client-side to server-side apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from envtest.apply.fieldset import FieldSet, InvalidFields, Path, path_text
+from envtest.apply.typed import ABSENT, TypeMismatch, compare, field_set, same, validate
+from envtest.apply.types import ObjectType
+from envtest.apply.updater import (
+    Conflicts,
+    Convert,
+    Inconvertible,
+    ManagerId,
+    Managers,
+    Owned,
+    Unconverted,
+    Updater,
+)
+from envtest.errors import StatusError, apply_conflict, bad_request, plain_error
+from envtest.objects import Object
+
+__all__ = ["Tracker", "decode_managers", "encode_managers", "is_reset", "keep_times"]
+
+T = TypeVar("T")
+
+APPLY, UPDATE = "Apply", "Update"
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+ANCIENT: Final = "ancient-changes"
+MOST_UPDATERS: Final = 10
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+_SELF: Final = ManagerId("current-operation", "")
+_NEVER_OWNED: Final = FieldSet.of(
+    ("f:apiVersion",),
+    ("f:kind",),
+    ("f:metadata",),
+    *(
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        )
+    ),
+)
+
+Times = dict[ManagerId, str]
+
+
+def decode_managers(entries: Any) -> tuple[Managers, Times]:
+    """From ``managedFields``; raises InvalidFields where the real server cannot read it either."""
+    managers: Managers = {}
+    times: Times = {}
+    for index, entry in enumerate(entries or ()):
+        operation, version = entry.get("operation"), entry.get("apiVersion")
+        if operation not in (APPLY, UPDATE):
+            raise InvalidFields("operation must be `Apply` or `Update`")
+        if not version:
+            raise InvalidFields("apiVersion must not be empty")
+        fields_type = entry.get("fieldsType")
+        if not fields_type:
+            raise InvalidFields(f"missing fieldsType in managed fields entry {index}")
+        if fields_type != "FieldsV1":
+            raise InvalidFields(f'invalid fieldsType "{fields_type}" in managed fields entry {index}')
+        applied = operation == APPLY
+        manager = ManagerId(
+            entry.get("manager") or "", operation, "" if applied else version, entry.get("subresource") or ""
+        )
+        managers[manager] = Owned(FieldSet.decode(entry.get("fieldsV1") or {}), version, applied)
+        if time := entry.get("time"):
+            times[manager] = time
+    return managers, times
+
+
+def encode_managers(managers: Managers, times: Times) -> list[dict[str, Any]]:
+    """As ``managedFields``, in the order of the real server: by operation, time and name."""
+    entries = []
+    for manager, owned in managers.items():
+        entry: dict[str, Any] = {"manager": manager.manager} if manager.manager else {}
+        entry["operation"] = APPLY if owned.applied else manager.operation
+        entry["apiVersion"] = owned.api_version
+        if time := times.get(manager):
+            entry["time"] = time
+        entry["fieldsType"] = "FieldsV1"
+        entry["fieldsV1"] = owned.fields.encode()
+        if manager.subresource:
+            entry["subresource"] = manager.subresource
+        entries.append(entry)
+    entries.sort(
+        key=lambda entry: (
+            entry["operation"],
+            entry.get("time", ""),
+            entry.get("manager", ""),
+            entry["apiVersion"],
+            entry.get("subresource", ""),
+        )
+    )
+    return entries
+
+
+def is_reset(entries: Any) -> bool:
+    """Whether a client wants ``managedFields`` forgotten: an empty list, or one empty entry."""
+    return isinstance(entries, list) and (not entries or entries == [{}])
+
+
+def keep_times(new: Object, old: Mapping[str, Any]) -> bool:
+    """Puts the old times back where a write changed nothing but times; returns whether that was so.
+
+    Both objects must be in the same version. Without this an apply that changes nothing would be written.
+    """
+    fresh = new["metadata"].get("managedFields") or []
+    stored = old["metadata"].get("managedFields") or []
+    if len(fresh) != len(stored):
+        return False
+    if _without_times(fresh) != _without_times(stored):
+        return False
+    if not _same_but_managers(new, old):
+        return False
+    if stored:
+        new["metadata"]["managedFields"] = stored
+    return True
+
+
+def _without_times(entries: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    return [
+        orjson.dumps({name: value for name, value in entry.items() if name != "time"}, option=orjson.OPT_SORT_KEYS)
+        for entry in entries
+    ]
+
+
+def _same_but_managers(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    if new.keys() != old.keys():
+        return False
+    for name, value in new.items():
+        other = old[name]
+        if name == "metadata":
+            one = {key: item for key, item in value.items() if key != "managedFields"}
+            two = {key: item for key, item in other.items() if key != "managedFields"}
+            if not same(one, two):
+                return False
+        elif not same(value, other):
+            return False
+    return True
+
+
+def _deep_copy(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value))
+
+
+class Tracker:
+    """Field ownership of one kind in one version, as seen through one endpoint.
+
+    ``reset`` are the fields which the endpoint does not let through. ``types`` knows the type of the other versions in
+    which managers may have written (``None`` for one that is not served any more), ``convert`` makes an object of
+    another version; without them only ``api_version`` exists.
+    """
+
+    def __init__(
+        self,
+        kind: ObjectType,
+        api_version: str,
+        kind_name: str,
+        *,
+        subresource: str = "",
+        reset: FieldSet | None = None,
+        types: Callable[[str], ObjectType | None] | None = None,
+        convert: Convert | None = None,
+    ) -> None:
+        self._kind = kind
+        self._api_version = api_version
+        self._kind_name = kind_name
+        self._subresource = subresource
+        self._types = types
+        self._updater = Updater(
+            self._type_of, convert or _only_rename, {api_version: reset} if reset is not None and reset else {}
+        )
+
+    def _type_of(self, api_version: str) -> ObjectType | None:
+        if api_version == self._api_version:
+            return self._kind
+        return self._types(api_version) if self._types is not None else None
+
+    async def settle(self, attempt: Callable[[], T]) -> T:
+        """What ``attempt``, a call of :meth:`track` or :meth:`apply`, returns.
+
+        It is repeated until all conversions that it needs, and that only a webhook can do, have been done.
+        """
+        while True:
+            try:
+                return attempt()
+            except Unconverted as missing:
+                await missing.convert()
+
+    def track(self, old: Mapping[str, Any] | None, new: Object, *, manager: str, now: str) -> None:
+        """Sets ``new``'s managedFields after a create (no ``old``), an update or a patch.
+
+        ``new`` is what will be stored, in its served version and before its metadata get a resourceVersion;
+        its own managedFields are what the client sent. ``now`` is RFC 3339. Nothing is refused: what cannot be
+        tracked (it does not fit the schema, or that of another version in which somebody owns a part) is owned by
+        nobody then.
+        Leaves ``new`` as it was where it raises Unconverted (see :meth:`settle`).
+        """
+        metadata = new["metadata"]
+        sent = metadata.pop("managedFields", None)
+        try:
+            entries = self._track(old, new, sent, manager, now)
+        except Unconverted:
+            metadata["managedFields"] = sent
+            raise
+        if entries:
+            metadata["managedFields"] = entries
+
+    def _track(
+        self, old: Mapping[str, Any] | None, new: Object, sent: Any, manager: str, now: str
+    ) -> list[dict[str, Any]]:
+        stored = (old or {}).get("metadata", {}).get("managedFields")
+        try:
+            managers, times = self._start(stored, sent)
+            if managers or old is None:
+                live = _without_managers(old) if old is not None else self._empty()
+                managers, times = self._update(live, new, managers, times, manager, now)
+        except (TypeMismatch, Inconvertible, InvalidFields, RecursionError):
+            return []
+        return encode_managers(managers, times)
+
+    def _start(self, stored: Any, sent: Any) -> tuple[Managers, Times]:
+        """The owners that a write starts from: those the client sent, if they can be read, else the stored ones."""
+        if not self._subresource:
+            if is_reset(sent):
+                return {}, {}
+            try:
+                managers, times = decode_managers(sent)
+                if managers:
+                    return managers, times
+            except (InvalidFields, AttributeError, TypeError):
+                pass
+        try:
+            return decode_managers(stored)
+        except InvalidFields:
+            return {}, {}
+
+    def _empty(self) -> Object:
+        return {"apiVersion": self._api_version, "kind": self._kind_name, **self._kind.zero}
+
+    def _update(
+        self, live: Mapping[str, Any], new: Mapping[str, Any], managers: Managers, times: Times, manager: str, now: str
+    ) -> tuple[Managers, Times]:
+        managers = self._updater.update(live, new, self._api_version, managers, _SELF)
+        taken = managers.pop(_SELF, None)
+        fields = taken.fields - _NEVER_OWNED if taken is not None else None
+        if fields:
+            myself = ManagerId(manager or "unknown", UPDATE, self._api_version, self._subresource)
+            before = managers.get(myself)
+            managers[myself] = Owned(fields | before.fields if before else fields, self._api_version, applied=False)
+            times = {**times, myself: now}
+        return _cap(managers, times)
+
+    def apply(self, live: Mapping[str, Any] | None, applied: Object, *, manager: str, force: bool, now: str) -> Object:
+        """The object after ``applied`` was applied to ``live`` (``None``: it is created), with its managedFields.
+
+        The answer is new in all its parts, but not decoded yet: defaults are missing and nulls may stand in it.
+        Raises StatusError: 400 for what is no object of this kind, 409 for conflicts, 500 where the body does not fit
+        the schema (as the real server does).
+        """
+        self._check_kind(applied)
+        metadata = applied.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
+            raise bad_request("metadata.managedFields must be nil")
+        try:
+            managers, times = decode_managers((live or {}).get("metadata", {}).get("managedFields"))
+        except InvalidFields as error:
+            raise plain_error(f"failed to decode managed fields: {error}") from error
+        current = _without_managers(live) if live is not None else self._empty()
+        try:
+            if not managers:
+                managers, times = self._update(self._empty(), current, managers, times, BEFORE_FIRST_APPLY, now)
+        except (TypeMismatch, Inconvertible) as error:
+            raise plain_error(f"failed to create manager for existing fields: {error}") from error
+        try:
+            validate(self._kind.root, applied)
+        except TypeMismatch as error:
+            raise plain_error(f"failed to create typed patch object ({self._describe(applied)}): {error}") from error
+        try:
+            result, managers = self._apply(current, applied, managers, manager, force=force)
+        except (TypeMismatch, Inconvertible) as error:
+            raise plain_error(str(error)) from error
+        myself = ManagerId(manager or "unknown", APPLY, "", self._subresource)
+        if result is not ABSENT:
+            times = {**times, myself: now}
+        obj: Object = _deep_copy(current if result is ABSENT else result)
+        if manager == "kubectl" and _last_applied(obj):
+            obj["metadata"]["annotations"][LAST_APPLIED] = _as_last_applied(applied)
+        if managers:
+            obj.setdefault("metadata", {})["managedFields"] = encode_managers(managers, times)
+        return obj
+
+    def _check_kind(self, applied: Mapping[str, Any]) -> None:
+        version, kind = applied.get("apiVersion") or "", applied.get("kind") or ""
+        if version == self._api_version and kind == self._kind_name:
+            return
+        raise bad_request(f"invalid object type: {_group_version_text(str(version))}, Kind={kind}")
+
+    def _describe(self, obj: Mapping[str, Any]) -> str:
+        metadata = obj.get("metadata")
+        names = metadata if isinstance(metadata, dict) else {}
+        gvk = f"{_group_version_text(self._api_version)}, Kind={self._kind_name}"
+        return f"{names.get('namespace') or ''}/{names.get('name') or ''}; {gvk}"
+
+    def _apply(
+        self, live: Mapping[str, Any], applied: Object, managers: Managers, manager: str, *, force: bool
+    ) -> tuple[Any, Managers]:
+        myself = ManagerId(manager or "unknown", APPLY, "", self._subresource)
+        try:
+            result, after = self._updater.apply(live, applied, self._api_version, dict(managers), myself, force=force)
+        except Conflicts as conflicts:
+            if manager != "kubectl":
+                raise _conflict_status(conflicts.by_manager) from conflicts
+            remaining = self._not_from_last_applied(live, conflicts)
+            if remaining:
+                raise _conflict_status(remaining) from conflicts
+            result, after = self._updater.apply(live, applied, self._api_version, dict(managers), myself, force=True)
+        if myself in after:
+            fields = after[myself].fields - _NEVER_OWNED
+            if fields:
+                after[myself] = after[myself]._replace(fields=fields)
+            else:
+                del after[myself]
+        return result, after
+
+    def _not_from_last_applied(self, live: Mapping[str, Any], conflicts: Conflicts) -> dict[ManagerId, list[Path]]:
+        """The conflicts that are not kubectl's own: fields which its client-side apply set last, unchanged since."""
+        try:
+            last = orjson.loads(_last_applied(live))
+            if not isinstance(last, dict) or last.get("apiVersion") != self._api_version:
+                return conflicts.by_manager
+            root = self._kind.root
+            validate(root, last)
+            change = compare(root, last, live)
+            mine = field_set(root, last) - change.modified - change.added - change.removed
+        except (ValueError, TypeMismatch):
+            return conflicts.by_manager
+        remaining = {
+            manager: [path for path in paths if not mine.has(path)] for manager, paths in conflicts.by_manager.items()
+        }
+        return {manager: paths for manager, paths in remaining.items() if paths}
+
+
+def _only_rename(obj: Mapping[str, Any], api_version: str) -> Mapping[str, Any]:
+    return {**obj, "apiVersion": api_version}
+
+
+def _without_managers(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict) or "managedFields" not in metadata:
+        return obj
+    return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+
+
+def _group_version_text(api_version: str) -> str:
+    """``apps/v1``, ``/v1`` for the core group, as Go prints a GroupVersion with its kind."""
+    return api_version if "/" in api_version else f"/{api_version}"
+
+
+def _last_applied(obj: Mapping[str, Any]) -> str:
+    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    return annotations.get(LAST_APPLIED) or ""
+
+
+def _as_last_applied(applied: Object) -> str:
+    kept = _deep_copy(applied)
+    annotations = kept.get("metadata", {}).get("annotations")
+    if annotations:
+        annotations.pop(LAST_APPLIED, None)
+        if not annotations:
+            del kept["metadata"]["annotations"]
+    return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _cap(managers: Managers, times: Times) -> tuple[Managers, Times]:
+    """Merges the oldest update managers of each version into one when there are too many."""
+    updaters = [manager for manager, owned in managers.items() if not owned.applied]
+    count = len(updaters)
+    if count <= MOST_UPDATERS:
+        return managers, times
+    managers, times = dict(managers), dict(times)
+    first: dict[str, ManagerId] = {}
+    for manager in sorted(updaters, key=lambda manager: (times.get(manager, ""), manager)):
+        if count <= MOST_UPDATERS:
+            break
+        owned = managers[manager]
+        version = owned.api_version
+        if version not in first:
+            first[version] = manager
+            continue
+        bucket = ManagerId(ANCIENT, UPDATE, version)
+        if bucket not in managers:
+            managers[bucket] = managers.pop(first[version])
+        managers[bucket] = owned._replace(fields=owned.fields | managers[bucket].fields)
+        del managers[manager]
+        count -= 1
+        if manager in times:
+            times[bucket] = times[manager]
+    return managers, times
+
+
+def _manager_text(manager: ManagerId) -> str:
+    text = orjson.dumps(manager.manager).decode()
+    if manager.subresource:
+        text += f' with subresource "{manager.subresource}"'
+    return f"{text} using {manager.api_version}" if manager.operation == UPDATE else text
+
+
+def _conflict_status(by_manager: Mapping[ManagerId, list[Path]]) -> StatusError:
+    causes = [
+        (f"conflict with {_manager_text(manager)}", path_text(path))
+        for manager in sorted(by_manager)
+        for path in by_manager[manager]
+    ]
+    if len(causes) == 1:
+        return apply_conflict(f"Apply failed with 1 conflict: {causes[0][0]}: {causes[0][1]}", causes)
+    lines = []
+    for manager in sorted(by_manager):
+        lines.append(f"conflicts with {_manager_text(manager)}:")
+        lines += [f"- {path_text(path)}" for path in by_manager[manager]]
+    return apply_conflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes)

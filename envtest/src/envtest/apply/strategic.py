@@ -1,0 +1,348 @@
+"""Strategic merge patch: merge patch that knows lists.
+
+Lists whose schema has the patch strategy ``merge`` are merged by their merge key, lists of scalars as sets; all
+others are replaced. Directives say more: ``$patch`` (``replace``, ``delete``, and ``merge``, the default),
+``$retainKeys``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``. See `the API conventions`_; the
+order of merged lists and the wording of errors are those of apimachinery's ``util/strategicpatch``.
+
+.. _the API conventions: https://git.k8s.io/community/contributors/devel/sig-api-machinery/strategic-merge-patch.md
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from envtest.apply.typed import same
+from envtest.errors import StatusError, bad_request, plain_error
+from envtest.go_format import go_text, go_type
+from envtest.schema.node import Schema
+
+__all__ = ["strategic_merge"]
+
+_PATCH: Final = "$patch"
+_RETAIN_KEYS: Final = "$retainKeys"
+_DELETE_FROM: Final = "$deleteFromPrimitiveList"
+_ORDER: Final = "$setElementOrder"
+
+_BAD_DELETION: Final = "invalid patch format of primitive list"
+_BAD_RETAIN_KEYS: Final = "invalid patch format of retainKeys"
+_BAD_ORDER: Final = "invalid patch format of setElementOrder list"
+
+_Map = dict[str, Any]
+_GONE: Final = object()
+
+
+def strategic_merge(schema: Schema | None, target: _Map, patch: _Map) -> _Map:
+    """``target`` after ``patch``; both stay as they are, the result is new in all its parts.
+
+    Raises StatusError: 400 for malformed directives, 500 for a missing merge key or an unknown ``$patch``, as the real
+    server does.
+    """
+    return _merge_map(orjson.loads(orjson.dumps(target)), orjson.loads(orjson.dumps(patch)), schema)
+
+
+def _no_merge_key(item: _Map, key: str) -> StatusError:
+    return plain_error(f"map: {go_text(item)} does not contain declared merge key: {key}")
+
+
+def _bad_type(wanted: str, value: Any) -> StatusError:
+    received = "%!s(<nil>)" if value is None else go_type(value)
+    return plain_error(f"expected a {wanted}, but received a {received}")
+
+
+def _bad_directive(directive: Any, item: _Map) -> StatusError:
+    return plain_error(f"unknown patch type: {go_text(directive)} in map: {go_text(item)}")
+
+
+def _field(schema: Schema | None, name: str) -> Schema | None:
+    return schema.field(name) if schema is not None else None
+
+
+def _strategy(schema: Schema | None) -> str:
+    """``merge``, ``replace`` or empty."""
+    others = [name for name in schema.patch_strategy if name != "retainKeys"] if schema is not None else []
+    return others[0] if others else ""
+
+
+def _merge_map(original: _Map, patch: _Map, schema: Schema | None) -> _Map:
+    if _PATCH in patch:
+        directive = patch[_PATCH]
+        if directive == "replace":
+            del patch[_PATCH]
+            return patch
+        if directive == "delete":
+            return {}
+        raise _bad_directive(directive, patch)
+    _retain_keys(original, patch)
+    _merge_ordered_lists(original, patch, schema)
+    for key, value in patch.items():
+        name, deletes = key, key.startswith(_DELETE_FROM)
+        if deletes:
+            name = _directive_field(key, _BAD_DELETION)
+        if value is None:
+            original.pop(name, None)
+        else:
+            _merge_value(original, name, value, schema, deletes=deletes)
+    return original
+
+
+def _merge_value(original: _Map, name: str, value: Any, schema: Schema | None, *, deletes: bool) -> None:
+    current = original.get(name)
+    field = _field(schema, name)
+    if isinstance(current, dict) and isinstance(value, dict):
+        original[name] = value if _strategy(field) == "replace" else _merge_map(current, value, field)
+    elif isinstance(current, list) and isinstance(value, list):
+        original[name] = _merge_list_value(current, value, field, deletes=deletes)
+    elif not deletes:
+        same_kind = name in original and type(current) is type(value)
+        kept = _without_directives(value if same_kind else _without_nulls(value))
+        if kept is _GONE:
+            original.pop(name, None)
+        else:
+            original[name] = kept
+
+
+def _directive_field(key: str, problem: str) -> str:
+    """The field that a directive of the form ``$directive/field`` is about."""
+    directive, slash, name = key.partition("/")
+    if not slash or directive not in (_DELETE_FROM, _ORDER):
+        raise bad_request(problem)
+    return name
+
+
+def _retain_keys(original: _Map, patch: _Map) -> None:
+    if _RETAIN_KEYS not in patch:
+        return
+    names = patch.pop(_RETAIN_KEYS)
+    if not isinstance(names, list):
+        raise bad_request(_BAD_RETAIN_KEYS)
+    for key, value in patch.items():
+        if value is not None and not key.startswith((_DELETE_FROM, _ORDER)) and key not in names:
+            raise bad_request(_BAD_RETAIN_KEYS)
+    for key in [key for key in original if key not in names]:
+        del original[key]
+
+
+def _merge_ordered_lists(original: _Map, patch: _Map, schema: Schema | None) -> None:
+    """Merges the lists whose order the patch gives."""
+    for directive in [key for key in patch if key.startswith(_ORDER)]:
+        order = patch.pop(directive)
+        if not isinstance(order, list):
+            raise _bad_type("[]interface {}", order)
+        name = _directive_field(directive, _BAD_ORDER)
+        field = _field(schema, name)
+        key = field.patch_merge_key if field is not None else ""
+        for holder in (original, patch):
+            if name in holder and not isinstance(holder[name], list):
+                raise _bad_type("[]interface {}", holder[name])
+        live, said = original.get(name), patch.get(name)
+        _check_order(said or [], order, key)
+        if live is None and said is None:
+            continue
+        if said is None:
+            merged = live or []
+        elif live is None:
+            merged = _without_directives(said)
+        else:
+            merged = _merge_list_value(live, said, field, deletes=False)
+        listed, others = _partition(merged, order, key)
+        _check_items(live or [], said or [])
+        original[name] = _in_order(listed, others, order, live or [], key)
+        patch.pop(name, None)
+
+
+def _check_order(said: list[Any], order: list[Any], key: str) -> None:
+    """Refuses a patch whose items come in another order than the one it gives."""
+    if not order or not said:
+        return
+    items = [item for item in said if not _has_directive(item)] if key else said
+    at = there = 0
+    while at < len(items) and there < len(order):
+        if _same_item(items[at], order[there], key):
+            at += 1
+        there += 1
+    if at < len(items):
+        raise plain_error(
+            f"The order in patch list:\n{go_text(said)}\n doesn't match {_ORDER} list:\n{go_text(order)}\n"
+        )
+
+
+def _has_directive(item: Any) -> bool:
+    return isinstance(item, dict) and _PATCH in item
+
+
+def _same_item(left: Any, right: Any, key: str) -> bool:
+    if not key:
+        return same(left, right)
+    for item in (left, right):
+        if not isinstance(item, dict):
+            raise _bad_type("map[string]interface {}", item)
+        if key not in item:
+            raise _no_merge_key(item, key)
+    return same(left[key], right[key])
+
+
+def _check_items(*lists: list[Any]) -> bool:
+    """Whether the items are maps; refuses lists of lists and lists of different things."""
+    kinds = [go_type(item) for items in lists for item in items]
+    if not kinds:
+        raise plain_error("no elements in any of the given slices")
+    if kinds[0] == "[]interface {}":
+        raise StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+    if any(kind != kinds[0] for kind in kinds):
+        raise plain_error(f"list element types are not identical: {go_text(list(lists))}")
+    return kinds[0] == "map[string]interface {}"
+
+
+def _merge_list_value(current: list[Any], patch: list[Any], field: Schema | None, *, deletes: bool) -> list[Any]:
+    if _strategy(field) != "merge" and not deletes:
+        return patch
+    if not current and not patch:
+        return current
+    key = field.patch_merge_key if field is not None else ""
+    if not _check_items(current, patch):
+        if deletes:
+            return [item for item in current if not any(same(item, gone) for gone in patch)]
+        merged = _unique([*current, *patch])
+    else:
+        if not key:
+            raise plain_error(f"cannot merge lists without merge key for {field.ref if field is not None else ''}")
+        current, patch = _special_items(current, patch, key)
+        merged = _merge_items(current, patch, key, field.items if field is not None else None)
+    listed, others = _partition(merged, patch, key)
+    return _in_order(listed, others, patch, current, key)
+
+
+def _unique(items: list[Any]) -> list[Any]:
+    """The items without repetitions; the last item takes the place of each one that goes."""
+    items = list(items)
+    at = 0
+    while at < len(items) - 1:
+        other = at + 1
+        while other < len(items):
+            if same(items[at], items[other]):
+                items[other] = items[-1]
+                items.pop()
+            else:
+                other += 1
+        at += 1
+    return items
+
+
+def _special_items(current: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
+    """Carries out what items with a ``$patch`` say; returns what is left of both lists."""
+    plain, replace = [], False
+    for item in patch:
+        if _PATCH not in item:
+            plain.append(item)
+        elif item[_PATCH] == "delete":
+            if key not in item:
+                raise _no_merge_key(item, key)
+            current = [one for one in current if not (key in one and same(one[key], item[key]))]
+        elif item[_PATCH] == "replace":
+            replace = True
+        elif item[_PATCH] == "merge":
+            raise plain_error("merging lists cannot yet be specified in the patch")
+        else:
+            raise _bad_directive(item[_PATCH], item)
+    return (plain, []) if replace else (current, plain)
+
+
+def _merge_items(current: list[Any], patch: list[Any], key: str, schema: Schema | None) -> list[Any]:
+    merged = list(current)
+    for item in patch:
+        if key not in item:
+            raise _no_merge_key(item, key)
+        for index, one in enumerate(merged):
+            if key in one and same(one[key], item[key]):
+                merged[index] = _merge_map(one, item, schema)
+                break
+        else:
+            merged.append(item)
+    return merged
+
+
+def _partition(merged: list[Any], listed: list[Any], key: str) -> tuple[list[Any], list[Any]]:
+    """The items of ``merged`` that ``listed`` names, and the others."""
+    named: list[Any] = []
+    others: list[Any] = []
+    for item in merged:
+        if key:
+            if not isinstance(item, dict):
+                raise _bad_type("map[string]interface {}", item)
+            if key not in item:
+                raise _no_merge_key(item, key)
+        (named if _position(listed, item, key) >= 0 else others).append(item)
+    return named, others
+
+
+def _position(items: list[Any], item: Any, key: str) -> int:
+    for index, one in enumerate(items):
+        if key:
+            if isinstance(one, dict) and key in one and same(one[key], item.get(key)):
+                return index
+        elif same(one, item):
+            return index
+    return -1
+
+
+def _sorted_by(items: list[Any], order: list[Any], key: str) -> list[Any]:
+    """Items in the order of another list; one that is not there goes before what precedes it."""
+    if key:
+        for item in (*items, *order):
+            if not isinstance(item, dict) or key not in item:
+                raise _no_merge_key(item if isinstance(item, dict) else {}, key)
+    placed = [item for item in items if not (key and _is_deletion(item))]
+    for start in range(1, len(placed)):
+        at = start
+        while at > 0 and _goes_before(placed[at], placed[at - 1], order, key):
+            placed[at], placed[at - 1] = placed[at - 1], placed[at]
+            at -= 1
+    return placed + [item for item in items if key and _is_deletion(item)]
+
+
+def _is_deletion(item: Any) -> bool:
+    return isinstance(item, dict) and item.get(_PATCH) == "delete"
+
+
+def _goes_before(left: Any, right: Any, order: list[Any], key: str) -> bool:
+    one, other = _position(order, left, key), _position(order, right, key)
+    return one < other if one >= 0 and other >= 0 else True
+
+
+def _in_order(listed: list[Any], others: list[Any], order: list[Any], live: list[Any], key: str) -> list[Any]:
+    """Puts what the patch did not name where it was among what it named."""
+    listed, others = _sorted_by(listed, order, key), _sorted_by(others, live, key)
+    merged: list[Any] = []
+    at = there = 0
+    while at < len(others) and there < len(listed):
+        one, other = _position(live, others[at], key), _position(live, listed[there], key)
+        if 0 <= one < other:
+            merged.append(others[at])
+            at += 1
+        else:
+            merged.append(listed[there])
+            there += 1
+    return merged + others[at:] + listed[there:]
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+def _without_directives(value: Any) -> Any:
+    """``value`` as something new: what carries a ``$patch`` was meant for something old, and is left out."""
+    if isinstance(value, dict):
+        if _PATCH in value:
+            return _GONE
+        kept = {name: _without_directives(item) for name, item in value.items()}
+        return {name: item for name, item in kept.items() if item is not _GONE}
+    if isinstance(value, list):
+        return [item for item in map(_without_directives, value) if item is not _GONE]
+    return value

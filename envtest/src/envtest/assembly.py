@@ -1,0 +1,236 @@
+"""How an embedded control plane is put together: every part, in one place, in the order of need."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from envtest.admission.standard import standard_chain
+from envtest.admission.webhook_client import ServiceEndpoints, WebhookClient
+from envtest.audit import AuditLog
+from envtest.auth.authenticator import Authenticator
+from envtest.auth.bootstrap import install_policy
+from envtest.auth.rbac import RBACAuthorizer
+from envtest.auth.reviews import Reviews
+from envtest.builtins.table import register_builtins
+from envtest.context import RequestContext, User
+from envtest.core import Core
+from envtest.dispatch import Dispatcher
+from envtest.errors import GroupResource, method_not_allowed_here
+from envtest.faults import Faults, faults_page
+from envtest.health import HealthChecks, RequestMetrics, version_answer
+from envtest.http import Answer, Call, Page, Reply, json_reply
+from envtest.objects import Object
+from envtest.server import Server
+from envtest.storage import ADDED, Change
+from envtest.strategy import Strategy
+from envtest.write import create_object
+
+if TYPE_CHECKING:
+    from envtest.builtins.catalog import Resource
+    from envtest.builtins.strategy import BuiltinStrategy
+    from envtest.crd.lifecycle import Definitions
+    from envtest.discovery import Discovery
+    from envtest.openapi import OpenAPI
+
+__all__ = ["NAMESPACES", "SYSTEM", "Machine", "assemble", "boot", "resume"]
+
+_SERVICES = GroupResource("", "services")
+_CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+SYSTEM = User("system:apiserver", groups=("system:masters",))
+
+
+@dataclass(slots=True)
+class Machine:
+    """The parts of a running control plane that its owner may touch."""
+
+    core: Core
+    authenticator: Authenticator
+    authorizer: RBACAuthorizer
+    server: Server
+    health: HealthChecks
+    audit: AuditLog
+    faults: Faults
+    webhooks: WebhookClient
+    endpoints: ServiceEndpoints
+
+
+def assemble(
+    *,
+    admin_token: str,
+    users: dict[str, User],
+    audit_log: Path | None,
+    service_accounts: bool = False,
+    token_key: bytes | None = None,
+) -> Machine:
+    """Builds the parts; nothing runs and nothing is stored yet.
+
+    ``service_accounts`` brings their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
+    """
+    core = Core(token_key=token_key)
+    register_builtins(core.registry, definitions=_definition_strategy)
+    endpoints = ServiceEndpoints(core.store)
+    webhooks = WebhookClient(endpoints)
+    core.store.followers.append(_definitions(core, webhooks))
+    authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
+    authorizer = RBACAuthorizer(core.store)
+    core.reviews = Reviews(authorizer, authenticator)
+    core.admission = standard_chain(core.store, core.registry, authorizer, webhooks, service_accounts=service_accounts)
+    health = HealthChecks()
+    metrics = RequestMetrics(lambda: _object_counts(core))
+    audit = AuditLog(audit_log)
+    faults = Faults()
+    server = Server(
+        Dispatcher(core, metrics),
+        authenticator,
+        authorizer,
+        [*_pages(core, health, metrics), faults_page(faults)],
+        audit,
+        faults,
+    )
+    return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
+
+
+def _definition_strategy(resource: Resource) -> BuiltinStrategy:
+    from envtest.crd.definition import DefinitionStrategy
+
+    return DefinitionStrategy(resource)
+
+
+def _definitions(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
+    """What follows the store on behalf of custom resources; it is loaded with the first definition."""
+    definitions: Definitions | None = None
+
+    def follow(resource: GroupResource, change: Change) -> None:
+        nonlocal definitions
+        if definitions is None:
+            if resource != _CRDS:
+                return
+            from envtest.crd.lifecycle import Definitions
+
+            definitions = Definitions(core.store, core.registry, webhooks)
+        definitions.follow(resource, change)
+
+    return follow
+
+
+def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
+    for resource in core.store.tables():
+        yield str(resource), core.store.count(resource)
+
+
+def _reply(answer: Answer) -> Reply:
+    headers = dict(answer.headers)
+    content_type = headers.pop("Content-Type", "application/json")
+    return Reply(answer.body, answer.code, content_type, headers)
+
+
+def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Page]:
+    @cache
+    def discovery() -> Discovery:
+        from envtest.discovery import Discovery
+
+        return Discovery(core.registry)
+
+    @cache
+    def openapi() -> OpenAPI:
+        from envtest.openapi import OpenAPI
+
+        return OpenAPI(core.registry)
+
+    async def documents(call: Call) -> Reply | None:
+        headers = call.headers
+        accept, known = headers.get("Accept", ""), headers.get("If-None-Match", "")
+        if call.path.startswith("/openapi/v"):
+            answer = openapi().answer(call.path, accept, known, call.query.get("hash", ""))
+        else:
+            answer = discovery().answer(call.path, accept, known, address=headers.get("Host", ""))
+        if answer is None:
+            return None
+        if call.method not in {"GET", "HEAD"}:
+            raise method_not_allowed_here()
+        return _reply(answer)
+
+    async def status(call: Call) -> Reply | None:
+        if call.path.rstrip("/") == "/version":
+            if call.method not in {"GET", "HEAD"}:
+                raise method_not_allowed_here()
+            return _reply(version_answer())
+        if call.path == "/metrics":
+            return _reply(metrics.answer())
+        answer = health.answer(call.path, verbose="verbose" in call.query, exclude=call.query.getall("exclude", []))
+        return None if answer is None else _reply(answer)
+
+    async def issuer(call: Call) -> Reply | None:
+        if call.path == "/.well-known/openid-configuration":
+            return json_reply(core.tokens.configuration(call.headers.get("Host", "")))
+        if call.path == "/openid/v1/jwks":
+            return Reply(orjson.dumps(core.tokens.key_set()), content_type="application/jwk-set+json")
+        return None
+
+    return [status, issuer, documents]
+
+
+def _own_service(now: str) -> Object:
+    """The Service by which pods reach the API server; there are none, but clients look for it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "uid": str(uuid.uuid4()),
+            "creationTimestamp": now,
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "clusterIP": "10.0.0.1",
+            "clusterIPs": ["10.0.0.1"],
+            "internalTrafficPolicy": "Cluster",
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
+        "status": {"loadBalancer": {}},
+    }
+
+
+def resume(machine: Machine) -> None:
+    """Serves again what an earlier process stored: custom resources, addresses that were handed out."""
+    core = machine.core
+    for record in core.store.list(_CRDS):
+        for follower in core.store.followers:
+            follower(_CRDS, Change(ADDED, record, None))
+    for info in core.registry.stored():
+        records = core.store.list(info.storage)
+        if records and type(info.strategy).adopt is not Strategy.adopt:
+            for record in records:
+                info.strategy.adopt(record.obj())
+
+
+async def boot(machine: Machine) -> None:
+    """Stores what every control plane has: its namespaces, its own Service and its bootstrap policy."""
+    core = machine.core
+    info = core.registry.lookup("", "v1", "namespaces")
+    assert info is not None
+    for name in NAMESPACES:
+        if core.store.get(GroupResource("", "namespaces"), "", name) is None:
+            namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            ctx = RequestContext(SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver")
+            info.strategy.decode(namespace, ctx)
+            await create_object(core, ctx, namespace)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if core.store.get(_SERVICES, "default", "kubernetes") is None:
+        core.store.create(_SERVICES, _own_service(now))
+    install_policy(core.store, now)
+    core.store.compact()

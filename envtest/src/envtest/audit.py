@@ -1,0 +1,96 @@
+"""The audit log: one event for each finished request, at Metadata level, as JSON lines and in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from io import BufferedWriter
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from envtest.auth.attributes import Attributes
+from envtest.auth.user import user_info
+from envtest.http import Call
+
+__all__ = ["AuditLog"]
+
+KEEP = 10_000
+
+
+def _micros(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+class AuditLog:
+    """Collects audit events (``audit.k8s.io/v1``).
+
+    :attr:`events` are the latest, for tests; ``file`` gets each as a line; ``listeners`` are called with each.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._latest: deque[bytes] = deque(maxlen=KEEP)
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        self._out: BufferedWriter | None = file.open("ab") if file else None
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The latest events, oldest first."""
+        return [orjson.loads(line) for line in self._latest]
+
+    def clear(self) -> None:
+        """Forgets the events that :attr:`events` gives."""
+        self._latest.clear()
+
+    def record(self, call: Call, attributes: Attributes, code: int, received: datetime) -> None:
+        """Records a request that was answered with ``code``."""
+        impersonator = call.audit.get("impersonator")
+        event: dict[str, Any] = {
+            "kind": "Event",
+            "apiVersion": "audit.k8s.io/v1",
+            "level": "Metadata",
+            "auditID": call.audit_id,
+            "stage": "ResponseComplete",
+            "requestURI": str(call.raw.rel_url),
+            "verb": attributes.verb,
+            "user": user_info(impersonator or call.user),
+            "sourceIPs": [call.raw.remote or ""],
+            "userAgent": call.headers.get("User-Agent", ""),
+            "responseStatus": {"metadata": {}, "code": code},
+            "requestReceivedTimestamp": _micros(received),
+            "stageTimestamp": _micros(datetime.now(UTC)),
+        }
+        if attributes.is_resource_request:
+            reference = {
+                "resource": attributes.resource,
+                "namespace": attributes.namespace,
+                "name": attributes.name or call.audit.get("name", ""),
+                "apiGroup": attributes.group,
+                "apiVersion": attributes.version,
+                "subresource": attributes.subresource,
+            }
+            event["objectRef"] = {key: value for key, value in reference.items() if value}
+        if impersonator is not None:
+            event["impersonatedUser"] = user_info(call.user)
+        annotations = dict(call.audit.get("annotations") or {})
+        decision = call.audit.get("decision")
+        if decision is not None:
+            annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
+            annotations["authorization.k8s.io/reason"] = decision.reason
+        if annotations:
+            event["annotations"] = annotations
+        line = orjson.dumps(event) + b"\n"
+        self._latest.append(line)
+        if self._out is not None:
+            self._out.write(line)
+            self._out.flush()
+        for listener in self.listeners:
+            listener(event)
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._out is not None:
+            self._out.close()
+            self._out = None

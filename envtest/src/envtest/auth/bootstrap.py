@@ -1,0 +1,468 @@
+"""The roles and bindings that a kube-apiserver makes at its start, less those of controllers that are not here.
+
+The facts are those of ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy`` of Kubernetes 1.36. ``admin``, ``edit`` and
+``view`` gather their rules from the ``system:aggregate-to-*`` roles and those of other people with the same labels:
+that is the role aggregation controller's work. (This module is long because it is a table.)
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from envtest.objects import Object
+from envtest.storage.store import Store
+
+from .rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, RBAC_GROUP, ROLE_BINDINGS, ROLES
+from .user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
+
+__all__ = ["bootstrap_policy", "install_policy"]
+
+_READ: Final = ("get", "list", "watch")
+_WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
+_ALL: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
+_META: Final = {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}}
+_LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+
+Rule = dict[str, Any]
+
+
+def _rule(verbs: Sequence[str] | str, group: str, *resources: str, names: Sequence[str] = ()) -> Rule:
+    rule: Rule = {"verbs": _words(verbs), "apiGroups": [group], "resources": list(resources)}
+    if names:
+        rule["resourceNames"] = list(names)
+    return rule
+
+
+def _urls(verbs: Sequence[str] | str, *urls: str) -> Rule:
+    return {"verbs": _words(verbs), "nonResourceURLs": list(urls)}
+
+
+def _words(verbs: Sequence[str] | str) -> list[str]:
+    return verbs.split() if isinstance(verbs, str) else list(verbs)
+
+
+def _events() -> list[Rule]:
+    return [_rule("create patch update", group, "events") for group in ("", "events.k8s.io")]
+
+
+def _view() -> list[Rule]:
+    return [
+        _rule(
+            _READ,
+            "",
+            "configmaps",
+            "endpoints",
+            "persistentvolumeclaims",
+            "persistentvolumeclaims/status",
+            "pods",
+            "replicationcontrollers",
+            "replicationcontrollers/scale",
+            "serviceaccounts",
+            "services",
+            "services/status",
+        ),
+        _rule(
+            _READ,
+            "",
+            "bindings",
+            "events",
+            "limitranges",
+            "namespaces/status",
+            "pods/log",
+            "pods/status",
+            "replicationcontrollers/status",
+            "resourcequotas",
+            "resourcequotas/status",
+        ),
+        _rule(_READ, "", "namespaces"),
+        _rule(_READ, "discovery.k8s.io", "endpointslices"),
+        _rule(
+            _READ,
+            "apps",
+            "controllerrevisions",
+            "daemonsets",
+            "daemonsets/status",
+            "deployments",
+            "deployments/scale",
+            "deployments/status",
+            "replicasets",
+            "replicasets/scale",
+            "replicasets/status",
+            "statefulsets",
+            "statefulsets/scale",
+            "statefulsets/status",
+        ),
+        _rule(_READ, "autoscaling", "horizontalpodautoscalers", "horizontalpodautoscalers/status"),
+        _rule(_READ, "batch", "cronjobs", "cronjobs/status", "jobs", "jobs/status"),
+        _rule(
+            _READ,
+            "extensions",
+            "daemonsets",
+            "daemonsets/status",
+            "deployments",
+            "deployments/scale",
+            "deployments/status",
+            "ingresses",
+            "ingresses/status",
+            "networkpolicies",
+            "replicasets",
+            "replicasets/scale",
+            "replicasets/status",
+            "replicationcontrollers/scale",
+        ),
+        _rule(_READ, "policy", "poddisruptionbudgets", "poddisruptionbudgets/status"),
+        _rule(_READ, "networking.k8s.io", "ingresses", "ingresses/status", "networkpolicies"),
+        _rule(_READ, "coordination.k8s.io", "leases"),
+        _rule(_READ, "resource.k8s.io", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
+    ]
+
+
+def _edit() -> list[Rule]:
+    into_pods = ("pods/attach", "pods/exec", "pods/portforward", "pods/proxy")
+    return [
+        _rule(_READ, "", *into_pods, "secrets", "services/proxy"),
+        _rule("impersonate", "", "serviceaccounts"),
+        _rule(_WRITE, "", "pods", *into_pods),
+        _rule("create", "", "pods/eviction"),
+        _rule(
+            _WRITE,
+            "",
+            "configmaps",
+            "events",
+            "persistentvolumeclaims",
+            "replicationcontrollers",
+            "replicationcontrollers/scale",
+            "secrets",
+            "serviceaccounts",
+            "services",
+            "services/proxy",
+        ),
+        _rule("create", "", "serviceaccounts/token"),
+        _rule(
+            _WRITE,
+            "apps",
+            "daemonsets",
+            "deployments",
+            "deployments/rollback",
+            "deployments/scale",
+            "replicasets",
+            "replicasets/scale",
+            "statefulsets",
+            "statefulsets/scale",
+        ),
+        _rule(_WRITE, "autoscaling", "horizontalpodautoscalers"),
+        _rule(_WRITE, "batch", "cronjobs", "jobs"),
+        _rule(
+            _WRITE,
+            "extensions",
+            "daemonsets",
+            "deployments",
+            "deployments/rollback",
+            "deployments/scale",
+            "ingresses",
+            "networkpolicies",
+            "replicasets",
+            "replicasets/scale",
+            "replicationcontrollers/scale",
+        ),
+        _rule(_WRITE, "policy", "poddisruptionbudgets"),
+        _rule(_WRITE, "networking.k8s.io", "ingresses", "networkpolicies"),
+        _rule(_WRITE, "coordination.k8s.io", "leases"),
+        _rule(_WRITE, "resource.k8s.io", "resourceclaims", "resourceclaimtemplates"),
+    ]
+
+
+def _admin() -> list[Rule]:
+    return [
+        _rule("create", "authorization.k8s.io", "localsubjectaccessreviews"),
+        _rule(_ALL, RBAC_GROUP, "rolebindings", "roles"),
+    ]
+
+
+def _node() -> list[Rule]:
+    return [
+        _rule("create", "authentication.k8s.io", "tokenreviews"),
+        _rule("create", "authorization.k8s.io", "localsubjectaccessreviews", "subjectaccessreviews"),
+        _rule(_READ, "", "services"),
+        _rule("create get list watch", "", "nodes"),
+        _rule("patch update", "", "nodes/status"),
+        _rule("patch update", "", "nodes"),
+        *_events(),
+        _rule(_READ, "", "pods"),
+        _rule("create delete", "", "pods"),
+        _rule("patch update", "", "pods/status"),
+        _rule("create", "", "pods/eviction"),
+        _rule(_READ, "", "configmaps", "secrets"),
+        _rule("get", "", "persistentvolumeclaims", "persistentvolumes"),
+        _rule("get", "", "endpoints"),
+        _rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
+        _rule("create delete get patch update", "coordination.k8s.io", "leases"),
+        _rule("get", "storage.k8s.io", "volumeattachments"),
+        _rule("create", "", "serviceaccounts/token"),
+        _rule("get patch update", "", "persistentvolumeclaims/status"),
+        _rule(_READ, "storage.k8s.io", "csidrivers"),
+        _rule("create delete get patch update", "storage.k8s.io", "csinodes"),
+        _rule(_READ, "node.k8s.io", "runtimeclasses"),
+    ]
+
+
+def _leader_election(component: str) -> list[Rule]:
+    return [
+        _rule("create list watch", "coordination.k8s.io", "leases"),
+        _rule("get update", "coordination.k8s.io", "leases", names=(component,)),
+    ]
+
+
+def _controller_manager() -> list[Rule]:
+    return [
+        *_events(),
+        *_leader_election("kube-controller-manager"),
+        _rule("create", "", "secrets", "serviceaccounts"),
+        _rule("delete", "", "secrets"),
+        _rule("get", "", "configmaps", "namespaces", "secrets", "serviceaccounts"),
+        _rule("update", "", "secrets", "serviceaccounts"),
+        _rule("create", "authentication.k8s.io", "tokenreviews"),
+        _rule("create", "authorization.k8s.io", "subjectaccessreviews"),
+        _rule("list watch", "*", "*"),
+        _rule("create", "", "serviceaccounts/token"),
+    ]
+
+
+def _scheduler() -> list[Rule]:
+    return [
+        *_events(),
+        *_leader_election("kube-scheduler"),
+        _rule(_READ, "", "nodes"),
+        _rule("delete get list watch", "", "pods"),
+        _rule("create", "", "bindings", "pods/binding"),
+        _rule("patch update", "", "pods/status"),
+        _rule(_READ, "", "replicationcontrollers", "services"),
+        _rule(_READ, "apps", "replicasets", "statefulsets"),
+        _rule(_READ, "policy", "poddisruptionbudgets"),
+        _rule(_READ, "", "persistentvolumeclaims", "persistentvolumes"),
+        _rule("create", "authentication.k8s.io", "tokenreviews"),
+        _rule("create", "authorization.k8s.io", "subjectaccessreviews"),
+        _rule(_READ, "storage.k8s.io", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
+        _rule(_READ, "", "namespaces"),
+        _rule(_READ, "resource.k8s.io", "deviceclasses", "resourceclaims", "resourceslices"),
+        _rule("patch update", "resource.k8s.io", "resourceclaims", "resourceclaims/status"),
+    ]
+
+
+def _provisioner() -> list[Rule]:
+    return [
+        _rule("create delete get list watch", "", "persistentvolumes"),
+        _rule("get list update watch", "", "persistentvolumeclaims"),
+        _rule(_READ, "storage.k8s.io", "storageclasses"),
+        _rule("watch", "", "events"),
+        *_events(),
+    ]
+
+
+_CLUSTER_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
+    "cluster-admin": lambda: [_rule("*", "*", "*"), _urls("*", "*")],
+    "system:discovery": lambda: [
+        _urls(
+            "get",
+            "/api",
+            "/api/*",
+            "/apis",
+            "/apis/*",
+            "/healthz",
+            "/livez",
+            "/openapi",
+            "/openapi/*",
+            "/readyz",
+            "/version",
+            "/version/",
+        )
+    ],
+    "system:monitoring": lambda: [
+        _urls(
+            "get",
+            "/healthz",
+            "/healthz/*",
+            "/livez",
+            "/livez/*",
+            "/metrics",
+            "/metrics/slis",
+            "/readyz",
+            "/readyz/*",
+        )
+    ],
+    "system:basic-user": lambda: [
+        _rule("create", "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+        _rule("create", "authentication.k8s.io", "selfsubjectreviews"),
+    ],
+    "system:public-info-viewer": lambda: [_urls("get", "/healthz", "/livez", "/readyz", "/version", "/version/")],
+    "system:aggregate-to-admin": _admin,
+    "system:aggregate-to-edit": _edit,
+    "system:aggregate-to-view": _view,
+    "system:heapster": lambda: [
+        _rule(_READ, "", "events", "namespaces", "nodes", "pods"),
+        _rule(_READ, "extensions", "deployments"),
+    ],
+    "system:node": _node,
+    "system:node-problem-detector": lambda: [
+        _rule("get", "", "nodes"),
+        _rule("patch", "", "nodes/status"),
+        *_events(),
+    ],
+    "system:node-proxier": lambda: [
+        _rule("list watch", "", "endpoints", "services"),
+        _rule(_READ, "", "nodes"),
+        *_events(),
+        _rule("list watch", "discovery.k8s.io", "endpointslices"),
+        _rule("list watch", "networking.k8s.io", "servicecidrs"),
+    ],
+    "system:kubelet-api-admin": lambda: [
+        _rule(_READ, "", "nodes"),
+        _rule("proxy", "", "nodes"),
+        _rule(
+            "*",
+            "",
+            "nodes/checkpoint",
+            "nodes/configz",
+            "nodes/healthz",
+            "nodes/log",
+            "nodes/metrics",
+            "nodes/pods",
+            "nodes/proxy",
+            "nodes/stats",
+        ),
+    ],
+    "system:node-bootstrapper": lambda: [
+        _rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests")
+    ],
+    "system:auth-delegator": lambda: [
+        _rule("create", "authentication.k8s.io", "tokenreviews"),
+        _rule("create", "authorization.k8s.io", "subjectaccessreviews"),
+    ],
+    "system:kube-aggregator": lambda: [_rule(_READ, "", "endpoints", "services")],
+    "system:kube-controller-manager": _controller_manager,
+    "system:kube-dns": lambda: [_rule("list watch", "", "endpoints", "services")],
+    "system:kube-scheduler": _scheduler,
+    "system:persistent-volume-provisioner": _provisioner,
+    "system:volume-scheduler": lambda: [
+        _rule("get list patch update watch", "", "persistentvolumes"),
+        _rule(_READ, "storage.k8s.io", "storageclasses"),
+        _rule("get list patch update watch", "", "persistentvolumeclaims"),
+    ],
+    "system:service-account-issuer-discovery": lambda: [
+        _urls(
+            "get",
+            "/.well-known/openid-configuration",
+            "/.well-known/openid-configuration/",
+            "/openid/v1/jwks",
+            "/openid/v1/jwks/",
+        )
+    ],
+}
+_AGGREGATED: Final = ("admin", "edit", "view")
+_ROLE_LABELS: Final = {
+    "edit": {f"{_AGGREGATE}admin": "true"},
+    "view": {f"{_AGGREGATE}edit": "true"},
+    "system:aggregate-to-admin": {f"{_AGGREGATE}admin": "true"},
+    "system:aggregate-to-edit": {f"{_AGGREGATE}edit": "true"},
+    "system:aggregate-to-view": {f"{_AGGREGATE}view": "true"},
+}
+_CLUSTER_BINDINGS: Final[dict[str, tuple[str, list[tuple[str, str]]]]] = {
+    "cluster-admin": ("cluster-admin", [("Group", MASTERS)]),
+    "system:monitoring": ("system:monitoring", [("Group", "system:monitoring")]),
+    "system:discovery": ("system:discovery", [("Group", AUTHENTICATED)]),
+    "system:basic-user": ("system:basic-user", [("Group", AUTHENTICATED)]),
+    "system:public-info-viewer": ("system:public-info-viewer", [("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)]),
+    "system:node-proxier": ("system:node-proxier", [("User", "system:kube-proxy")]),
+    "system:kube-controller-manager": ("system:kube-controller-manager", [("User", "system:kube-controller-manager")]),
+    "system:kube-dns": ("system:kube-dns", [("ServiceAccount", "kube-dns")]),
+    "system:kube-scheduler": ("system:kube-scheduler", [("User", "system:kube-scheduler")]),
+    "system:volume-scheduler": ("system:volume-scheduler", [("User", "system:kube-scheduler")]),
+    "system:node": ("system:node", []),
+    "system:service-account-issuer-discovery": (
+        "system:service-account-issuer-discovery",
+        [("Group", "system:serviceaccounts")],
+    ),
+}
+_KUBE_SYSTEM_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
+    "extension-apiserver-authentication-reader": lambda: [
+        _rule(_READ, "", "configmaps", names=("extension-apiserver-authentication",))
+    ],
+    "system::leader-locking-kube-controller-manager": lambda: [
+        _rule("watch", "", "configmaps"),
+        _rule("get update", "", "configmaps", names=("kube-controller-manager",)),
+    ],
+    "system::leader-locking-kube-scheduler": lambda: [
+        _rule("watch", "", "configmaps"),
+        _rule("get update", "", "configmaps", names=("kube-scheduler",)),
+    ],
+}
+_KUBE_SYSTEM_BINDINGS: Final[dict[str, tuple[str, list[tuple[str, str]]]]] = {
+    "system::extension-apiserver-authentication-reader": (
+        "extension-apiserver-authentication-reader",
+        [("User", "system:kube-controller-manager"), ("User", "system:kube-scheduler")],
+    ),
+    "system::leader-locking-kube-controller-manager": (
+        "system::leader-locking-kube-controller-manager",
+        [("User", "system:kube-controller-manager"), ("ServiceAccount", "kube-controller-manager")],
+    ),
+    "system::leader-locking-kube-scheduler": (
+        "system::leader-locking-kube-scheduler",
+        [("User", "system:kube-scheduler"), ("ServiceAccount", "kube-scheduler")],
+    ),
+}
+
+
+def bootstrap_policy() -> Iterator[Object]:
+    """The objects, without uid and creation time; clusters' roles first, so that bindings find theirs."""
+    for name, rules in _CLUSTER_ROLES.items():
+        yield _object("ClusterRole", name, rules=rules())
+    for name in _AGGREGATED:
+        rule = {"clusterRoleSelectors": [{"matchLabels": {f"{_AGGREGATE}{name}": "true"}}]}
+        yield _object("ClusterRole", name, aggregationRule=rule, rules=None)
+    for name, (role, subjects) in _CLUSTER_BINDINGS.items():
+        yield _binding("ClusterRoleBinding", name, "ClusterRole", role, subjects)
+    for name, rules in _KUBE_SYSTEM_ROLES.items():
+        yield _object("Role", name, "kube-system", rules=rules())
+    for name, (role, subjects) in _KUBE_SYSTEM_BINDINGS.items():
+        yield _binding("RoleBinding", name, "Role", role, subjects, "kube-system")
+
+
+def install_policy(store: Store, now: str) -> None:
+    """Stores what is missing of the policy; ``now`` is RFC 3339. What exists stays as somebody left it."""
+    tables = {
+        "ClusterRole": CLUSTER_ROLES,
+        "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
+        "Role": ROLES,
+        "RoleBinding": ROLE_BINDINGS,
+    }
+    for obj in bootstrap_policy():
+        metadata = obj["metadata"]
+        table = tables[obj["kind"]]
+        if store.get(table, metadata.get("namespace", ""), metadata["name"]) is None:
+            metadata["uid"] = str(uuid.uuid4())
+            metadata["creationTimestamp"] = now
+            store.create(table, obj)
+
+
+def _object(kind: str, name: str, namespace: str = "", **fields: Any) -> Object:
+    metadata = {"name": name, "labels": {**_LABELS, **_ROLE_LABELS.get(name, {})}, **_META}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": f"{RBAC_GROUP}/v1", "kind": kind, "metadata": metadata, **fields}
+
+
+def _binding(
+    kind: str, name: str, role_kind: str, role: str, subjects: list[tuple[str, str]], namespace: str = ""
+) -> Object:
+    ref = {"apiGroup": RBAC_GROUP, "kind": role_kind, "name": role}
+    listed: list[dict[str, str]] = []
+    for subject_kind, subject in subjects:
+        if subject_kind == "ServiceAccount":
+            listed.append({"kind": subject_kind, "name": subject, "namespace": "kube-system"})
+        else:
+            listed.append({"kind": subject_kind, "apiGroup": RBAC_GROUP, "name": subject})
+    fields = {"roleRef": ref, "subjects": listed} if listed else {"roleRef": ref}
+    return _object(kind, name, namespace, **fields)

@@ -1,0 +1,102 @@
+"""Nobody hands out rights that they do not have: checked when roles and bindings are written.
+
+As in ``pkg/registry/rbac``: a write passes for ``system:masters``, for who may ``escalate`` roles or ``bind``
+this role, and otherwise only when the writer holds every right that the role gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envtest.context import RequestContext
+from envtest.errors import StatusError, forbidden, not_found
+from envtest.objects import Object
+
+from .attributes import Attributes
+from .rbac import RBAC_GROUP, RBACAuthorizer
+from .rules import PolicyRule, compact, compact_string, compile_rules, quoted_list, uncovered
+from .user import MASTERS, User
+
+__all__ = ["check_escalation"]
+
+_EVERYTHING = compile_rules(
+    [
+        {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+        {"verbs": ["*"], "nonResourceURLs": ["*"]},
+    ]
+)
+_ROLES = ("roles", "clusterroles")
+_BINDINGS = ("rolebindings", "clusterrolebindings")
+
+
+def check_escalation(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+    """Raises 403 when ``obj``, a role or binding about to be written, gives more than the writer has.
+
+    404 when a binding refers to a role that does not exist.
+    """
+    if MASTERS in ctx.user.groups:
+        return
+    if ctx.info.plural in _ROLES:
+        _check_role(authorizer, ctx, obj, old)
+    elif ctx.info.plural in _BINDINGS:
+        _check_binding(authorizer, ctx, obj, old)
+
+
+def _check_role(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+    rules, aggregation = obj.get("rules") or [], obj.get("aggregationRule")
+    if old is not None and (old.get("rules") or []) == rules and old.get("aggregationRule") == aggregation:
+        return
+    name = obj.get("metadata", {}).get("name") or ctx.name
+    if _may(authorizer, ctx, "escalate", ctx.info.plural, name):
+        return
+    missing = _missing(authorizer, ctx.user, ctx.namespace, compile_rules(rules))
+    if missing:
+        raise _refusal(ctx, name, missing)
+    if (aggregation or {}).get("clusterRoleSelectors") and _missing(authorizer, ctx.user, "", _EVERYTHING):
+        why = "must have cluster-admin privileges to use the aggregationRule"
+        raise forbidden(ctx.info.resource, name, why)
+
+
+def _check_binding(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+    role_ref = obj.get("roleRef") or {}
+    if old is not None and old.get("roleRef") == role_ref and old.get("subjects") == obj.get("subjects"):
+        return
+    role_name = role_ref.get("name", "")
+    resource = "roles" if role_ref.get("kind") == "Role" else "clusterroles"
+    if _may(authorizer, ctx, "bind", resource, role_name):
+        return
+    rules = authorizer.role_rules(role_ref, ctx.namespace)
+    if rules is None:
+        raise not_found(ctx.info.resource, role_name)
+    missing = _missing(authorizer, ctx.user, ctx.namespace, rules)
+    if missing:
+        raise _refusal(ctx, obj.get("metadata", {}).get("name") or ctx.name, missing)
+
+
+def _may(authorizer: RBACAuthorizer, ctx: RequestContext, verb: str, resource: str, name: str) -> bool:
+    attributes = Attributes(
+        user=ctx.user,
+        verb=verb,
+        group=RBAC_GROUP,
+        version="v1",
+        resource=resource,
+        namespace=ctx.namespace,
+        name=name,
+        is_resource_request=True,
+    )
+    return authorizer.authorize(attributes).allowed
+
+
+def _missing(
+    authorizer: RBACAuthorizer, user: User, namespace: str, wanted: Sequence[PolicyRule]
+) -> list[Mapping[str, Any]]:
+    owned, _ = authorizer.rules_for(user, namespace)
+    return list(compact(uncovered(owned, wanted)))
+
+
+def _refusal(ctx: RequestContext, name: str, missing: Sequence[Mapping[str, Any]]) -> StatusError:
+    texts = "\n".join(sorted({compact_string(rule) for rule in missing}))
+    who = f'user "{ctx.user.name}" (groups={quoted_list(ctx.user.groups)})'
+    why = f"{who} is attempting to grant RBAC permissions not currently held:\n{texts}"
+    return forbidden(ctx.info.resource, name, why)

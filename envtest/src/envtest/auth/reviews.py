@@ -1,0 +1,206 @@
+"""Objects that are questions: posted, answered in their status, never stored.
+
+``authorization.k8s.io``: SubjectAccessReview and its Self and Local forms, SelfSubjectRulesReview.
+``authentication.k8s.io``: TokenReview and SelfSubjectReview. The TokenRequest of a service account is in
+:mod:`~envtest.auth.token_request`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from envtest.context import RequestContext
+from envtest.errors import StatusError, bad_request
+from envtest.errors import invalid as invalid_status
+from envtest.field_errors import FieldError, Verbatim, go_json, invalid
+from envtest.objects import Object
+
+from .attributes import Attributes
+from .authenticator import Authenticator
+from .rbac import RBACAuthorizer
+from .tokens import InvalidToken
+from .user import User, user_from_info, user_info
+
+__all__ = ["Reviews"]
+
+_AUTHORIZATION: Final = "authorization.k8s.io"
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_METADATA_ORDER: Final = (
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+)
+_MANAGED_ORDER: Final = ("manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource")
+
+
+class Reviews:
+    """Answers reviews from what authorizes and authenticates requests."""
+
+    def __init__(self, authorizer: RBACAuthorizer, authenticator: Authenticator) -> None:
+        self._authorizer = authorizer
+        self._authenticator = authenticator
+        self._answers: Mapping[tuple[str, str], Callable[[RequestContext, Object], Object]] = {
+            (_AUTHORIZATION, "subjectaccessreviews"): self._subject_access,
+            (_AUTHORIZATION, "selfsubjectaccessreviews"): self._self_subject_access,
+            (_AUTHORIZATION, "localsubjectaccessreviews"): self._local_subject_access,
+            (_AUTHORIZATION, "selfsubjectrulesreviews"): self._self_subject_rules,
+            (_AUTHENTICATION, "selfsubjectreviews"): self._self_subject,
+            (_AUTHENTICATION, "tokenreviews"): self._token,
+        }
+
+    def handles(self, group: str, plural: str) -> bool:
+        """Whether a resource is a review."""
+        return (group, plural) in self._answers
+
+    def answer(self, ctx: RequestContext, obj: Object) -> Object:
+        """The answered review: ``obj``, decoded and with its managedFields, gets its status. Raises StatusError."""
+        return self._answers[ctx.info.group, ctx.info.plural](ctx, obj)
+
+    def _subject_access(self, ctx: RequestContext, obj: Object) -> Object:
+        spec = _spec(obj)
+        errors = _access_errors(spec) + _user_errors(spec) + _metadata_errors(obj, "must be empty")
+        return self._decide(obj, errors, _spec_user(spec))
+
+    def _self_subject_access(self, ctx: RequestContext, obj: Object) -> Object:
+        errors = _access_errors(_spec(obj)) + _metadata_errors(obj, "must be empty")
+        return self._decide(obj, errors, ctx.user)
+
+    def _local_subject_access(self, ctx: RequestContext, obj: Object) -> Object:
+        spec = _spec(obj)
+        namespace = (obj.get("metadata") or {}).get("namespace", "")
+        errors = _access_errors(spec) + _user_errors(spec)
+        errors += _metadata_errors(obj, "must be empty except for namespace", allowed=("namespace",))
+        resource = spec.get("resourceAttributes")
+        if resource is not None and resource.get("namespace", "") != namespace:
+            path = "spec.resourceAttributes.namespace"
+            errors.append(invalid(path, resource.get("namespace", ""), "must match metadata.namespace"))
+        if spec.get("nonResourceAttributes") is not None:
+            value = _printed_path(spec["nonResourceAttributes"])
+            errors.append(invalid("spec.nonResourceAttributes", value, "disallowed on this kind of request"))
+        if not errors and namespace != ctx.namespace:
+            raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {ctx.namespace}")
+        return self._decide(obj, errors, _spec_user(spec))
+
+    def _decide(self, obj: Object, errors: list[FieldError], user: User) -> Object:
+        if errors:
+            raise _invalid(errors)
+        decision = self._authorizer.authorize(_asked(_spec(obj), user))
+        status: dict[str, Any] = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        obj["status"] = status
+        return obj
+
+    def _self_subject_rules(self, ctx: RequestContext, obj: Object) -> Object:
+        namespace = _spec(obj).get("namespace", "")
+        if not namespace:
+            raise bad_request("no namespace on request")
+        rules, missing = self._authorizer.rules_for(ctx.user, namespace)
+        resource_rules, path_rules = [], []
+        for rule in rules:
+            if rule.wire.get("resources"):
+                keys = ("verbs", "apiGroups", "resources", "resourceNames")
+                resource_rules.append({key: list(rule.wire[key]) for key in keys if rule.wire.get(key)})
+            if rule.urls:
+                path_rules.append({"verbs": list(rule.wire["verbs"]), "nonResourceURLs": list(rule.urls)})
+        status = {"resourceRules": resource_rules, "nonResourceRules": path_rules, "incomplete": False}
+        if missing:
+            status["evaluationError"] = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        obj["status"] = status
+        return obj
+
+    def _self_subject(self, ctx: RequestContext, obj: Object) -> Object:
+        return {
+            "kind": "SelfSubjectReview",
+            "apiVersion": ctx.info.api_version,
+            "metadata": {"creationTimestamp": ctx.now},
+            "status": {"userInfo": user_info(ctx.user)},
+        }
+
+    def _token(self, ctx: RequestContext, obj: Object) -> Object:
+        spec = _spec(obj)
+        token = spec.get("token", "")
+        if not token:
+            raise bad_request("token is required for TokenReview in authentication")
+        try:
+            identity = self._authenticator.identify(token, spec.get("audiences"))
+        except InvalidToken as error:
+            obj["status"] = {"user": {}, "error": str(error)}
+            return obj
+        obj["status"] = {"authenticated": True, "user": user_info(identity.user), "audiences": identity.audiences}
+        return obj
+
+
+def _spec(obj: Object) -> dict[str, Any]:
+    spec: dict[str, Any] = obj.get("spec") or {}
+    return spec
+
+
+def _spec_user(spec: Mapping[str, Any]) -> User:
+    return user_from_info(spec.get("user", ""), spec.get("uid", ""), spec.get("groups") or (), spec.get("extra"))
+
+
+def _asked(spec: Mapping[str, Any], user: User) -> Attributes:
+    resource = spec.get("resourceAttributes")
+    if resource is None:
+        path = spec["nonResourceAttributes"]
+        return Attributes(user=user, verb=path.get("verb", ""), path=path.get("path", ""))
+    keys = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
+    return Attributes(user=user, is_resource_request=True, **{key: resource.get(key, "") for key in keys})
+
+
+def _access_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and path is not None:
+        why = "cannot be specified in combination with resourceAttributes"
+        return [invalid("spec.nonResourceAttributes", _printed_path(path), why)]
+    if resource is None and path is None:
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        return [invalid("spec.resourceAttributes", None, why)]
+    return []
+
+
+def _user_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    if spec.get("user") or spec.get("groups"):
+        return []
+    return [invalid("spec.user", "", "at least one of user or group must be specified")]
+
+
+def _metadata_errors(obj: Object, why: str, allowed: tuple[str, ...] = ()) -> list[FieldError]:
+    metadata = obj.get("metadata") or {}
+    if not any(value for key, value in metadata.items() if key not in ("managedFields", *allowed)):
+        return []
+    entries = ",".join(_as_struct(each, _MANAGED_ORDER) for each in metadata.get("managedFields") or ())
+    printed = {**metadata, "managedFields": Verbatim(f"[{entries}]")} if entries else metadata
+    return [invalid("metadata", Verbatim(_as_struct(printed, _METADATA_ORDER)), why)]
+
+
+def _as_struct(value: Mapping[str, Any], order: tuple[str, ...]) -> str:
+    """JSON as Go writes a struct: fields in the order of their declaration."""
+    fields = (
+        f'"{key}":{value[key] if isinstance(value[key], Verbatim) else go_json(value[key])}'
+        for key in order
+        if key in value
+    )
+    return "{" + ",".join(fields) + "}"
+
+
+def _printed_path(attributes: Mapping[str, Any]) -> dict[str, str]:
+    return {"Path": attributes.get("path", ""), "Verb": attributes.get("verb", "")}
+
+
+def _invalid(errors: list[FieldError]) -> StatusError:
+    return invalid_status(_AUTHORIZATION, "", "", errors)

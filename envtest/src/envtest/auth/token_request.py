@@ -1,0 +1,100 @@
+"""The ``token`` subresource of service accounts: a token on request, as in ``pkg/registry/core/serviceaccount``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from envtest.context import RequestContext
+from envtest.errors import GroupResource, bad_request, conflict, not_found
+from envtest.errors import invalid as invalid_status
+from envtest.field_errors import FieldError, invalid
+from envtest.objects import Object
+from envtest.storage.store import Store
+
+from .tokens import BoundObject, ServiceAccountTokens
+
+__all__ = ["request_token"]
+
+_SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
+_BINDABLE: Final = {
+    ("v1", "Pod"): GroupResource("", "pods"),
+    ("v1", "Secret"): GroupResource("", "secrets"),
+    ("v1", "Node"): GroupResource("", "nodes"),
+}
+_DEFAULT_SECONDS: Final = 3600
+_MIN_SECONDS: Final = 600
+_MAX_SECONDS: Final = 1 << 32
+
+
+def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContext, obj: Object) -> Object:
+    """The answered TokenRequest for the account of ``ctx``. Raises StatusError."""
+    account = store.get(_SERVICE_ACCOUNTS, ctx.namespace, ctx.name)
+    if account is None:
+        raise not_found(_SERVICE_ACCOUNTS, ctx.name)
+    spec: dict[str, Any] = obj.get("spec") or {}
+    seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
+    errors = _errors(seconds)
+    if errors:
+        raise invalid_status("authentication.k8s.io", "TokenRequest", "", errors)
+    audiences = spec.get("audiences") or list(tokens.audiences)
+    bound, node = _bound(store, ctx, spec.get("boundObjectRef"))
+    issued = tokens.issue(
+        ctx.namespace, ctx.name, account.uid, audiences=audiences, seconds=seconds, bound=bound, node=node
+    )
+    metadata = obj.setdefault("metadata", {})
+    account_metadata = account.obj()["metadata"]
+    metadata["name"], metadata["namespace"] = ctx.name, ctx.namespace
+    metadata["uid"], metadata["creationTimestamp"] = account.uid, account_metadata["creationTimestamp"]
+    obj["spec"] = {
+        "audiences": audiences,
+        "expirationSeconds": seconds,
+        "boundObjectRef": spec.get("boundObjectRef"),
+    }
+    expires = datetime.fromtimestamp(issued.expires, UTC)
+    obj["status"] = {"token": issued.token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return obj
+
+
+def _errors(seconds: int) -> list[FieldError]:
+    path = "spec.expirationSeconds"
+    if seconds < _MIN_SECONDS:
+        return [invalid(path, seconds, "may not specify a duration less than 10 minutes")]
+    if seconds > _MAX_SECONDS:
+        return [invalid(path, seconds, "may not specify a duration larger than 2^32 seconds")]
+    return []
+
+
+def _bound(
+    store: Store, ctx: RequestContext, reference: dict[str, Any] | None
+) -> tuple[BoundObject | None, BoundObject | None]:
+    if reference is None:
+        return None, None
+    api_version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
+    resource = _BINDABLE.get((api_version, kind))
+    if resource is None:
+        group, _, version = api_version.rpartition("/")
+        what = f"{group}/{version}, Kind={kind}"
+        raise bad_request(f'cannot bind token for serviceaccount "{ctx.name}" to object type {what}')
+    name = reference.get("name", "")
+    record = store.get(resource, "" if kind == "Node" else ctx.namespace, name)
+    if record is None:
+        raise not_found(resource, name)
+    wanted_uid = reference.get("uid", "")
+    if wanted_uid and wanted_uid != record.uid:
+        why = (
+            f"the UID in the bound object reference ({wanted_uid}) does not match the UID in record. "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict(resource, name, why)
+    node = None
+    if kind == "Pod":
+        spec = record.obj().get("spec") or {}
+        if spec.get("serviceAccountName", "") != ctx.name:
+            why = (
+                f'cannot bind token for serviceaccount "{ctx.name}" to pod running with different serviceaccount name.'
+            )
+            raise bad_request(why)
+        runs_on = store.get(_BINDABLE["v1", "Node"], "", spec.get("nodeName", ""))
+        node = BoundObject("node", runs_on.name, runs_on.uid) if runs_on is not None else None
+    return BoundObject(kind.lower(), name, record.uid), node

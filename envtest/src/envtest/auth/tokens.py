@@ -1,0 +1,268 @@
+"""Service-account tokens: JWTs that the plane signs (TokenRequest) and checks.
+
+The claims are those of ``pkg/serviceaccount/claims.go``: issuer, audiences, and under ``kubernetes.io`` the
+account, with its uid, and the object that the token is bound to. A token ends with its time, its account, or the
+object it is bound to, whichever goes first. One algorithm (ES256) is spoken, so a token cannot choose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from envtest.errors import GroupResource
+from envtest.storage.store import Store
+
+from .rules import quoted_list
+from .user import CREDENTIAL_ID, User, service_account_groups, service_account_username
+
+__all__ = ["ISSUER", "BoundObject", "ForeignToken", "InvalidToken", "IssuedToken", "ServiceAccountTokens"]
+
+ISSUER: Final = "https://kubernetes.default.svc"
+_ALGORITHM = "ES256"
+_SERVICE_ACCOUNTS = GroupResource("", "serviceaccounts")
+_BINDABLE: Final = {
+    "pod": GroupResource("", "pods"),
+    "secret": GroupResource("", "secrets"),
+    "node": GroupResource("", "nodes"),
+}
+_COORDINATE_BYTES = 32
+_LEGACY_ISSUER: Final = "kubernetes/serviceaccount"
+_LEEWAY_SECONDS: Final = 60
+
+
+class InvalidToken(Exception):
+    """The token is of this plane's issuer, but not, or no longer, good; the message says why."""
+
+
+class ForeignToken(InvalidToken):
+    """The token is none of this plane's issuer's making: somebody else may know it."""
+
+
+class BoundObject(NamedTuple):
+    """The object that a token lives and dies with: ``pod``, ``secret`` or ``node``, its name and uid."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class IssuedToken(NamedTuple):
+    """A new token and when it ends (seconds since the epoch)."""
+
+    token: str
+    expires: int
+
+
+class ServiceAccountTokens:
+    """Signs and checks the tokens of one control plane.
+
+    ``key`` (a PEM of a P-256 key) lets tokens outlive the process; without it each plane makes its own.
+    ``audiences`` are what the API server itself answers to.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        key: bytes | None = None,
+        issuer: str = ISSUER,
+        audiences: Sequence[str] = (ISSUER,),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._key = _load(key) if key is not None else ec.generate_private_key(ec.SECP256R1())
+        self._public = self._key.public_key()
+        self._clock = clock
+        self.issuer = issuer
+        self.audiences = tuple(audiences)
+        spki = self._public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        self._key_id = _encode(hashlib.sha256(spki).digest())
+
+    def private_key(self) -> bytes:
+        """The signing key as PEM (PKCS #8), to be kept with the data of a persistent plane."""
+        return self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    def issue(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        audiences: Sequence[str] = (),
+        seconds: int = 3600,
+        bound: BoundObject | None = None,
+        node: BoundObject | None = None,
+    ) -> IssuedToken:
+        """A token of the account, good for ``seconds``; ``node`` is where a bound pod runs."""
+        now = int(self._clock())
+        private: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
+        for each in (bound, node):
+            if each is not None:
+                private[each.kind] = {"name": each.name, "uid": each.uid}
+        claims = {
+            "aud": list(audiences or self.audiences),
+            "exp": now + seconds,
+            "iat": now,
+            "iss": self.issuer,
+            "jti": str(uuid.uuid4()),
+            "kubernetes.io": private,
+            "nbf": now,
+            "sub": service_account_username(namespace, name),
+        }
+        return IssuedToken(self._sign(claims), now + seconds)
+
+    def legacy_token(self, namespace: str, name: str, uid: str, secret_name: str) -> str:
+        """The token without an end that a Secret of type ``kubernetes.io/service-account-token`` carries."""
+        prefix = "kubernetes.io/serviceaccount/"
+        claims = {
+            "iss": _LEGACY_ISSUER,
+            f"{prefix}namespace": namespace,
+            f"{prefix}secret.name": secret_name,
+            f"{prefix}service-account.name": name,
+            f"{prefix}service-account.uid": uid,
+            "sub": service_account_username(namespace, name),
+        }
+        return self._sign(claims)
+
+    def authenticate(self, token: str, audiences: Sequence[str] | None = None) -> tuple[User, list[str]]:
+        """The user of a token and which of ``audiences`` (the API server's own by default) it is meant for.
+
+        Raises InvalidToken, ForeignToken among it.
+        """
+        claims = self._verify(token)
+        if claims["iss"] == _LEGACY_ISSUER:
+            return self._legacy(claims, token), list(audiences or self.audiences)
+        now = self._clock()
+        if now >= claims["exp"]:
+            raise InvalidToken("service account token has expired")
+        if now < claims["nbf"] - _LEEWAY_SECONDS:
+            raise InvalidToken("service account token is not valid yet")
+        wanted = self.audiences if audiences is None else tuple(audiences)
+        common = [audience for audience in wanted if audience in claims["aud"]]
+        if not common:
+            meant, asked = quoted_list(claims["aud"]), quoted_list(wanted)
+            raise InvalidToken(f"token audiences {meant} is invalid for the target audiences {asked}")
+        return self._user(claims), common
+
+    def configuration(self, address: str) -> dict[str, Any]:
+        """The document at ``/.well-known/openid-configuration`` of the server at ``address`` (OpenID Connect)."""
+        return {
+            "issuer": self.issuer,
+            "jwks_uri": f"https://{address}/openid/v1/jwks",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [_ALGORITHM],
+        }
+
+    def key_set(self) -> dict[str, Any]:
+        """The JSON Web Key Set (``/openid/v1/jwks``)."""
+        numbers = self._public.public_numbers()
+        coordinates = {
+            name: _encode(value.to_bytes(_COORDINATE_BYTES, "big"))
+            for name, value in (("x", numbers.x), ("y", numbers.y))
+        }
+        key = {"use": "sig", "kty": "EC", "kid": self._key_id, "crv": "P-256", "alg": _ALGORITHM, **coordinates}
+        return {"keys": [key]}
+
+    def _sign(self, claims: dict[str, Any]) -> str:
+        header = {"alg": _ALGORITHM, "kid": self._key_id}
+        signed = f"{_encode(orjson.dumps(header))}.{_encode(orjson.dumps(claims))}"
+        r, s = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        signature = r.to_bytes(_COORDINATE_BYTES, "big") + s.to_bytes(_COORDINATE_BYTES, "big")
+        return f"{signed}.{_encode(signature)}"
+
+    def _verify(self, token: str) -> dict[str, Any]:
+        signed, _, signature = token.rpartition(".")
+        try:
+            header, payload = (orjson.loads(_decode(part)) for part in signed.split("."))
+            if payload["iss"] not in (self.issuer, _LEGACY_ISSUER):
+                raise ForeignToken(f"issued by {payload['iss']}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ForeignToken("not a token") from error
+        try:
+            raw = _decode(signature)
+            if header["alg"] != _ALGORITHM or len(raw) != 2 * _COORDINATE_BYTES:
+                raise InvalidToken("signed in a way that is not spoken here")
+            r, s = (int.from_bytes(raw[i : i + _COORDINATE_BYTES], "big") for i in (0, _COORDINATE_BYTES))
+            self._public.verify(encode_dss_signature(r, s), signed.encode(), ec.ECDSA(hashes.SHA256()))
+        except (ValueError, KeyError, TypeError, InvalidSignature) as error:
+            raise InvalidToken("signed by somebody else") from error
+        claims: dict[str, Any] = payload
+        return claims
+
+    def _user(self, claims: dict[str, Any]) -> User:
+        private = claims["kubernetes.io"]
+        namespace, account = private["namespace"], private["serviceaccount"]
+        self._check_account(namespace, account["name"], account["uid"])
+        extra: dict[str, tuple[str, ...]] = {CREDENTIAL_ID: (f"JTI={claims['jti']}",)}
+        for kind in ("secret", "pod", "node"):
+            reference = private.get(kind)
+            if reference is None:
+                continue
+            if kind != "node" or "pod" not in private:
+                self._check_bound(kind, namespace, reference)
+            if kind != "secret":
+                extra[f"authentication.kubernetes.io/{kind}-name"] = (reference["name"],)
+                extra[f"authentication.kubernetes.io/{kind}-uid"] = (reference["uid"],)
+        return _account_user(namespace, account["name"], account["uid"], extra)
+
+    def _legacy(self, claims: dict[str, Any], token: str) -> User:
+        prefix = "kubernetes.io/serviceaccount/"
+        namespace, name = claims[f"{prefix}namespace"], claims[f"{prefix}service-account.name"]
+        uid = claims[f"{prefix}service-account.uid"]
+        secret = self._store.get(_BINDABLE["secret"], namespace, claims[f"{prefix}secret.name"])
+        held = (secret.obj().get("data") or {}).get("token", "") if secret is not None and not secret.deleting else ""
+        if held != _standard_base64(token):
+            raise InvalidToken("service account token has been invalidated")
+        self._check_account(namespace, name, uid)
+        return _account_user(namespace, name, uid, {})
+
+    def _check_account(self, namespace: str, name: str, uid: str) -> None:
+        record = self._store.get(_SERVICE_ACCOUNTS, namespace, name)
+        if record is None:
+            raise InvalidToken(f'serviceaccounts "{name}" not found')
+        if record.uid != uid:
+            raise InvalidToken(f"service account UID ({record.uid}) does not match claim ({uid})")
+        if record.deleting:
+            raise InvalidToken("service account token has been invalidated")
+
+    def _check_bound(self, kind: str, namespace: str, reference: dict[str, str]) -> None:
+        record = self._store.get(_BINDABLE[kind], "" if kind == "node" else namespace, reference["name"])
+        if record is None or record.uid != reference["uid"]:
+            raise InvalidToken("service account token has been invalidated")
+
+
+def _account_user(namespace: str, name: str, uid: str, extra: dict[str, tuple[str, ...]]) -> User:
+    return User(service_account_username(namespace, name), uid, service_account_groups(namespace), extra)
+
+
+def _load(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(pem, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+        raise ValueError("the service-account key is not a P-256 key")
+    return key
+
+
+def _encode(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _standard_base64(text: str) -> str:
+    return b64encode(text.encode()).decode()

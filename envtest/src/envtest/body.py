@@ -1,0 +1,294 @@
+"""From the bytes of a request body to an object of the resource's kind.
+
+The checks are those of apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind),
+then what the resource's strategy knows of its fields.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+import orjson
+
+from envtest.builtins.catalog import all_resources
+from envtest.context import RequestContext
+from envtest.errors import bad_request, unsupported_media_type
+from envtest.http import Call
+from envtest.negotiation import SERVED
+from envtest.objects import Object
+from envtest.registry import ResourceInfo
+from envtest.strategy import Strategy
+
+__all__ = [
+    "PROTOBUF",
+    "JSONError",
+    "check_strict",
+    "decode_fields",
+    "decode_object",
+    "duplicate_fields",
+    "load_json",
+    "load_protobuf",
+    "load_yaml",
+    "media_type",
+    "parse_object",
+    "parse_typed",
+]
+
+PROTOBUF = SERVED[2]
+_MISSING = "couldn't get version/kind; json parse error: "
+_EXCERPT = 30
+_FRACTION = re.compile(rb"\d\.0|\d[eE]")
+
+
+class JSONError(ValueError):
+    """The text is no JSON (or YAML)."""
+
+
+_SYNTAX = {
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Expecting ',' delimiter": "after object key:value pair",
+    "Extra data": "after top-level value",
+    "Invalid control character at": "in string literal",
+}
+
+
+def _go_syntax_error(data: bytes) -> str:
+    """What Go's JSON decoder says of a text that is no JSON."""
+    try:
+        text = data.decode()
+        json.loads(text, parse_int=str)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].lstrip()
+        if not rest or error.msg.startswith("Unterminated string"):
+            return "unexpected end of JSON input"
+        return f"invalid character '{rest[0]}' {_SYNTAX.get(error.msg, 'looking for beginning of value')}"
+    except RecursionError:
+        return "exceeded max depth"
+    except UnicodeDecodeError as error:
+        return f"invalid UTF-8 at byte {error.start}"
+    return "invalid JSON"
+
+
+def load_json(data: bytes) -> Any:
+    """Decodes JSON; raises :class:`JSONError` in the words of Go's decoder."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise JSONError(_go_syntax_error(data)) from None
+    return _whole_numbers(value) if _FRACTION.search(data) else value
+
+
+def _whole_numbers(value: Any) -> Any:
+    """``value`` with ``2.0`` as Go writes it: ``2``."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _whole_numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return value
+
+
+def load_yaml(data: bytes) -> Any:
+    """Decodes YAML; raises :class:`JSONError`."""
+    from envtest.yaml_codec import YAMLError, load
+
+    try:
+        return load(data)
+    except YAMLError as error:
+        raise JSONError(str(error)) from None
+
+
+def media_type(call: Call) -> str:
+    """The media type of the body, without parameters; JSON where the client does not say."""
+    return call.headers.get("Content-Type", "application/json").split(";")[0].strip() or "application/json"
+
+
+async def parse_object(call: Call, info: ResourceInfo) -> tuple[Object, bytes]:
+    """The object of a POST or PUT with checked identity, and the JSON it was decoded from."""
+    media = media_type(call)
+    data = await call.body()
+    if media == PROTOBUF and not info.is_crd:
+        return _parse_protobuf(data, info)
+    if media not in {"application/json", "application/yaml"}:
+        raise unsupported_media_type(SERVED)
+    unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
+    try:
+        obj = load_json(data) if media == "application/json" else load_yaml(data)
+    except JSONError as error:
+        shown = _MISSING + str(error) if media == "application/json" else str(error)
+        raise bad_request(f"{unrecognized}{shown} ({_excerpt(data)})") from None
+    if media == "application/yaml":
+        data = orjson.dumps(obj)
+    if obj is None:
+        obj = {}
+    if not isinstance(obj, dict):
+        problem = f"json: cannot unmarshal {_json_type(obj)} into Go value of type struct"
+        raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+    _check_identity(obj, data, info, unrecognized)
+    return obj, data
+
+
+def load_protobuf(data: bytes) -> Object:
+    """Decodes Kubernetes' protobuf; raises ValueError. The tables are read when the first such body comes."""
+    from envtest.protobuf import decode_body
+
+    return decode_body(data)
+
+
+def _parse_protobuf(data: bytes, info: ResourceInfo) -> tuple[Object, bytes]:
+    unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
+    try:
+        obj = load_protobuf(data)
+    except ValueError as error:
+        raise bad_request(f"{unrecognized}{error} ({_excerpt(data)})") from None
+    encoded = orjson.dumps(obj)
+    _check_identity(obj, encoded, info, unrecognized)
+    return obj, encoded
+
+
+def _json_type(value: object) -> str:
+    if isinstance(value, list):
+        return "array"
+    if isinstance(value, bool):
+        return "bool"
+    return "string" if isinstance(value, str) else "number"
+
+
+def _excerpt(data: bytes) -> str:
+    """The start of a body as apiserver shows it in errors: JSON as it is, anything else in hexadecimal."""
+    if not data:
+        return "<empty>"
+    head = data[:30]
+    shown = head.decode(errors="replace") if data.startswith(b"{") else head.hex()
+    return shown + (" ..." if len(data) > 30 else "")
+
+
+def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: str) -> None:
+    version, kind = obj.get("apiVersion"), obj.get("kind")
+    for value, name in ((version, "apiVersion"), (kind, "kind")):
+        if value is not None and not isinstance(value, str):
+            problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field .{name} of type string"
+            raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+    if info.is_crd and not kind:
+        text = data.decode(errors="replace")
+        raise bad_request(f"{unrecognized}Object 'Kind' is missing in '{text}' ({_excerpt(data)})")
+    if not info.is_crd:
+        version = obj["apiVersion"] = version or info.api_version
+        kind = obj["kind"] = kind or info.kind
+    version = version or ""
+    if info.is_crd:
+        if version != info.api_version:
+            raise bad_request(
+                f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
+            )
+        return
+    short = version.rpartition("/")[2]
+    if version != info.api_version and (version, kind) not in _builtin_kinds():
+        raise bad_request(
+            f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
+            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+        )
+    if version != info.api_version and kind == info.kind and version.rpartition("/")[0] == info.group:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
+        )
+    if kind != info.kind or version != info.api_version:
+        internal = info.group.split(".")[0] or "core"
+        raise bad_request(
+            f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
+            f"converting ({short}.{kind}) to ({internal}.{info.kind}): unknown conversion"
+        )
+
+
+@cache
+def _builtin_kinds() -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (f"{each.group}/{each.version}" if each.group else each.version, each.kind) for each in all_resources()
+    )
+
+
+def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", version: str = "") -> None:
+    """What strict decoding has to say: refused (Strict), warned of (Warn) or passed over (Ignore).
+
+    ``kind`` and ``version`` are those of the body, where it is not an object of the resource.
+    """
+    if not problems or ctx.field_validation == "Ignore":
+        return
+    kind, version = kind or ctx.info.kind, version or ctx.info.version
+    if ctx.field_validation == "Strict":
+        listed = ", ".join(problems)
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {listed}'
+        )
+    for problem in problems:
+        ctx.warn(problem)
+
+
+async def parse_typed(call: Call, *, group: str, version: str, kind: str) -> tuple[Object, bytes]:
+    """As :func:`parse_object`, for a body of another built-in kind than the resource's (a subresource)."""
+    info = ResourceInfo(group, version, "", "", kind, namespaced=True, strategy=Strategy())
+    return await parse_object(call, info)
+
+
+async def decode_object(call: Call, ctx: RequestContext) -> Object:
+    """The object of a POST or PUT, pruned; raises StatusError (400, 413, 415)."""
+    obj, data = await parse_object(call, ctx.info)
+    problems: list[str] = []
+    if ctx.field_validation != "Ignore":
+        problems = duplicate_fields(data, obj)
+        if media_type(call) == "application/yaml":
+            problems = yaml_problems(await call.body(), ctx) or problems
+    problems += decode_fields(obj, ctx)
+    check_strict(problems, ctx)
+    return obj
+
+
+def yaml_problems(data: bytes, ctx: RequestContext) -> list[str]:
+    """What strict decoding says of the keys that a YAML text gives twice."""
+    from envtest.duplicate_keys import repeated_keys, unmarshal_errors
+
+    lines = repeated_keys(data)
+    return [unmarshal_errors(lines)] if lines and ctx.field_validation == "Strict" else lines
+
+
+def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
+    """The strategy's decoding, which does not lose that a client wants ``managedFields`` forgotten."""
+    metadata = obj.get("metadata")
+    forget = isinstance(metadata, dict) and metadata.get("managedFields") == []
+    problems = ctx.info.strategy.decode(obj, ctx)
+    if forget:
+        obj.setdefault("metadata", {})["managedFields"] = []
+    return problems
+
+
+def duplicate_fields(data: bytes, obj: Any) -> list[str]:
+    """``duplicate field "path"`` for each key that an object of the JSON text gives twice.
+
+    Where the text has no more colons after quotes than its decoded form written anew, no key was lost.
+    """
+    if data.count(b'":') + data.count(b'" :') <= orjson.dumps(obj).count(b'":'):
+        return []
+    found: list[str] = []
+    _walk_pairs(json.loads(data, object_pairs_hook=list, parse_int=str), "", found)
+    return [f'duplicate field "{path}"' for path in found]
+
+
+def _walk_pairs(value: Any, path: str, found: list[str]) -> None:
+    if not isinstance(value, list) or not value:
+        return
+    if isinstance(value[0], tuple):
+        seen: set[str] = set()
+        for name, item in value:
+            below = f"{path}.{name}" if path else name
+            if name in seen and below not in found:
+                found.append(below)
+            seen.add(name)
+            _walk_pairs(item, below, found)
+        return
+    for position, item in enumerate(value):
+        _walk_pairs(item, f"{path}[{position}]", found)

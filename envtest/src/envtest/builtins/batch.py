@@ -1,0 +1,258 @@
+"""Jobs and CronJobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from envtest.builtins.internal_form import internal_pod_spec
+from envtest.builtins.pod_rules import template_errors
+from envtest.builtins.pod_warnings import template_warnings
+from envtest.builtins.pods import template_defaults
+from envtest.builtins.string_validation import label_selector_errors, nonnegative, selects
+from envtest.builtins.workloads import WorkloadStrategy, immutable
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, invalid, not_supported, required
+from envtest.objects import Object
+from envtest.schema.shaping import copy_json
+
+__all__ = ["CronJobStrategy", "JobStrategy"]
+
+
+def _job_defaults(spec: Object) -> None:
+    template_defaults(spec["template"]["spec"])
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+        spec["parallelism"] = 1
+    spec.setdefault("parallelism", 1)
+    if spec.get("backoffLimit") is None:
+        spec["backoffLimit"] = 6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    policy = spec.get("podFailurePolicy")
+    for rule in (policy or {}).get("rules") or ():
+        for condition in rule.get("onPodConditions") or ():
+            if not condition.get("status"):
+                condition["status"] = "True"
+    spec.setdefault("manualSelector", False)
+    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed" if policy is None else "Failed")
+
+
+def _job_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for name in (
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ):
+        yield from nonnegative(f"{path}.{name}", spec.get(name))
+    mode = spec.get("completionMode")
+    if mode not in ("NonIndexed", "Indexed"):
+        yield not_supported(f"{path}.completionMode", mode, ("Indexed", "NonIndexed"))
+    if mode == "Indexed" and spec.get("completions") is None:
+        yield required(f"{path}.completions", "when completion mode is Indexed")
+    yield from template_errors(spec["template"], f"{path}.template")
+    policy = spec["template"]["spec"].get("restartPolicy")
+    where = f"{path}.template.spec.restartPolicy"
+    if policy == "Always":
+        yield required(where, 'valid values: "OnFailure", "Never"')
+    elif policy not in ("OnFailure", "Never"):
+        yield not_supported(where, policy, ("OnFailure", "Never"))
+    if spec.get("podFailurePolicy") is not None and policy == "OnFailure":
+        text = 'only "Never" is supported when podFailurePolicy is specified'
+        yield invalid(where, policy, text)
+
+
+class JobStrategy(WorkloadStrategy):
+    """batch/v1 Job."""
+
+    default_propagation = "orphan"
+
+    def set_defaults(self, obj: Object) -> None:
+        """One pod that must succeed, six more attempts."""
+        _job_defaults(obj["spec"])
+        if not obj["metadata"].get("labels") and obj["spec"]["template"]["metadata"].get("labels"):
+            obj["metadata"]["labels"] = copy_json(obj["spec"]["template"]["metadata"]["labels"])
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """The selector and the labels that it chooses by, from the job's uid."""
+        super().prepare_create(obj, ctx)
+        spec = obj["spec"]
+        if spec.get("manualSelector"):
+            return
+        uid, name = obj["metadata"].get("uid") or "", obj["metadata"].get("name") or ""
+        labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+        generated = {"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid}
+        generated |= {"job-name": name, "batch.kubernetes.io/job-name": name}
+        for label, value in generated.items():
+            labels.setdefault(label, value)
+        selector = spec.get("selector") or {}
+        selector.setdefault("matchLabels", {}).setdefault("batch.kubernetes.io/controller-uid", uid)
+        spec["selector"] = selector
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from _job_errors(spec, "spec")
+        if spec.get("selector") is None:
+            yield required("spec.selector")
+        else:
+            yield from label_selector_errors(spec["selector"], "spec.selector")
+        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+        if not selects(spec.get("selector"), labels or {}):
+            text = "`selector` does not match template `labels`"
+            yield invalid("spec.template.metadata.labels", labels, text)
+        if old is not None:
+            yield from self._change_errors(spec, old)
+
+    @staticmethod
+    def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+        if spec.get("completions") != old.get("completions"):
+            scaled = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+            if not scaled:
+                yield invalid("spec.completions", spec.get("completions"), "field is immutable")
+        for name in (
+            "selector",
+            "completionMode",
+            "podFailurePolicy",
+            "backoffLimitPerIndex",
+            "managedBy",
+            "successPolicy",
+        ):
+            yield from immutable(spec, old, name)
+        if spec["template"] == old["template"]:
+            return
+        changed, before = copy_json(spec["template"]), old["template"]
+        if old.get("suspend"):
+            for part in ("labels", "annotations"):
+                changed["metadata"].pop(part, None)
+                if part in before["metadata"]:
+                    changed["metadata"][part] = before["metadata"][part]
+            for part in ("nodeSelector", "affinity", "tolerations", "schedulingGates"):
+                changed["spec"].pop(part, None)
+                if part in before["spec"]:
+                    changed["spec"][part] = before["spec"][part]
+        if changed != before:
+            if changed["spec"] != before["spec"]:
+                yield invalid("spec.template.spec", internal_pod_spec(spec["template"]["spec"]), "field is immutable")
+            else:
+                yield invalid("spec.template", spec["template"], "field is immutable")
+
+
+class CronJobStrategy(WorkloadStrategy):
+    """batch/v1 CronJob."""
+
+    def set_defaults(self, obj: Object) -> None:
+        """Concurrent runs allowed, three successes and one failure kept."""
+        spec = obj["spec"]
+        spec.setdefault("concurrencyPolicy", "Allow")
+        spec.setdefault("suspend", False)
+        spec.setdefault("successfulJobsHistoryLimit", 3)
+        spec.setdefault("failedJobsHistoryLimit", 1)
+        template_defaults(spec["jobTemplate"]["spec"]["template"]["spec"])
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.check`: jobs add eleven characters to the name."""
+        name = obj["metadata"].get("name") or ""
+        if old is None and len(name) > _NAME_LIMIT:
+            yield invalid("metadata.name", name, f"must be no more than {_NAME_LIMIT} characters")
+        yield from super().check(obj, old, ctx)
+
+    def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
+        """See :meth:`WorkloadStrategy.spec_warnings`."""
+        yield from template_warnings(spec["jobTemplate"]["spec"]["template"], "spec.jobTemplate.spec.template")
+        if "TZ" in (spec.get("schedule") or ""):
+            link = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/"
+            yield f"CRON_TZ or TZ used in spec.schedule is not officially supported, see {link} for more details"
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        schedule = spec.get("schedule") or ""
+        if not schedule:
+            yield required("spec.schedule")
+        elif "TZ" in schedule:
+            if old is None or old.get("schedule") != schedule:
+                text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+                yield invalid("spec.schedule", schedule, text)
+        elif problem := _schedule_problem(schedule):
+            yield invalid("spec.schedule", schedule, problem)
+        for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+            yield from nonnegative(f"spec.{name}", spec.get(name))
+        if spec.get("timeZone") is not None and (problem := _zone_problem(spec["timeZone"])):
+            yield invalid("spec.timeZone", spec["timeZone"], problem)
+        policy = spec.get("concurrencyPolicy") or ""
+        if not policy:
+            yield required("spec.concurrencyPolicy")
+        elif policy not in ("Allow", "Forbid", "Replace"):
+            yield not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
+        job = spec["jobTemplate"]["spec"]
+        yield from _job_errors({"completionMode": "NonIndexed", **job}, "spec.jobTemplate.spec")
+        if job.get("selector") is not None:
+            yield invalid("spec.jobTemplate.spec.selector", job["selector"], "`selector` will be auto-generated")
+        if job.get("manualSelector"):
+            yield not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
+
+
+_NAME_LIMIT = 63 - 11
+_BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+_DAYS = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
+    )
+}
+
+
+def _zone_problem(zone: str) -> str:
+    """What is wrong with the name of a time zone, or an empty text."""
+    if not zone:
+        return "timeZone must be nil or non-empty string"
+    if zone.lower() == "local":
+        return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return f"unknown time zone {zone}"
+    return ""
+
+
+def _schedule_problem(schedule: str) -> str:
+    """What is wrong with a cron schedule, or an empty text."""
+    if schedule.startswith("@"):
+        known = schedule in ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+        return "" if known or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"
+    fields = schedule.split()
+    if len(fields) != 5:
+        return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
+    for position, (field, bounds) in enumerate(zip(fields, _BOUNDS, strict=True)):
+        names = _MONTHS if position == 3 else _DAYS if position == 4 else {}
+        for part in field.split(","):
+            if problem := _schedule_part_problem(part, bounds, names):
+                return problem
+    return ""
+
+
+def _schedule_part_problem(part: str, bounds: tuple[int, int], names: Mapping[str, int]) -> str:
+    span, slash, step = part.partition("/")
+    if slash and not step.isdigit():
+        return f'failed to parse int from {step}: strconv.Atoi: parsing "{step}": invalid syntax'
+    if span in ("*", "?"):
+        return ""
+    numbers = []
+    for word in span.split("-"):
+        number = names.get(word.lower(), int(word) if word.isdigit() else None)
+        if number is None:
+            return f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": invalid syntax'
+        numbers.append(number)
+    if len(numbers) > 2:
+        return f"too many hyphens: {part}"
+    low, high = numbers[0], numbers[-1]
+    if low < bounds[0]:
+        return f"beginning of range ({low}) below minimum ({bounds[0]}): {part}"
+    if high > bounds[1]:
+        return f"end of range ({high}) above maximum ({bounds[1]}): {part}"
+    return f"beginning of range ({low}) beyond end of range ({high}): {part}" if low > high else ""

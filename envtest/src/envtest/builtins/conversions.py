@@ -1,0 +1,79 @@
+"""Conversion between the versions of built-in kinds that are stored as another kind's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from envtest.builtins.typed import encode
+from envtest.objects import Object
+from envtest.registry import Converter, ResourceInfo
+
+__all__ = ["converter_between"]
+
+_EVENT_FIELDS = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+)
+_TYPES = {
+    ("v1", "Event"): "io.k8s.api.core.v1.Event",
+    ("events.k8s.io/v1", "Event"): "io.k8s.api.events.v1.Event",
+    ("autoscaling/v1", "HorizontalPodAutoscaler"): "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler",
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
+}
+
+
+def converter_between(info: ResourceInfo) -> Converter:
+    """The converter of a resource that is stored in another version."""
+
+    async def convert(objects: Sequence[Object], api_version: str) -> list[Object]:
+        return [_converted(obj, api_version, info.kind) for obj in objects]
+
+    return convert
+
+
+def _converted(obj: Object, api_version: str, kind: str) -> Object:
+    if obj.get("apiVersion") == api_version:
+        return obj
+    change = _event if kind == "Event" else _autoscaler
+    new = change(obj, api_version)
+    new["apiVersion"], new["kind"] = api_version, kind
+    formed: Object = encode(_TYPES[api_version, kind], new)
+    return formed
+
+
+def _event(obj: Object, api_version: str) -> Object:
+    old_names, new_names = zip(*_EVENT_FIELDS, strict=True)
+    names = (
+        dict(zip(new_names, old_names, strict=True))
+        if api_version == "v1"
+        else dict(zip(old_names, new_names, strict=True))
+    )
+    return {names.get(name, name): value for name, value in obj.items()}
+
+
+def _autoscaler(obj: Object, api_version: str) -> Object:
+    """v1 knows one metric, the CPU; all others travel as they are in v2 and are left out in v1."""
+    spec: dict[str, Any] = dict(obj.get("spec") or {})
+    if api_version == "autoscaling/v2":
+        target = spec.pop("targetCPUUtilizationPercentage", None)
+        if target is not None:
+            wanted = {"type": "Utilization", "averageUtilization": target}
+            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": wanted}}]
+    else:
+        for metric in spec.pop("metrics", None) or ():
+            resource = metric.get("resource") or {}
+            if resource.get("name") == "cpu":
+                percent = (resource.get("target") or {}).get("averageUtilization")
+                if percent is not None:
+                    spec["targetCPUUtilizationPercentage"] = percent
+        spec.pop("behavior", None)
+    status = {
+        name: value for name, value in (obj.get("status") or {}).items() if name not in ("currentMetrics", "conditions")
+    }
+    return {**obj, "spec": spec, "status": status}

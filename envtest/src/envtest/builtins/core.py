@@ -1,0 +1,355 @@
+"""Core kinds without pods: configuration, accounts, services, nodes, namespaces, events, volumes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import NO_ADDRESS, config_key, is_ip, port_number
+from envtest.context import RequestContext
+from envtest.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    key,
+    not_supported,
+    required,
+    too_long,
+)
+from envtest.metadata import dns_label, label_value, mask_trailing_dash, qualified_name
+from envtest.objects import Object
+from envtest.schema.shaping import copy_json
+
+__all__ = [
+    "ConfigMapStrategy",
+    "EndpointsStrategy",
+    "EventStrategy",
+    "NamespaceStrategy",
+    "NodeStrategy",
+    "SecretStrategy",
+    "ServiceAccountStrategy",
+]
+
+_MAX_SIZE = 1024 * 1024
+_IMMUTABLE = "field is immutable when `immutable` is set"
+
+
+def _sealed_errors(obj: Object, old: Object, names: Sequence[str]) -> Iterator[FieldError]:
+    if not old.get("immutable"):
+        return
+    if not obj.get("immutable"):
+        yield forbidden("immutable", _IMMUTABLE)
+    for name in names:
+        if (obj.get(name) or {}) != (old.get(name) or {}):
+            yield forbidden(name, _IMMUTABLE)
+
+
+class ConfigMapStrategy(BuiltinStrategy):
+    """v1 ConfigMap."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Keys, size, and that an immutable one stays."""
+        data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+        size = 0
+        for name, value in data.items():
+            for problem in config_key(name):
+                yield invalid(key("data", name), name, problem)
+            if name in binary:
+                yield invalid(key("data", name), name, "duplicate of key present in binaryData")
+            size += len(value.encode())
+        for name, value in binary.items():
+            for problem in config_key(name):
+                yield invalid(key("binaryData", name), name, problem)
+            size += len(base64.b64decode(value))
+        if size > _MAX_SIZE:
+            yield too_long("[]", "", _MAX_SIZE)
+        if old is not None:
+            yield from _sealed_errors(obj, old, ("data", "binaryData"))
+
+
+class SecretStrategy(BuiltinStrategy):
+    """v1 Secret."""
+
+    _NEEDED: ClassVar = {
+        "kubernetes.io/dockercfg": ".dockercfg",
+        "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+        "kubernetes.io/ssh-auth": "ssh-privatekey",
+    }
+
+    def set_defaults(self, obj: Object) -> None:
+        """``Opaque``; what was given as text becomes data."""
+        obj.setdefault("type", "Opaque")
+        texts = obj.pop("stringData", None)
+        if texts:
+            data = obj.setdefault("data", {})
+            for name, text in texts.items():
+                data[name] = base64.b64encode(text.encode()).decode()
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Keys, size, what the type asks for, and that an immutable one stays."""
+        data, kind = obj.get("data") or {}, obj.get("type") or ""
+        size = 0
+        for name, value in data.items():
+            for problem in config_key(name):
+                yield invalid(key("data", name), name, problem)
+            size += len(base64.b64decode(value))
+        if size > _MAX_SIZE:
+            yield too_long("data", "", _MAX_SIZE)
+        yield from self._type_errors(obj, kind, data)
+        if old is not None:
+            if kind != old.get("type"):
+                yield invalid("type", kind, "field is immutable")
+            yield from _sealed_errors(obj, old, ("data",))
+
+    def _type_errors(self, obj: Object, kind: str, data: Mapping[str, str]) -> Iterator[FieldError]:
+        if kind == "kubernetes.io/service-account-token":
+            name = "kubernetes.io/service-account.name"
+            if not (obj["metadata"].get("annotations") or {}).get(name):
+                yield required(key("metadata.annotations", name))
+        elif kind in self._NEEDED:
+            name = self._NEEDED[kind]
+            if name not in data:
+                yield required(key("data", name))
+            elif kind != "kubernetes.io/ssh-auth":
+                try:
+                    json.loads(base64.b64decode(data[name]))
+                except ValueError as error:
+                    yield invalid(key("data", name), "<secret contents redacted>", _go_json_error(error))
+        elif kind == "kubernetes.io/basic-auth":
+            if "username" not in data and "password" not in data:
+                yield required(key("data", "username"))
+                yield required(key("data", "password"))
+        elif kind == "kubernetes.io/tls":
+            for name in ("tls.crt", "tls.key"):
+                if name not in data:
+                    yield required(key("data", name))
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """A pair of certificate and key that is none."""
+        if obj.get("type") != "kubernetes.io/tls" or (old is not None and obj.get("data") == old.get("data")):
+            return ()
+        data = obj.get("data") or {}
+        certificate = base64.b64decode(data.get("tls.crt", ""))
+        private = base64.b64decode(data.get("tls.key", ""))
+        if not certificate or not private:
+            return ()
+        if b"-----BEGIN" not in certificate:
+            return ("tls: failed to find any PEM data in certificate input",)
+        if b"-----BEGIN" not in private:
+            return ("tls: failed to find any PEM data in key input",)
+        return ()
+
+
+def _go_json_error(error: Exception) -> str:
+    return f"invalid character in JSON: {error}"
+
+
+class ServiceAccountStrategy(BuiltinStrategy):
+    """v1 ServiceAccount."""
+
+    returns_deleted_object = True
+
+
+class NamespaceStrategy(BuiltinStrategy):
+    """v1 Namespace."""
+
+    def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
+        """A DNS label."""
+        return dns_label(mask_trailing_dash(name) if prefix else name)
+
+    def set_defaults(self, obj: Object) -> None:
+        """Active, and labelled with its name."""
+        obj["status"].setdefault("phase", "Active")
+        name = obj["metadata"].get("name")
+        if name:
+            obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """The finalizer of the namespace controller."""
+        obj["status"] = {"phase": "Active"}
+        finalizers = obj["spec"].get("finalizers") or []
+        if "kubernetes" not in finalizers:
+            finalizers = [*finalizers, "kubernetes"]
+        obj["spec"]["finalizers"] = finalizers
+        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name") or ""
+
+    def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
+        """Terminating, until the namespace controller has emptied it and taken its finalizer away."""
+        if not obj["metadata"].get("deletionTimestamp"):
+            obj["metadata"]["deletionTimestamp"] = ctx.now
+            obj["status"]["phase"] = "Terminating"
+            return True
+        return bool(obj["spec"].get("finalizers"))
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """Finalizers of the spec are changed at their own endpoint."""
+        super().prepare_update(new, old, ctx)
+        if ctx.subresource == "finalize":
+            new["status"] = copy_json(old["status"])
+        elif not ctx.subresource:
+            new["spec"]["finalizers"] = copy_json(old["spec"].get("finalizers"))
+            if not new["spec"]["finalizers"]:
+                new["spec"].pop("finalizers")
+
+
+class NodeStrategy(BuiltinStrategy):
+    """v1 Node."""
+
+    _NOT_READY: ClassVar = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """A node is tainted until it is ready; nodes bring their status with them."""
+        spec = obj["spec"]
+        taints = spec.get("taints") or []
+        if not any(each.get("key") == self._NOT_READY["key"] for each in taints):
+            spec["taints"] = [*taints, dict(self._NOT_READY)]
+
+    def set_defaults(self, obj: Object) -> None:
+        """All of the capacity is allocatable; one address range is a list of one."""
+        status, spec = obj["status"], obj["spec"]
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = copy_json(status["capacity"])
+        if spec.get("podCIDR") and (not spec.get("podCIDRs") or spec["podCIDRs"][0] != spec["podCIDR"]):
+            spec["podCIDRs"] = [spec["podCIDR"]]
+        elif spec.get("podCIDRs") and not spec.get("podCIDR"):
+            spec["podCIDR"] = spec["podCIDRs"][0]
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Taints, and addresses that never change."""
+        seen: set[tuple[Any, Any]] = set()
+        for position, taint in enumerate(obj["spec"].get("taints") or ()):
+            path = f"metadata.taints[{position}]"
+            for problem in qualified_name(taint.get("key") or ""):
+                yield invalid(f"{path}.key", taint.get("key") or "", problem)
+            for problem in label_value(taint.get("value") or ""):
+                yield invalid(f"{path}.value", taint.get("value"), problem)
+            effect = taint.get("effect") or ""
+            if not effect:
+                yield required(f"{path}.effect")
+            elif effect not in self._EFFECTS:
+                yield not_supported(f"{path}.effect", effect, self._EFFECTS)
+            identity = (taint.get("key"), effect)
+            if identity in seen:
+                shown = {"key": taint.get("key"), "effect": effect}
+                text = "taints must be unique by key and effect pair"
+                yield duplicate(path, shown)._replace(detail=text)
+            seen.add(identity)
+        if old is not None:
+            before = old["spec"].get("podCIDRs")
+            if before and obj["spec"].get("podCIDRs") != before:
+                text = 'node updates may not change podCIDR except from "" to valid'
+                yield forbidden("spec.podCIDRs", text)
+            provider = old["spec"].get("providerID")
+            if provider and obj["spec"].get("providerID") != provider:
+                text = 'node updates may not change providerID except from "" to valid'
+                yield forbidden("spec.providerID", text)
+
+
+class EventStrategy(BuiltinStrategy):
+    """v1 Event and events.k8s.io/v1 Event: the same objects under two names."""
+
+    allow_create_on_update = True
+    default_propagation = "unsupported"
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """An event with an ``eventTime`` says who reports what; the newer API demands one."""
+        modern = self.resource.group == "events.k8s.io"
+        about = obj.get("regarding" if modern else "involvedObject") or {}
+        namespace, own = about.get("namespace") or "", obj["metadata"].get("namespace") or ""
+        timed = obj.get("eventTime") is not None
+        free = ("", "default", "kube-system") if timed else ("", "default")
+        if (not namespace and own not in free) or (namespace and not timed and namespace != own):
+            yield invalid("involvedObject.namespace", namespace, "does not match event.namespace")
+        if timed:
+            yield from _reporter_errors(obj, "reportingController" if modern else "reportingComponent")
+        if not modern:
+            return
+        if old is None:
+            yield from _modern_event_errors(obj, timed=timed)
+            return
+        for name, shown in _FIXED_IN_EVENTS.items():
+            if obj.get(name) != old.get(name):
+                yield invalid(shown, obj.get(name), "field is immutable")
+
+
+_FIXED_IN_EVENTS = {
+    "regarding": "involvedObject",
+    "reason": "reason",
+    "note": "message",
+    "type": "type",
+    "eventTime": "eventTime",
+    "action": "action",
+    "related": "related",
+    "reportingController": "reportingController",
+    "reportingInstance": "reportingInstance",
+}
+
+
+def _reporter_errors(obj: Object, controller: str) -> Iterator[FieldError]:
+    name = obj.get(controller) or ""
+    if not name:
+        yield required(controller)
+    for problem in qualified_name(name):
+        yield invalid(controller, name, problem)
+    for field in ("reportingInstance", "action", "reason"):
+        value = obj.get(field) or ""
+        if not value:
+            yield required(field)
+        elif len(value) > 128:
+            yield invalid(field, "", "can have at most 128 characters")
+    if len(obj.get("note") or obj.get("message") or "") > 1024:
+        yield invalid("message", "", "can have at most 1024 characters")
+
+
+def _modern_event_errors(obj: Object, *, timed: bool) -> Iterator[FieldError]:
+    if not timed:
+        yield required("eventTime")
+    if obj.get("type") not in ("Normal", "Warning"):
+        yield invalid("type", "", f"has invalid value: {obj.get('type') or ''}")
+    for name, shown in (
+        ("deprecatedFirstTimestamp", "firstTimestamp"),
+        ("deprecatedLastTimestamp", "lastTimestamp"),
+        ("deprecatedCount", "count"),
+        ("deprecatedSource", "source"),
+    ):
+        if obj.get(name):
+            yield invalid(shown, "", "needs to be unset")
+
+
+class EndpointsStrategy(BuiltinStrategy):
+    """v1 Endpoints."""
+
+    allow_create_on_update = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """TCP."""
+        for subset in obj.get("subsets") or ():
+            for port in subset.get("ports") or ():
+                port.setdefault("protocol", "TCP")
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Addresses and ports."""
+        for position, subset in enumerate(obj.get("subsets") or ()):
+            path = f"subsets[{position}]"
+            if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+                yield required(path, "must specify `addresses` or `notReadyAddresses`")
+            for kind in ("addresses", "notReadyAddresses"):
+                for number, address in enumerate(subset.get(kind) or ()):
+                    ip = address.get("ip") or ""
+                    if not is_ip(ip):
+                        yield invalid(f"{path}.{kind}[{number}].ip", ip, NO_ADDRESS)
+            ports = subset.get("ports") or ()
+            for number, port in enumerate(ports):
+                where = f"{path}.ports[{number}]"
+                if len(ports) > 1 and not port.get("name"):
+                    yield required(f"{where}.name")
+                elif port.get("name"):
+                    for problem in dns_label(port["name"]):
+                        yield invalid(f"{where}.name", port["name"], problem)
+                for problem in port_number(port.get("port")):
+                    yield invalid(f"{where}.port", port.get("port"), problem)

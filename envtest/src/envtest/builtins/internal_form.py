@@ -1,0 +1,108 @@
+"""How Go prints the API server's internal types, where messages quote them.
+
+Internal types have no JSON names: ``{"Volumes":null,...}``, all fields in the order of their declaration. Only the
+types that messages are known to quote are written out; what is below them is shown as well as can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envtest.field_errors import Verbatim, go_json
+
+__all__ = ["internal", "internal_pod_spec"]
+
+_POD_SPEC = (
+    "Volumes InitContainers Containers EphemeralContainers RestartPolicy! TerminationGracePeriodSeconds "
+    "ActiveDeadlineSeconds DNSPolicy! NodeSelector ServiceAccountName! AutomountServiceAccountToken NodeName! "
+    "SecurityContext ImagePullSecrets Hostname! Subdomain! SetHostnameAsFQDN Affinity SchedulerName! Tolerations "
+    "HostAliases PriorityClassName! Priority PreemptionPolicy DNSConfig ReadinessGates RuntimeClassName Overhead "
+    "EnableServiceLinks TopologySpreadConstraints OS SchedulingGates ResourceClaims Resources HostnameOverride "
+    "SchedulingGroup"
+)
+_CONTAINER = (
+    "Name! Image! Command Args WorkingDir! Ports EnvFrom Env Resources ResizePolicy RestartPolicy RestartPolicyRules "
+    "VolumeMounts VolumeDevices LivenessProbe ReadinessProbe StartupProbe Lifecycle TerminationMessagePath! "
+    "TerminationMessagePolicy! ImagePullPolicy! SecurityContext Stdin? StdinOnce? TTY?"
+)
+_SECURITY = (
+    "HostNetwork? HostPID? HostIPC? ShareProcessNamespace HostUsers SELinuxOptions WindowsOptions RunAsUser RunAsGroup "
+    "RunAsNonRoot SupplementalGroups SupplementalGroupsPolicy FSGroup FSGroupChangePolicy Sysctls SeccompProfile "
+    "AppArmorProfile SELinuxChangePolicy"
+)
+_SPECIAL_NAMES = {
+    "dnspolicy": "dnsPolicy",
+    "dnsconfig": "dnsConfig",
+    "sethostnameasfqdn": "setHostnameAsFQDN",
+    "os": "os",
+    "tty": "tty",
+    "hostpid": "hostPID",
+    "hostipc": "hostIPC",
+    "selinuxoptions": "seLinuxOptions",
+    "fsgroup": "fsGroup",
+    "fsgroupchangepolicy": "fsGroupChangePolicy",
+    "selinuxchangepolicy": "seLinuxChangePolicy",
+}
+_UPPER = ("api", "ip", "uid", "gid", "url", "os", "dns", "tls", "cidr", "tcp", "http", "id")
+
+
+def _json_name(go_name: str) -> str:
+    return _SPECIAL_NAMES.get(go_name.lower()) or go_name[0].lower() + go_name[1:]
+
+
+def _go_name(json_name: str) -> str:
+    for prefix in _UPPER:
+        if json_name == prefix or (json_name.startswith(prefix) and json_name[len(prefix) : len(prefix) + 1].isupper()):
+            return prefix.upper() + json_name[len(prefix) :]
+    return json_name[0].upper() + json_name[1:]
+
+
+def internal(value: Any) -> str:
+    """A value below the known types: Go's names, only the fields that are set."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f'"{_go_name(name)}":{internal(item)}' for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(internal, value)) + "]"
+    return go_json(value)
+
+
+def _fields(layout: str, value: Mapping[str, Any], known: Mapping[str, str]) -> str:
+    parts = []
+    for word in layout.split():
+        name = word.rstrip("!?")
+        json_name = _json_name(name)
+        zero = '""' if word.endswith("!") else "false" if word.endswith("?") else "null"
+        text = known.get(name) or (internal(value[json_name]) if json_name in value else zero)
+        parts.append(f'"{name}":{text}')
+    return "{" + ",".join(parts) + "}"
+
+
+def _container(container: Mapping[str, Any]) -> str:
+    resources = container.get("resources") or {}
+    shown = ",".join(
+        f'"{name.capitalize()}":{go_json(resources.get(name))}' for name in ("limits", "requests", "claims")
+    )
+    return _fields(_CONTAINER, container, {"Resources": "{" + shown + "}"})
+
+
+def _containers(containers: Sequence[Mapping[str, Any]] | None) -> str:
+    return "null" if not containers else "[" + ",".join(map(_container, containers)) + "]"
+
+
+def internal_pod_spec(spec: Mapping[str, Any]) -> Verbatim:
+    """A PodSpec as Go prints its internal type."""
+    security = spec.get("securityContext")
+    host = {
+        name: spec[name]
+        for name in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
+        if name in spec
+    }
+    node_selector = spec.get("nodeSelector")
+    known = {
+        "Containers": _containers(spec.get("containers")),
+        "InitContainers": _containers(spec.get("initContainers")),
+        "SecurityContext": "null" if security is None else _fields(_SECURITY, {**security, **host}, {}),
+        "NodeSelector": go_json(node_selector) if node_selector else "null",
+    }
+    return Verbatim(_fields(_POD_SPEC, spec, known))

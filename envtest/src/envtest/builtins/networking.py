@@ -1,0 +1,255 @@
+"""networking.k8s.io: Ingress, IngressClass, NetworkPolicy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_network
+from typing import Any
+
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import (
+    balancer_errors,
+    cidr_errors,
+    is_ip,
+    label_selector_errors,
+    port_name,
+    port_number,
+    wildcard_subdomain,
+)
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.metadata import dns_label, dns_subdomain
+from envtest.objects import Object
+
+__all__ = ["IngressClassStrategy", "IngressStrategy", "NetworkPolicyStrategy"]
+
+_PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+_BAD_SEQUENCES = ("//", "/./", "/../", "%2f", "%2F")
+_BAD_SUFFIXES = ("/..", "/.")
+_CLASS = "kubernetes.io/ingress.class"
+
+
+class IngressStrategy(BuiltinStrategy):
+    """networking.k8s.io/v1 Ingress."""
+
+    has_spec_generation = True
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: the annotation from before there were ingress classes."""
+        if old is not None or "kubernetes.io/ingress.class" not in (obj["metadata"].get("annotations") or {}):
+            return ()
+        return ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"]
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of an Ingress."""
+        if ctx.subresource == "status":
+            yield from balancer_errors(obj["status"])
+            return
+        spec = obj["spec"]
+        rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
+        if not rules and backend is None:
+            yield invalid("spec", None, "either `defaultBackend` or `rules` must be specified")
+        if backend is not None:
+            yield from _backend_errors(backend, "spec.defaultBackend")
+        for position, rule in enumerate(rules):
+            yield from _rule_errors(rule, f"spec.rules[{position}]")
+        for position, tls in enumerate(spec.get("tls") or ()):
+            yield from _tls_errors(tls, f"spec.tls[{position}]")
+        name = spec.get("ingressClassName")
+        for problem in dns_subdomain(name) if name is not None else ():
+            yield invalid("spec.ingressClassName", name, problem)
+        annotation = (obj["metadata"].get("annotations") or {}).get(_CLASS)
+        if old is None and annotation is not None and name is not None and annotation != name:
+            text = "must match `ingressClassName` when both are specified"
+            yield invalid(f"annotations.{_CLASS}", annotation, text)
+
+
+def _tls_errors(tls: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for position, host in enumerate(tls.get("hosts") or ()):
+        for problem in wildcard_subdomain(host) if "*" in host else dns_subdomain(host):
+            yield invalid(f"{path}.hosts[{position}]", host, problem)
+    name = tls.get("secretName")
+    for problem in dns_subdomain(name) if name else ():
+        yield invalid(f"{path}.secretName", name, problem)
+
+
+def _rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    host, http = rule.get("host") or "", rule.get("http")
+    if host:
+        if is_ip(host):
+            yield invalid(f"{path}.host", host, "must be a DNS name, not an IP address")
+        for problem in wildcard_subdomain(host) if "*" in host else dns_subdomain(host):
+            yield invalid(f"{path}.host", host, problem)
+    if http is None:
+        return
+    if not http.get("paths"):
+        yield required(f"{path}.http.paths")
+    for position, each in enumerate(http.get("paths") or ()):
+        yield from _path_errors(each, f"{path}.http.paths[{position}]")
+
+
+def _path_errors(each: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind, text = each.get("pathType"), each.get("path") or ""
+    if kind is None:
+        yield required(f"{path}.pathType", "pathType must be specified")
+        return
+    if kind in ("Exact", "Prefix"):
+        if not text.startswith("/"):
+            yield invalid(f"{path}.path", text, "must be an absolute path")
+        elif text:
+            for sequence in _BAD_SEQUENCES:
+                if sequence in text:
+                    yield invalid(f"{path}.path", text, f"must not contain '{sequence}'")
+            for suffix in _BAD_SUFFIXES:
+                if text.endswith(suffix):
+                    yield invalid(f"{path}.path", text, f"cannot end with '{suffix}'")
+    elif kind == "ImplementationSpecific":
+        if text and not text.startswith("/"):
+            yield invalid(f"{path}.path", text, "must be an absolute path")
+    else:
+        yield not_supported(f"{path}.pathType", kind, _PATH_TYPES)
+    yield from _backend_errors(each.get("backend") or {}, f"{path}.backend")
+
+
+def _backend_errors(backend: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    service, resource = backend.get("service"), backend.get("resource")
+    if service is not None and resource is not None:
+        yield invalid(path, "", "cannot set both resource and service backends")
+    elif resource is not None:
+        if not resource.get("kind"):
+            yield required(f"{path}.resource.kind")
+        if not resource.get("name"):
+            yield required(f"{path}.resource.name")
+    elif service is not None:
+        name, port = service.get("name") or "", service.get("port") or {}
+        if not name:
+            yield required(f"{path}.service.name")
+        else:
+            for problem in dns_label(name):
+                yield invalid(f"{path}.service.name", name, problem)
+        number, port_text = port.get("number") or 0, port.get("name") or ""
+        if number and port_text:
+            yield invalid(path, "", "cannot set both port name & port number")
+        elif port_text:
+            for problem in port_name(port_text):
+                yield invalid(f"{path}.service.port.name", port_text, problem)
+        elif number:
+            for problem in port_number(number):
+                yield invalid(f"{path}.service.port.number", number, problem)
+        else:
+            yield required(path, "port name or number is required")
+    else:
+        yield invalid(path, "", "resource or service backend is required")
+
+
+class IngressClassStrategy(BuiltinStrategy):
+    """networking.k8s.io/v1 IngressClass."""
+
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """Parameters are cluster-scoped."""
+        parameters = obj["spec"].get("parameters")
+        if parameters is not None and parameters.get("scope") is None:
+            parameters["scope"] = "Cluster"
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """A controller that stays."""
+        controller = obj["spec"].get("controller") or ""
+        if old is None and not controller:
+            yield required("spec.controller")
+        if old is not None and controller != (old["spec"].get("controller") or ""):
+            yield invalid("spec.controller", controller, "field is immutable")
+
+
+class NetworkPolicyStrategy(BuiltinStrategy):
+    """networking.k8s.io/v1 NetworkPolicy."""
+
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """TCP; ``Egress`` only where there are egress rules."""
+        spec = obj["spec"]
+        if not spec.get("policyTypes"):
+            spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+        for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
+            for port in rule.get("ports") or ():
+                port.setdefault("protocol", "TCP")
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of a policy."""
+        spec = obj["spec"]
+        yield from label_selector_errors(spec.get("podSelector"), "spec.podSelector")
+        for direction, peers in (("ingress", "from"), ("egress", "to")):
+            for position, rule in enumerate(spec.get(direction) or ()):
+                path = f"spec.{direction}[{position}]"
+                for number, port in enumerate(rule.get("ports") or ()):
+                    yield from _policy_port_errors(port, f"{path}.ports[{number}]")
+                for number, peer in enumerate(rule.get(peers) or ()):
+                    yield from _peer_errors(peer, f"{path}.{peers}[{number}]")
+        types = spec.get("policyTypes") or ()
+        if len(types) > 2:
+            yield invalid("spec.policyTypes", list(types), "may not specify more than two policyTypes")
+            return
+        for position, kind in enumerate(types):
+            if kind not in ("Ingress", "Egress"):
+                yield not_supported(f"spec.policyTypes[{position}]", kind, ("Ingress", "Egress"))
+
+
+def _policy_port_errors(port: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    protocol, number, end = port.get("protocol"), port.get("port"), port.get("endPort")
+    if protocol is not None and protocol not in ("TCP", "UDP", "SCTP"):
+        yield not_supported(f"{path}.protocol", protocol, ("TCP", "UDP", "SCTP"))
+    if number is None:
+        if end is not None:
+            yield invalid(f"{path}.endPort", end, "may not be specified when `port` is not specified")
+    elif isinstance(number, int):
+        for problem in port_number(number):
+            yield invalid(f"{path}.port", number, problem)
+        if end is not None:
+            if end < number:
+                yield invalid(f"{path}.endPort", end, "must be greater than or equal to `port`")
+            for problem in port_number(end):
+                yield invalid(f"{path}.endPort", end, problem)
+    else:
+        if end is not None:
+            yield invalid(f"{path}.endPort", end, "may not be specified when `port` is non-numeric")
+        for problem in port_name(number):
+            yield invalid(f"{path}.port", number, problem)
+
+
+def _peer_errors(peer: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    count = 0
+    for name in ("podSelector", "namespaceSelector"):
+        if name in peer:
+            count += 1
+            yield from label_selector_errors(peer[name], f"{path}.{name}")
+    block = peer.get("ipBlock")
+    if block is not None:
+        count += 1
+        yield from _block_errors(block, f"{path}.ipBlock")
+    if not count:
+        yield required(path, "must specify a peer")
+    elif count > 1 and block is not None:
+        yield forbidden(path, "may not specify both ipBlock and another peer")
+
+
+def _block_errors(block: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    cidr = block.get("cidr") or ""
+    if not cidr:
+        yield required(f"{path}.cidr")
+        return
+    errors = list(cidr_errors(f"{path}.cidr", cidr))
+    yield from errors
+    if errors:
+        return
+    network = ip_network(cidr, strict=False)
+    for position, each in enumerate(block.get("except") or ()):
+        where = f"{path}.except[{position}]"
+        errors = list(cidr_errors(where, each))
+        yield from errors
+        if not errors:
+            inner = ip_network(each, strict=False)
+            fits = inner.version == network.version and inner.subnet_of(network)  # type: ignore[arg-type]
+            if not fits or inner.prefixlen <= network.prefixlen:
+                yield invalid(where, each, "must be a strict subset of `cidr`")

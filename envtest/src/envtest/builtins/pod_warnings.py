@@ -1,0 +1,207 @@
+"""What is questionable about a pod or the template of one, though it is accepted.
+
+The texts are those of ``GetWarningsForPod`` and of the strategies of the kinds that make pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from envtest.field_errors import go_quote, key
+from envtest.metadata import dns_label
+from envtest.schema.quantity import parse_quantity
+
+__all__ = ["name_warnings", "pod_warnings", "template_warnings"]
+
+_LABELS = {
+    "app.kubernetes.io/created-by": "deprecated since v1.9",
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": ('deprecated since v1.17; use "topology.kubernetes.io/region" instead'),
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
+    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+}
+_SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_OF = "container.seccomp.security.alpha.kubernetes.io/"
+_APP_ARMOR_OF = "container.apparmor.security.beta.kubernetes.io/"
+_ANNOTATIONS = {
+    "scheduler.alpha.kubernetes.io/critical-pod": (
+        'non-functional in v1.16+; use the "priorityClassName" field instead'
+    ),
+    "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+    "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+}
+_VOLUMES = {
+    "cephfs": "deprecated in v1.28, non-functional in v1.31+",
+    "flocker": "deprecated in v1.22, non-functional in v1.25+",
+    "gitRepo": "deprecated in v1.11",
+    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
+    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
+    "quobyte": "deprecated in v1.22, non-functional in v1.25+",
+    "rbd": "deprecated in v1.28, non-functional in v1.31+",
+    "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
+    "storageos": "deprecated in v1.22, non-functional in v1.25+",
+}
+_NULL_SELECTOR = "a null labelSelector results in matching no pod"
+_REQUIRED, _PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+
+
+def name_warnings(name: str, used: str = "in Pod names and hostnames") -> Iterator[str]:
+    """A name that is accepted, but makes a poor hostname; ``used`` says where it goes."""
+    if problems := dns_label(name):
+        text = "which can result in surprising behavior; a DNS label is recommended"
+        yield f"metadata.name: this is used {used}, {text}: [{' '.join(problems)}]"
+
+
+def pod_warnings(pod: Mapping[str, Any]) -> Iterator[str]:
+    """The warnings that the creation of a pod gets."""
+    yield from name_warnings(pod["metadata"].get("name") or "", "in the Pod's hostname")
+    yield from _warnings(pod, "", is_template=False)
+
+
+def template_warnings(template: Mapping[str, Any] | None, path: str) -> Iterator[str]:
+    """The warnings for a template at ``path``."""
+    if template is not None:
+        yield from _warnings(template, f"{path}.", is_template=True)
+
+
+def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iterator[str]:
+    spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
+    where, noted = f"{prefix}spec", f"{prefix}metadata.annotations"
+    for label in spec.get("nodeSelector") or ():
+        if label in _LABELS:
+            yield f"{key(f'{where}.nodeSelector', label)}: {_LABELS[label]}"
+    yield from _node_affinity(spec, f"{where}.affinity.nodeAffinity")
+    for position, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
+        place, label = f"{where}.topologySpreadConstraints[{position}]", constraint.get("topologyKey")
+        if label in _LABELS:
+            yield f"{place}.topologyKey: {label} is {_LABELS[label]}"
+        if constraint.get("labelSelector") is None:
+            yield f"{place}.labelSelector: {_NULL_SELECTOR}"
+    for name, text in _ANNOTATIONS.items():
+        if name in annotations:
+            yield f"{key(noted, name)}: {text}"
+    for position, volume in enumerate(spec.get("volumes") or ()):
+        for source in volume.keys() & _VOLUMES.keys():
+            yield f"{where}.volumes[{position}].{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
+    yield from _repeated(spec.get("hostAliases") or (), f"{where}.hostAliases", "ip")
+    yield from _repeated(spec.get("imagePullSecrets") or (), f"{where}.imagePullSecrets", "name")
+    for position, secret in enumerate(spec.get("imagePullSecrets") or ()):
+        if not secret.get("name"):
+            yield f'{where}.imagePullSecrets[{position}].name: invalid empty name ""'
+    yield from _fractions(spec.get("overhead") or {}, f"{where}.overhead")
+    security = spec.get("securityContext") or {}
+    if _SECCOMP in annotations and security.get("seccompProfile") is None:
+        yield f'{key(noted, _SECCOMP)}: non-functional in v1.27+; use the "seccompProfile" field instead'
+    containers = list(_containers(spec, where))
+    for container, place in containers:
+        own = container.get("securityContext") or {}
+        name = container.get("name") or ""
+        if _SECCOMP_OF + name in annotations and own.get("seccompProfile") is None:
+            text = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+            yield f"{key(noted, _SECCOMP_OF + name)}: {text}"
+        armored = security.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
+        if is_template and not armored and _APP_ARMOR_OF + name in annotations:
+            text = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+            yield f"{key(noted, _APP_ARMOR_OF + name)}: {text}"
+        for part in ("limits", "requests"):
+            quantities = (container.get("resources") or {}).get(part) or {}
+            yield from _fractions(quantities, f"{place}.resources.{part}")
+        yield from _hidden_variables(container, f"{place}.env")
+    yield from _ports(containers)
+    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
+        text = "must be >= 0; negative values are invalid and will be treated as 1"
+        yield f"{where}.terminationGracePeriodSeconds: {text}"
+    yield from _pod_affinity(spec, f"{where}.affinity")
+
+
+def _containers(spec: Mapping[str, Any], path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    for name in ("initContainers", "containers", "ephemeralContainers"):
+        for position, container in enumerate(spec.get(name) or ()):
+            yield container, f"{path}.{name}[{position}]"
+
+
+def _node_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = [
+        (term, f"{path}.{_REQUIRED}.nodeSelectorTerms[{position}]")
+        for position, term in enumerate((affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ())
+    ]
+    terms += [
+        (each.get("preference") or {}, f"{path}.{_PREFERRED}[{position}].preference")
+        for position, each in enumerate(affinity.get(_PREFERRED) or ())
+    ]
+    for term, place in terms:
+        for position, expression in enumerate(term.get("matchExpressions") or ()):
+            label = expression.get("key")
+            if label in _LABELS:
+                yield f"{place}.matchExpressions[{position}].key: {label} is {_LABELS[label]}"
+
+
+def _pod_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        affinity = (spec.get("affinity") or {}).get(kind) or {}
+        for position, term in enumerate(affinity.get(_REQUIRED) or ()):
+            if term.get("labelSelector") is None:
+                yield f"{path}.{kind}.{_REQUIRED}[{position}].labelSelector: {_NULL_SELECTOR}"
+        for position, term in enumerate(affinity.get(_PREFERRED) or ()):
+            if (term.get("podAffinityTerm") or {}).get("labelSelector") is None:
+                yield f"{path}.{kind}.{_PREFERRED}[{position}].podAffinityTerm.labelSelector: {_NULL_SELECTOR}"
+
+
+def _repeated(items: Any, path: str, name: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for position, item in enumerate(items):
+        value = item.get(name) or ""
+        if value in seen:
+            yield f"{path}[{position}].{name}: duplicate {name} {go_quote(value)}"
+        seen.add(value)
+
+
+def _fractions(quantities: Mapping[str, str], path: str) -> Iterator[str]:
+    for name in ("memory", "ephemeral-storage"):
+        quantity = quantities.get(name)
+        if quantity is not None and parse_quantity(quantity).value.denominator != 1:
+            yield f"{key(path, name)}: fractional byte value {go_quote(quantity)} is invalid, must be an integer"
+
+
+def _hidden_variables(container: Mapping[str, Any], path: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for position, variable in enumerate(container.get("env") or ()):
+        name, value = variable.get("name") or "", variable.get("value") or ""
+        reference = f"$({name})"
+        extends = reference in value and value != reference and variable.get("valueFrom") is None
+        if name in seen and not extends:
+            text = f"hides previous definition of {go_quote(name)}, which may be dropped when using apply"
+            yield f"{path}[{position}]: {text}"
+        seen.add(name)
+
+
+def _ports(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[str]:
+    known: dict[tuple[Any, Any], list[tuple[Mapping[str, Any], str]]] = {}
+    for container, path in containers:
+        for position, port in enumerate(container.get("ports") or ()):
+            place = f"{path}.ports[{position}]"
+            others = known.setdefault((port.get("containerPort"), port.get("protocol")), [])
+            for other, other_place in others:
+                if text := _port_clash(port, other):
+                    yield f"{place}: {text} with {other_place}"
+            others.append((port, place))
+
+
+def _port_clash(port: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    address, number = port.get("hostIP") or "", port.get("hostPort") or 0
+    other_address, other_number = other.get("hostIP") or "", other.get("hostPort") or 0
+    if (address, number) == (other_address, other_number):
+        return "duplicate port definition"
+    if not number or not other_number:
+        return "overlapping port definition"
+    if number == other_number and bool(address) != bool(other_address):
+        return "dangerously ambiguous port definition"
+    return ""

@@ -1,0 +1,300 @@
+"""admissionregistration.k8s.io: webhook configurations and admission policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import (
+    label_selector_errors,
+    webhook_service_errors,
+    webhook_url_errors,
+)
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
+from envtest.metadata import dns_1035_label, dns_subdomain, qualified_name
+from envtest.objects import Object
+from envtest.schema.cel import CELCompileError, compile_expression
+
+__all__ = ["CONDITION_VARIABLES", "PolicyBindingStrategy", "PolicyStrategy", "WebhookConfigurationStrategy"]
+
+CONDITION_VARIABLES = {"object": "dyn", "oldObject": "dyn", "request": "dyn", "authorizer": "dyn"}
+"""The variables of match conditions."""
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_REVIEW_VERSIONS = ("v1", "v1beta1")
+
+
+class WebhookConfigurationStrategy(BuiltinStrategy):
+    """MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
+
+    allow_unconditional_update = False
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """Fail closed, match equivalents, ten seconds."""
+        for webhook in obj.get("webhooks") or ():
+            for name, value in (
+                ("failurePolicy", "Fail"),
+                ("matchPolicy", "Equivalent"),
+                ("namespaceSelector", {}),
+                ("objectSelector", {}),
+                ("timeoutSeconds", 10),
+            ):
+                if webhook.get(name) is None:
+                    webhook[name] = value
+            if self.resource.kind.startswith("Mutating"):
+                webhook.setdefault("reinvocationPolicy", "Never")
+            service = webhook["clientConfig"].get("service")
+            if service is not None:
+                service.setdefault("port", 443)
+            for rule in webhook.get("rules") or ():
+                rule.setdefault("scope", "*")
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of all webhooks."""
+        names: set[str] = set()
+        for position, webhook in enumerate(obj.get("webhooks") or ()):
+            path = f"webhooks[{position}]"
+            yield from _webhook_errors(webhook, path)
+            name = webhook.get("name") or ""
+            if name and name in names:
+                yield duplicate(f"{path}.name", name)
+            names.add(name)
+
+
+def _webhook_errors(webhook: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _qualified_domain_errors(webhook.get("name") or "", f"{path}.name")
+    for position, rule in enumerate(webhook.get("rules") or ()):
+        yield from rule_errors(rule, f"{path}.rules[{position}]")
+    for name, values in (("failurePolicy", ("Fail", "Ignore")), ("matchPolicy", ("Equivalent", "Exact"))):
+        if webhook.get(name) not in values:
+            yield not_supported(f"{path}.{name}", webhook.get(name) or "", values)
+    effects = webhook.get("sideEffects")
+    if not effects:
+        yield required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun")
+    elif effects not in ("None", "NoneOnDryRun"):
+        yield not_supported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun"))
+    policy = webhook.get("reinvocationPolicy")
+    if policy is not None and policy not in ("Never", "IfNeeded"):
+        yield not_supported(f"{path}.reinvocationPolicy", policy, ("IfNeeded", "Never"))
+    seconds = webhook.get("timeoutSeconds")
+    if seconds is not None and not 1 <= seconds <= 30:
+        yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
+    for name in ("namespaceSelector", "objectSelector"):
+        yield from label_selector_errors(webhook.get(name), f"{path}.{name}")
+    client = webhook.get("clientConfig") or {}
+    if (client.get("url") is None) == (client.get("service") is None):
+        yield required(f"{path}.clientConfig", "exactly one of url or service is required")
+    elif client.get("url") is not None:
+        yield from webhook_url_errors(f"{path}.clientConfig.url", client["url"])
+    else:
+        yield from webhook_service_errors(f"{path}.clientConfig.service", client["service"])
+    yield from _version_errors(webhook.get("admissionReviewVersions") or (), f"{path}.admissionReviewVersions")
+    yield from condition_errors(webhook.get("matchConditions") or (), f"{path}.matchConditions")
+
+
+def _qualified_domain_errors(name: str, path: str) -> Iterator[FieldError]:
+    if not name:
+        yield required(path)
+        return
+    problems = dns_subdomain(name)
+    if problems:
+        yield invalid(path, name, ",".join(problems))
+    elif len(name.split(".")) < 3:
+        yield invalid(path, name, "should be a domain with at least three segments separated by dots")
+
+
+def _version_errors(versions: Sequence[str], path: str) -> Iterator[FieldError]:
+    if not versions:
+        yield required(path, "must specify one of v1, v1beta1")
+        return
+    seen: set[str] = set()
+    for position, version in enumerate(versions):
+        if version in seen:
+            yield invalid(f"{path}[{position}]", version, "duplicate version")
+            continue
+        seen.add(version)
+        for problem in dns_1035_label(version):
+            yield invalid(f"{path}[{position}]", version, problem)
+    if not seen & set(_REVIEW_VERSIONS):
+        yield invalid(path, list(versions), "must include at least one of v1, v1beta1")
+
+
+def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """The errors of a rule with operations: what requests are meant."""
+    for name in ("apiGroups", "apiVersions", "resources"):
+        values = rule.get(name) or ()
+        where = f"{path}.{name}"
+        if not values:
+            yield required(where)
+        elif name == "resources":
+            yield from _resource_errors(values, where)
+        elif "*" in values and len(values) > 1:
+            what = "API groups" if name == "apiGroups" else "API versions"
+            yield invalid(where, list(values), f"if '*' is present, must not specify other {what}")
+        if name == "apiVersions":
+            for position, value in enumerate(values):
+                if not value:
+                    yield required(f"{where}[{position}]")
+    scope = rule.get("scope")
+    if scope is not None and scope not in ("*", "Cluster", "Namespaced"):
+        yield not_supported(f"{path}.scope", scope, ("*", "Cluster", "Namespaced"))
+    operations = rule.get("operations") or ()
+    if not operations:
+        yield required(f"{path}.operations")
+    if "*" in operations and len(operations) > 1:
+        text = "if '*' is present, must not specify other operations"
+        yield invalid(f"{path}.operations", list(operations), text)
+    for position, operation in enumerate(operations):
+        if operation not in _OPERATIONS:
+            yield not_supported(f"{path}.operations[{position}]", operation, _OPERATIONS)
+
+
+def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
+    plain, every_sub, every_resource = "*" in resources, set(), set()
+    for position, each in enumerate(resources):
+        where = f"{path}[{position}]"
+        if not each:
+            yield required(where)
+        if each == "*/*" and len(resources) > 1:
+            yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
+        resource, slash, sub = each.partition("/")
+        if not slash:
+            continue
+        if sub == "*":
+            every_sub.add(resource)
+        elif resource in every_sub:
+            yield invalid(where, each, f"if '{resource}/*' is present, must not specify {each}")
+        if resource == "*":
+            every_resource.add(sub)
+        elif sub in every_resource:
+            yield invalid(where, each, f"if '*/{sub}' is present, must not specify {each}")
+    if plain and sum(1 for each in resources if "/" not in each) > 1:
+        text = "if '*' is present, must not specify other resources without subresources"
+        yield invalid(path, list(resources), text)
+
+
+def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """The errors of match conditions."""
+    if len(conditions) > 64:
+        yield too_many(path, len(conditions), 64)
+    names: set[str] = set()
+    for position, condition in enumerate(conditions):
+        where, name, expression = f"{path}[{position}]", condition.get("name") or "", condition.get("expression") or ""
+        if not expression.strip():
+            yield required(f"{where}.expression")
+        else:
+            yield from expression_errors(expression, f"{where}.expression", CONDITION_VARIABLES, kind="bool")
+        if not name:
+            yield required(f"{where}.name")
+        for problem in qualified_name(name) if name else ():
+            yield invalid(f"{where}.name", name, problem)
+        if name and name in names:
+            yield duplicate(f"{where}.name", name)
+        names.add(name)
+
+
+def expression_errors(
+    expression: str, path: str, variables: Mapping[str, str], *, kind: str = ""
+) -> Iterator[FieldError]:
+    """The errors of a CEL expression."""
+    try:
+        program = compile_expression(expression, variables)
+    except CELCompileError as error:
+        yield invalid(path, expression, f"compilation failed: {error}")
+        return
+    if kind and program.kind not in (kind, "dyn"):
+        yield invalid(path, expression, f"must evaluate to {kind}")
+
+
+class PolicyStrategy(BuiltinStrategy):
+    """ValidatingAdmissionPolicy and MutatingAdmissionPolicy."""
+
+    allow_unconditional_update = False
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """Fail closed, match equivalents."""
+        spec = obj["spec"]
+        spec.setdefault("failurePolicy", "Fail")
+        _constraint_defaults(spec.get("matchConstraints"))
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of the constraints and expressions."""
+        spec = obj["spec"]
+        constraints = spec.get("matchConstraints")
+        if constraints is None:
+            yield required("spec.matchConstraints")
+        else:
+            if not constraints.get("resourceRules"):
+                yield required("spec.matchConstraints.resourceRules")
+            for position, rule in enumerate(constraints.get("resourceRules") or ()):
+                yield from rule_errors(rule, f"spec.matchConstraints.resourceRules[{position}]")
+        yield from condition_errors(spec.get("matchConditions") or (), "spec.matchConditions")
+        if self.resource.kind.startswith("Validating"):
+            yield from self._validation_errors(spec)
+
+    @staticmethod
+    def _validation_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+        validations, audits = spec.get("validations") or (), spec.get("auditAnnotations") or ()
+        if not validations and not audits:
+            text = "validations or auditAnnotations must contain at least one item"
+            yield required("spec.validations", text)
+        names = ("params", "namespaceObject", "variables")
+        variables = {**CONDITION_VARIABLES, **dict.fromkeys(names, "dyn")}
+        for position, variable in enumerate(spec.get("variables") or ()):
+            path = f"spec.variables[{position}].expression"
+            yield from expression_errors(variable.get("expression") or "", path, variables)
+        for position, validation in enumerate(validations):
+            path = f"spec.validations[{position}]"
+            expression = (validation.get("expression") or "").strip()
+            if not expression:
+                yield required(f"{path}.expression", "expression is not specified")
+                continue
+            yield from expression_errors(expression, f"{path}.expression", variables, kind="bool")
+            if (validation.get("messageExpression") or "").strip():
+                where = f"{path}.messageExpression"
+                yield from expression_errors(validation["messageExpression"], where, variables, kind="string")
+
+
+class PolicyBindingStrategy(BuiltinStrategy):
+    """Bindings of admission policies."""
+
+    allow_unconditional_update = False
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """Match equivalents."""
+        _constraint_defaults(obj["spec"].get("matchResources"))
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """A policy to bind, and what happens when it is broken."""
+        spec = obj["spec"]
+        if not spec.get("policyName"):
+            yield required("spec.policyName")
+        if not self.resource.kind.startswith("Validating"):
+            return
+        actions = spec.get("validationActions") or ()
+        if not actions:
+            yield required("spec.validationActions", "at least one validation action is required")
+        for position, action in enumerate(actions):
+            if action not in ("Audit", "Deny", "Warn"):
+                yield not_supported(f"spec.validationActions[{position}]", action, ("Audit", "Deny", "Warn"))
+        if "Deny" in actions and "Warn" in actions:
+            text = (
+                "must not contain both Deny and Warn (repeating the same validation failure information in the API "
+                "response and headers serves no purpose)"
+            )
+            yield invalid("spec.validationActions", list(actions), text)
+
+
+def _constraint_defaults(constraints: Object | None) -> None:
+    if constraints is None:
+        return
+    constraints.setdefault("matchPolicy", "Equivalent")
+    constraints.setdefault("namespaceSelector", {})
+    constraints.setdefault("objectSelector", {})
+    for name in ("resourceRules", "excludeResourceRules"):
+        for rule in constraints.get(name) or ():
+            rule.setdefault("scope", "*")

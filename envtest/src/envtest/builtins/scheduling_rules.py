@@ -1,0 +1,139 @@
+"""What a pod may say of where it runs: tolerations, affinity and spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from envtest.builtins.string_validation import label_selector_errors
+from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.metadata import label_value, qualified_name
+
+__all__ = ["affinity_errors", "spread_errors", "toleration_errors"]
+
+_REQUIRED, _PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+_WEIGHT = "must be in the range 1-100"
+_NO_KEY = "can not be empty"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """The errors of tolerations."""
+    for position, toleration in enumerate(tolerations):
+        where, operator = f"{path}[{position}]", toleration.get("operator") or ""
+        if toleration.get("key"):
+            for problem in qualified_name(toleration["key"]):
+                yield invalid(f"{where}.key", toleration["key"], problem)
+        elif operator != "Exists":
+            text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+            yield invalid(f"{where}.operator", operator, text)
+        if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
+            text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+            yield invalid(f"{where}.effect", toleration.get("effect") or "", text)
+        if operator in ("", "Equal"):
+            for problem in label_value(toleration.get("value") or ""):
+                yield invalid(f"{where}.operator", toleration.get("value"), problem)
+        elif operator == "Exists":
+            if toleration.get("value"):
+                text = "value must be empty when `operator` is 'Exists'"
+                yield invalid(f"{where}.operator", {**toleration}, text)
+        else:
+            yield not_supported(f"{where}.operator", operator, ("Equal", "Exists"))
+        effect = toleration.get("effect")
+        if effect and effect not in _EFFECTS:
+            yield not_supported(f"{where}.effect", effect, _EFFECTS)
+
+
+def affinity_errors(affinity: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """The errors of the affinity to nodes and to pods."""
+    node = affinity.get("nodeAffinity") or {}
+    if node.get(_REQUIRED) is not None:
+        where = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+        terms = node[_REQUIRED].get("nodeSelectorTerms") or ()
+        if not terms:
+            yield required(where, "must have at least one node selector term")
+        for position, term in enumerate(terms):
+            yield from _term_errors(term, f"{where}[{position}]")
+    for position, each in enumerate(node.get(_PREFERRED) or ()):
+        where = f"{path}.nodeAffinity.{_PREFERRED}[{position}]"
+        yield from _weight_errors(each, where)
+        yield from _term_errors(each.get("preference") or {}, f"{where}.preference")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        pods = affinity.get(kind) or {}
+        for position, term in enumerate(pods.get(_REQUIRED) or ()):
+            yield from _pod_term_errors(term, f"{path}.{kind}.{_REQUIRED}[{position}]")
+        for position, each in enumerate(pods.get(_PREFERRED) or ()):
+            where = f"{path}.{kind}.{_PREFERRED}[{position}]"
+            yield from _weight_errors(each, where)
+            yield from _pod_term_errors(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
+
+
+def _weight_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    weight = term.get("weight") or 0
+    if not 1 <= weight <= 100:
+        yield invalid(f"{path}.weight", weight, _WEIGHT)
+
+
+def _term_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for position, requirement in enumerate(term.get("matchExpressions") or ()):
+        where = f"{path}.matchExpressions[{position}]"
+        operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+        if operator in ("In", "NotIn"):
+            if not values:
+                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield forbidden(f"{where}.values", text)
+        elif operator in ("Gt", "Lt"):
+            if len(values) != 1:
+                text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+                yield required(f"{where}.values", text)
+        else:
+            yield invalid(f"{where}.operator", operator, "not a valid selector operator")
+        for problem in qualified_name(requirement.get("key") or ""):
+            yield invalid(f"{where}.key", requirement.get("key") or "", problem)
+
+
+def _pod_term_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from label_selector_errors(term.get("labelSelector"), f"{path}.labelSelector")
+    yield from label_selector_errors(term.get("namespaceSelector"), f"{path}.namespaceSelector")
+    yield from _topology_key_errors(term, path)
+
+
+def _topology_key_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    name = term.get("topologyKey") or ""
+    if not name:
+        yield required(f"{path}.topologyKey", _NO_KEY)
+    else:
+        for problem in qualified_name(name):
+            yield invalid(f"{path}.topologyKey", name, problem)
+
+
+def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """The errors of topology spread constraints."""
+    actions = ("DoNotSchedule", "ScheduleAnyway")
+    seen: set[tuple[Any, Any]] = set()
+    for position, constraint in enumerate(constraints):
+        where, skew = f"{path}[{position}]", constraint.get("maxSkew") or 0
+        if skew <= 0:
+            yield invalid(f"{where}.maxSkew", skew, "must be greater than zero")
+        yield from _topology_key_errors(constraint, where)
+        action = constraint.get("whenUnsatisfiable") or ""
+        if action not in actions:
+            yield not_supported(f"{where}.whenUnsatisfiable", action, actions)
+        pair = constraint.get("topologyKey"), action
+        if pair in seen:
+            yield duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}")
+        seen.add(pair)
+        domains = constraint.get("minDomains")
+        if domains is not None:
+            if domains <= 0:
+                yield invalid(f"{where}.minDomains", domains, "must be greater than zero")
+            if action != "DoNotSchedule":
+                text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+                yield invalid(f"{where}.minDomains", domains, text)
+        yield from label_selector_errors(constraint.get("labelSelector"), f"{where}.labelSelector")

@@ -1,0 +1,364 @@
+"""Services: defaults, addresses and ports that the server hands out, and their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Network, ip_address
+from typing import Any, Final
+
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import NO_ADDRESS, balancer_errors, is_ip, port_name, port_number
+from envtest.context import RequestContext
+from envtest.errors import internal_error
+from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.metadata import dns_label, dns_subdomain, label_value, mask_trailing_dash, qualified_name
+from envtest.objects import Object
+
+__all__ = ["SERVICE_NETWORK", "ServiceStrategy"]
+
+SERVICE_NETWORK: Final = IPv4Network("10.0.0.0/24")
+NODE_PORTS: Final = range(30000, 32768)
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+class _Allocator:
+    """Hands out values of a range, the lowest free one after the last; freed ones come again."""
+
+    def __init__(self, what: str, values: Sequence[Any]) -> None:
+        self._what = what
+        self._values = values
+        self._taken: dict[Any, str] = {}
+        self._next = 0
+
+    def take(self, owner: str) -> Any:
+        """A free value for ``owner`` (a uid). Raises StatusError (InternalError, as upstream) when there is none."""
+        size = len(self._values)
+        for step in range(size):
+            value = self._values[(self._next + step) % size]
+            if value not in self._taken:
+                self._next = (self._next + step + 1) % size
+                self._taken[value] = owner
+                return value
+        raise internal_error(f"failed to allocate a {self._what}: range is full")
+
+    def reserve(self, value: Any, owner: str) -> bool:
+        """Takes a certain value; whether it was free or the owner's already."""
+        return self._taken.setdefault(value, owner) == owner
+
+    def release(self, owner: str) -> None:
+        """Frees all that ``owner`` holds."""
+        for value in [value for value, holder in self._taken.items() if holder == owner]:
+            del self._taken[value]
+
+
+class ServiceStrategy(BuiltinStrategy):
+    """v1 Service."""
+
+    allow_create_on_update = True
+    returns_deleted_object = True
+
+    def __init__(self, resource: Any) -> None:
+        super().__init__(resource)
+        self._addresses = _Allocator("serviceIP", [str(address) for address in SERVICE_NETWORK.hosts()])
+        self._addresses.reserve("10.0.0.1", "kubernetes")
+        self._node_ports = _Allocator("nodePort", NODE_PORTS)
+
+    def adopt(self, obj: Object) -> None:
+        """Reserves the addresses and ports of a service that was there before."""
+        spec, uid = obj["spec"], obj["metadata"]["uid"]
+        for address in spec.get("clusterIPs") or ():
+            self._addresses.reserve(address, uid)
+        for port in [*(each.get("nodePort") for each in spec.get("ports") or ()), spec.get("healthCheckNodePort")]:
+            if port:
+                self._node_ports.reserve(port, uid)
+
+    def release(self, uid: str) -> None:
+        """Frees the addresses and ports of a service that is gone."""
+        self._addresses.release(uid)
+        self._node_ports.release(uid)
+
+    def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
+        """A DNS label."""
+        return dns_label(mask_trailing_dash(name) if prefix else name)
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: what is ignored or deprecated."""
+        return list(_warnings(obj))
+
+    def set_defaults(self, obj: Object) -> None:
+        """Type, affinity, protocols, target ports and policies."""
+        spec = obj["spec"]
+        spec.setdefault("type", "ClusterIP")
+        affinity = spec.setdefault("sessionAffinity", "None")
+        if affinity == "None":
+            spec.pop("sessionAffinityConfig", None)
+        elif affinity == "ClientIP":
+            client = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+            client.setdefault("timeoutSeconds", 10800)
+        for port in spec.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+            if port.get("targetPort") in (0, "", None):
+                port["targetPort"] = port.get("port", 0)
+        kind = spec["type"]
+        if kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and spec.get("externalIPs")):
+            spec.setdefault("externalTrafficPolicy", "Cluster")
+        if kind in ("ClusterIP", "NodePort", "LoadBalancer"):
+            spec.setdefault("internalTrafficPolicy", "Cluster")
+        if kind == "LoadBalancer":
+            spec.setdefault("allocateLoadBalancerNodePorts", True)
+        for ingress in (obj["status"].get("loadBalancer") or {}).get("ingress") or ():
+            if kind == "LoadBalancer" and ingress.get("ip"):
+                ingress.setdefault("ipMode", "VIP")
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """No status; a single address and its list say the same."""
+        super().prepare_create(obj, ctx)
+        _match_addresses(obj["spec"], {})
+        _drop_unused(obj["spec"], {})
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """What was handed out stays as long as the type needs it."""
+        super().prepare_update(new, old, ctx)
+        if ctx.subresource:
+            return
+        spec, before = new["spec"], old["spec"]
+        _match_addresses(spec, before)
+        if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
+            if not spec.get("clusterIP") and not spec.get("clusterIPs") and before.get("clusterIP"):
+                spec["clusterIP"], spec["clusterIPs"] = before["clusterIP"], list(before.get("clusterIPs") or ())
+            for name in ("ipFamilies", "ipFamilyPolicy"):
+                if name not in spec and name in before:
+                    spec[name] = before[name]
+            _keep_node_ports(spec, before)
+        _drop_unused(spec, before)
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of a service; addresses and ports are handed out when there are none."""
+        if ctx.subresource == "status":
+            yield from balancer_errors(obj["status"])
+            return
+        spec = obj["spec"]
+        errors = list(_service_errors(spec))
+        if old is not None:
+            errors += _change_errors(spec, old["spec"])
+        yield from errors
+        if not errors:
+            yield from self._allocate(obj, dry_run=ctx.dry_run)
+
+    def _allocate(self, obj: Object, *, dry_run: bool) -> Iterator[FieldError]:
+        spec, owner = obj["spec"], obj["metadata"].get("uid") or ""
+        if spec.get("type") == "ExternalName":
+            self.release(owner)
+            return
+        self._set_families(spec)
+        if spec.get("clusterIP") != "None":
+            yield from self._allocate_address(spec, owner)
+        if spec["type"] in ("NodePort", "LoadBalancer"):
+            yield from self._allocate_ports(spec, owner)
+        else:
+            self._node_ports.release(owner)
+        if dry_run:
+            self.release(owner)
+
+    @staticmethod
+    def _set_families(spec: Object) -> None:
+        headless = spec.get("clusterIP") == "None"
+        if headless and not spec.get("selector"):
+            spec.setdefault("ipFamilyPolicy", "RequireDualStack")
+            spec.setdefault("ipFamilies", ["IPv4", "IPv6"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        spec.setdefault("ipFamilies", ["IPv4"])
+
+    def _allocate_address(self, spec: Object, owner: str) -> Iterator[FieldError]:
+        address = spec.get("clusterIP")
+        if not address:
+            address = spec["clusterIP"] = self._addresses.take(owner)
+        elif not is_ip(address) or ip_address(address) not in SERVICE_NETWORK:
+            text = f"failed to allocate IP {address}: the provided network does not match the current range"
+            yield invalid("spec.clusterIPs", [address], text)
+            return
+        elif not self._addresses.reserve(address, owner):
+            text = f"failed to allocate IP {address}: provided IP is already allocated"
+            yield invalid("spec.clusterIPs", [address], text)
+            return
+        spec.setdefault("clusterIPs", [address])
+
+    def _allocate_ports(self, spec: Object, owner: str) -> Iterator[FieldError]:
+        if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
+            return
+        for position, port in enumerate(spec.get("ports") or ()):
+            where = f"spec.ports[{position}].nodePort"
+            wanted = port.get("nodePort")
+            if not wanted:
+                port["nodePort"] = self._node_ports.take(owner)
+            elif wanted not in NODE_PORTS:
+                span = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+                text = f"provided port is not in the valid range. The range of valid ports is {span}"
+                yield invalid(where, wanted, text)
+            elif not self._node_ports.reserve(wanted, owner):
+                yield invalid(where, wanted, "provided port is already allocated")
+
+
+def _match_addresses(spec: Object, before: Mapping[str, Any]) -> None:
+    """``clusterIP`` is the first of ``clusterIPs``: a client that knows only one of them sets both."""
+    single, several = spec.get("clusterIP"), spec.get("clusterIPs")
+    if single and not several:
+        spec["clusterIPs"] = [single]
+    elif several and not single:
+        if before.get("clusterIP") and several == before.get("clusterIPs"):
+            spec.pop("clusterIPs", None)
+        else:
+            spec["clusterIP"] = several[0]
+    elif single and several and single != before.get("clusterIP") and several == before.get("clusterIPs"):
+        spec["clusterIPs"] = [single]
+
+
+def _keep_node_ports(spec: Object, before: Mapping[str, Any]) -> None:
+    if spec.get("type") not in ("NodePort", "LoadBalancer"):
+        return
+    known = {(port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports") or ()}
+    for port in spec.get("ports") or ():
+        if not port.get("nodePort"):
+            number = known.get((port.get("protocol"), port.get("port")))
+            if number:
+                port["nodePort"] = number
+
+
+def _drop_unused(spec: Object, before: Mapping[str, Any]) -> None:
+    """Clears what a former type had and the new one has not."""
+    kind, was = spec.get("type"), before.get("type")
+    if kind == was:
+        return
+    if kind == "ExternalName" and was is not None:
+        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"):
+            if spec.get(name) == before.get(name):
+                spec.pop(name, None)
+    if kind not in ("NodePort", "LoadBalancer") and was in ("NodePort", "LoadBalancer"):
+        if not spec.get("externalIPs") and spec.get("externalTrafficPolicy") == before.get("externalTrafficPolicy"):
+            spec.pop("externalTrafficPolicy", None)
+        old_ports = [port.get("nodePort") for port in before.get("ports") or ()]
+        for port in spec.get("ports") or ():
+            if port.get("nodePort") in old_ports:
+                port.pop("nodePort", None)
+    if was == "LoadBalancer":
+        for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
+            if spec.get(name) == before.get(name):
+                spec.pop(name, None)
+
+
+def _service_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    kind, address = spec.get("type") or "", spec.get("clusterIP") or ""
+    ports = spec.get("ports") or ()
+    if not ports and kind != "ExternalName" and address != "None":
+        yield required("spec.ports")
+    if kind == "LoadBalancer" and address == "None":
+        yield invalid("spec.clusterIPs[0]", address, "may not be set to 'None' for LoadBalancer services")
+    if kind == "NodePort" and address == "None":
+        yield invalid("spec.clusterIPs[0]", address, "may not be set to 'None' for NodePort services")
+    if kind == "ExternalName":
+        if spec.get("clusterIPs"):
+            yield forbidden("spec.clusterIPs", "may not be set for ExternalName services")
+        name = (spec.get("externalName") or "").removesuffix(".")
+        if not name:
+            yield required("spec.externalName")
+        else:
+            for problem in dns_subdomain(name):
+                yield invalid("spec.externalName", name, problem)
+    yield from _port_errors(ports, headless=address == "None")
+    for name, value in (spec.get("selector") or {}).items():
+        for problem in qualified_name(name):
+            yield invalid("spec.selector", name, problem)
+        for problem in label_value(value):
+            yield invalid("spec.selector", value, problem)
+    affinity = spec.get("sessionAffinity") or ""
+    if not affinity:
+        yield required("spec.sessionAffinity")
+    elif affinity not in ("ClientIP", "None"):
+        yield not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
+    if kind not in _TYPES:
+        yield not_supported("spec.type", kind, _TYPES)
+    for position, each in enumerate(spec.get("clusterIPs") or ()):
+        if each not in ("None", "") and not is_ip(each):
+            yield invalid(f"spec.clusterIPs[{position}]", each, NO_ADDRESS)
+    for position, each in enumerate(spec.get("externalIPs") or ()):
+        if not is_ip(each):
+            yield invalid(f"spec.externalIPs[{position}]", each, NO_ADDRESS)
+    for name, values in (
+        ("externalTrafficPolicy", ("Cluster", "Local")),
+        ("internalTrafficPolicy", ("Cluster", "Local")),
+        ("ipFamilyPolicy", ("PreferDualStack", "RequireDualStack", "SingleStack")),
+    ):
+        if spec.get(name) is not None and spec[name] not in values:
+            yield not_supported(f"spec.{name}", spec[name], values)
+    if spec.get("externalTrafficPolicy") and kind == "ClusterIP" and not spec.get("externalIPs"):
+        text = "may only be set for externally-accessible services"
+        yield invalid("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], text)
+
+
+def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Iterator[FieldError]:
+    names: set[str] = set()
+    numbers: set[tuple[Any, Any]] = set()
+    for position, port in enumerate(ports):
+        path, name, number = f"spec.ports[{position}]", port.get("name") or "", port.get("port") or 0
+        if len(ports) > 1 and not name:
+            yield required(f"{path}.name")
+        elif name:
+            for problem in dns_label(name):
+                yield invalid(f"{path}.name", name, problem)
+            if name in names:
+                yield duplicate(f"{path}.name", name)
+            names.add(name)
+        for problem in port_number(number):
+            yield invalid(f"{path}.port", number, problem)
+        protocol = port.get("protocol") or ""
+        if not protocol:
+            yield required(f"{path}.protocol")
+        elif protocol not in _PROTOCOLS:
+            yield not_supported(f"{path}.protocol", protocol, _PROTOCOLS)
+        target = port.get("targetPort", 0)
+        for problem in port_number(target) if isinstance(target, int) else port_name(target):
+            yield invalid(f"{path}.targetPort", target, problem)
+        for problem in qualified_name(port["appProtocol"]) if port.get("appProtocol") else ():
+            yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
+        identity = (protocol, number)
+        if identity in numbers and not headless:
+            shown = {name: value for name, value in (("protocol", protocol), ("port", number)) if value}
+            yield duplicate(path, {**shown, "targetPort": 0})
+        numbers.add(identity)
+
+
+def _warnings(obj: Object) -> Iterator[str]:
+    """The texts are those of ``GetWarningsForService``."""
+    spec, kind = obj["spec"], obj["spec"].get("type")
+    hints = "service.kubernetes.io/topology-aware-hints"
+    if hints in (obj["metadata"].get("annotations") or {}):
+        yield f"annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
+    if kind == "ClusterIP" and spec.get("clusterIP") == "None":
+        if spec.get("loadBalancerIP"):
+            yield "spec.loadBalancerIP is ignored for headless services"
+        if spec.get("externalIPs"):
+            yield "spec.externalIPs is ignored for headless services"
+        if spec.get("sessionAffinity") != "None":
+            yield "spec.SessionAffinity is ignored for headless services"
+    if kind == "ExternalName":
+        if spec.get("externalIPs"):
+            yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
+    elif spec.get("externalName"):
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
+    if spec.get("trafficDistribution") == "PreferClose":
+        yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
+
+
+def _change_errors(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
+    """What was handed out may not be changed."""
+    if spec.get("type") == "ExternalName" or before.get("type") == "ExternalName":
+        return
+    old, new = before.get("clusterIPs") or [], spec.get("clusterIPs") or []
+    if old and new and old[0] != new[0]:
+        yield invalid("spec.clusterIPs[0]", new, "may not change once set")
+    elif old and not new:
+        yield invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")
+    balanced = spec.get("type") == before.get("type") == "LoadBalancer"
+    if balanced and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
+        yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set")

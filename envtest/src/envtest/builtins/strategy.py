@@ -1,0 +1,117 @@
+"""The strategy which built-in kinds have in common; what is special about a kind is a subclass.
+
+Objects are kept in the server's form throughout (see ``typed``): decoded once, brought into form again after
+defaults. A subclass overrides :meth:`~BuiltinStrategy.set_defaults`, :meth:`~BuiltinStrategy.check` and, rarely, the
+preparations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from envtest.builtins.catalog import Resource, schema_of
+from envtest.builtins.typed import DecodeError, decode, encode, zero
+from envtest.context import RequestContext
+from envtest.errors import bad_request
+from envtest.field_errors import FieldError
+from envtest.metadata import path_segment
+from envtest.objects import Object
+from envtest.schema.shaping import copy_json
+from envtest.strategy import Strategy
+
+__all__ = ["BuiltinStrategy"]
+
+
+class BuiltinStrategy(Strategy):
+    """See :class:`~envtest.strategy.Strategy`. ``resource`` is the kind's entry in the table."""
+
+    kept_by_status: ClassVar[tuple[str, ...]] = ()
+    """Metadata that an update of the status does not change."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        self.has_status = any(each.name == "status" for each in resource.subresources)
+        status = schema_of(resource.type).properties.get("status")
+        self._status_zero = None
+        if status is not None and status.raw.get("x-envtest-wire") == "always":
+            self._status_zero = zero(status.ref)
+
+    def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
+        """See :meth:`Strategy.decode`."""
+        kind, version = self.resource.kind, self.resource.version
+        try:
+            decoded, unknown = decode(self.resource.type, obj)
+        except DecodeError as error:
+            text = f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
+            raise bad_request(text) from None
+        obj.clear()
+        obj.update(decoded)
+        return [f'unknown field "{path}"' for path in unknown]
+
+    def default(self, obj: Object) -> None:
+        """See :meth:`Strategy.default`."""
+        if "spec" not in obj or "metadata" not in obj:
+            self._form(obj)
+        self.set_defaults(obj)
+        self._form(obj)
+
+    def _form(self, obj: Object) -> None:
+        formed = encode(self.resource.type, obj)
+        for name in obj.keys() - formed.keys():
+            del obj[name]
+        for name, value in formed.items():
+            if name == "metadata" and isinstance(obj.get(name), dict):
+                metadata = obj[name]  # the pipeline holds on to it
+                metadata.clear()
+                metadata.update(value)
+            else:
+                obj[name] = value
+
+    def set_defaults(self, obj: Object) -> None:
+        """Sets the kind's defaults, in place."""
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`: a client cannot set the status."""
+        if self.has_status:
+            self._reset_status(obj)
+
+    def _reset_status(self, obj: Object) -> None:
+        if self._status_zero is None:
+            obj.pop("status", None)
+        else:
+            obj["status"] = copy_json(self._status_zero)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`: spec and status are changed at their own endpoints."""
+        if not self.has_status:
+            return
+        if ctx.subresource == "status":
+            if "spec" in old:
+                new["spec"] = copy_json(old["spec"])
+            for name in self.kept_by_status:
+                if name in old["metadata"]:
+                    new["metadata"][name] = copy_json(old["metadata"][name])
+                else:
+                    new["metadata"].pop(name, None)
+        elif not ctx.subresource:
+            if "status" in old:
+                new["status"] = copy_json(old["status"])
+            else:
+                new.pop("status", None)
+
+    def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldError]:
+        """See :meth:`Strategy.validate`."""
+        return list(self.check(obj, old, ctx))
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterable[FieldError]:
+        """The kind's errors; ``old`` is ``None`` on creation."""
+        return ()
+
+
+class PathNamed(BuiltinStrategy):
+    """Kinds whose names need only fit into a URL."""
+
+    def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
+        """See :meth:`Strategy.validate_name`."""
+        return [each for each in path_segment(name) if not (prefix and each.startswith("may not be"))]

@@ -1,0 +1,266 @@
+"""What texts of the API must look like, with apimachinery's words for those that do not.
+
+Each function returns the problems of a text, an empty list when it is fine; the ``*_errors`` functions yield field
+errors.
+Names, labels and qualified names are in :mod:`envtest.metadata`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address, ip_network
+from typing import Any
+from urllib.parse import urlsplit
+
+from envtest.field_errors import FieldError, forbidden, invalid, required
+from envtest.metadata import dns_subdomain, label_value, path_segment, qualified_name
+
+__all__ = [
+    "NO_ADDRESS",
+    "above_all_errors",
+    "balancer_errors",
+    "cidr_errors",
+    "config_key",
+    "env_name",
+    "header_name",
+    "is_ip",
+    "label_selector_errors",
+    "nonnegative",
+    "percent_or_int_errors",
+    "port_name",
+    "port_number",
+    "selects",
+    "webhook_service_errors",
+    "webhook_url_errors",
+    "wildcard_subdomain",
+]
+
+NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+
+
+def _rule(text: str, pattern: str, *examples: str) -> str:
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return f"{text} (e.g. {shown}regex used for validation is '{pattern}')"
+
+
+def wildcard_subdomain(name: str) -> list[str]:
+    """``*.`` and a DNS subdomain."""
+    pattern = rf"\*\.{_LABEL}(\.{_LABEL})*"
+    problems = []
+    if len(name) > 253:
+        problems.append("must be no more than 253 characters")
+    if not re.fullmatch(pattern, name):
+        text = (
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
+            "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
+        )
+        problems.append(_rule(text, pattern, "*.example.com"))
+    return problems
+
+
+def port_name(name: str) -> list[str]:
+    """The name of a port: up to 15 of ``-a-z0-9``, one of them a letter."""
+    problems = []
+    if len(name) > 15:
+        problems.append("must be no more than 15 characters")
+    if not re.fullmatch("[-a-z0-9]+", name):
+        problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search("[a-z]", name):
+        problems.append("must contain at least one letter (a-z)")
+    if "--" in name:
+        problems.append("must not contain consecutive hyphens")
+    if name.startswith("-") or name.endswith("-"):
+        problems.append("must not begin or end with a hyphen")
+    return problems
+
+
+def port_number(port: Any) -> list[str]:
+    """A port, never 0."""
+    if isinstance(port, int) and 1 <= port <= 65535:
+        return []
+    return ["must be between 1 and 65535, inclusive"]
+
+
+def config_key(key: str) -> list[str]:
+    """A key of a ConfigMap or Secret."""
+    pattern = "[-._a-zA-Z0-9]+"
+    problems = []
+    if len(key) > 253:
+        problems.append("must be no more than 253 characters")
+    if not re.fullmatch(pattern, key):
+        text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+        problems.append(_rule(text, pattern, "key.name", "KEY_NAME", "key-name"))
+    if key in (".", ".."):
+        problems.append(f"must not be '{key}'")
+    elif key.startswith(".."):
+        problems.append("must not start with '..'")
+    return problems
+
+
+def env_name(name: str) -> list[str]:
+    """The name of an environment variable."""
+    if all(" " <= character <= "~" and character != "=" for character in name):
+        return []
+    return ["a valid environment variable name must consist only of printable ASCII characters other than '='"]
+
+
+def header_name(name: str) -> list[str]:
+    """The name of an HTTP header."""
+    pattern = "[-A-Za-z0-9]+"
+    if re.fullmatch(pattern, name):
+        return []
+    return [_rule("a valid HTTP header must consist of alphanumeric characters or '-'", pattern, "X-Header-Name")]
+
+
+def is_ip(text: str) -> bool:
+    """Whether ``text`` is an address."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    """The addresses in the status of a load balancer."""
+    for position, ingress in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
+        path = f"status.loadBalancer.ingress[{position}]"
+        if ingress.get("ip") and not is_ip(ingress["ip"]):
+            yield invalid(f"{path}.ip", ingress["ip"], NO_ADDRESS)
+        if ingress.get("hostname"):
+            if is_ip(ingress["hostname"]):
+                yield invalid(f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address")
+            for problem in dns_subdomain(ingress["hostname"]):
+                yield invalid(f"{path}.hostname", ingress["hostname"], problem)
+
+
+def cidr_errors(path: str, text: str) -> Iterator[FieldError]:
+    """``text`` must be a network."""
+    try:
+        network = ip_network(text, strict=False) if "/" in text else None
+    except ValueError:
+        network = None
+    if network is None:
+        yield invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+
+
+def nonnegative(path: str, value: Any) -> Iterator[FieldError]:
+    """``value``, where it is set, must not be below zero."""
+    if isinstance(value, int) and value < 0:
+        yield invalid(path, value, "must be greater than or equal to 0")
+
+
+def percent_or_int_errors(path: str, value: Any) -> Iterator[FieldError]:
+    """``value`` must be a number that is not negative, or a percentage."""
+    if isinstance(value, str):
+        if not re.fullmatch("[0-9]+%", value):
+            text = "a valid percent string must be a numeric string followed by an ending '%'"
+            yield invalid(path, value, _rule(text, "[0-9]+%", "1%", "93%"))
+    else:
+        yield from nonnegative(path, value)
+
+
+def above_all_errors(path: str, value: Any) -> Iterator[FieldError]:
+    """``value``, if it is a percentage, must not be more than all."""
+    if isinstance(value, str) and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
+        yield invalid(path, value, "must not be greater than 100%")
+
+
+def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:
+    """The errors of a LabelSelector."""
+    for name, value in ((selector or {}).get("matchLabels") or {}).items():
+        for problem in qualified_name(name):
+            yield invalid(f"{path}.matchLabels", name, problem)
+        for problem in label_value(value):
+            yield invalid(f"{path}.matchLabels", value, problem)
+    for position, requirement in enumerate((selector or {}).get("matchExpressions") or ()):
+        where = f"{path}.matchExpressions[{position}]"
+        operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+        if operator in ("In", "NotIn"):
+            if not values:
+                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield forbidden(f"{where}.values", text)
+        else:
+            yield invalid(f"{where}.operator", operator, "not a valid selector operator")
+        for problem in qualified_name(requirement.get("key") or ""):
+            yield invalid(f"{where}.key", requirement.get("key") or "", problem)
+        for number, value in enumerate(values):
+            for problem in label_value(value):
+                yield invalid(f"{where}.values[{number}]", value, problem)
+
+
+def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector chooses ``labels``; ``None`` chooses nothing."""
+    if selector is None:
+        return False
+    for name, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(name) != value:
+            return False
+    for requirement in selector.get("matchExpressions") or ():
+        name, values = requirement.get("key"), requirement.get("values") or ()
+        match requirement.get("operator"):
+            case "In":
+                holds = labels.get(name) in values if name in labels else False
+            case "NotIn":
+                holds = labels.get(name) not in values
+            case "Exists":
+                holds = name in labels
+            case _:
+                holds = name not in labels
+        if not holds:
+            return False
+    return True
+
+
+_FORM = "; desired format: https://host[/path]"
+
+
+def webhook_url_errors(path: str, text: str) -> Iterator[FieldError]:
+    """The URL of a webhook: https, a host, nothing that could carry a secret."""
+    try:
+        url = urlsplit(text)
+    except ValueError as error:
+        yield required(path, f"url must be a valid URL: {error}{_FORM}")
+        return
+    if url.scheme != "https":
+        yield invalid(path, url.scheme, f"'https' is the only allowed URL scheme{_FORM}")
+    if not url.netloc:
+        yield invalid(path, url.netloc, f"host must be specified{_FORM}")
+    if url.username is not None:
+        yield invalid(path, url.netloc.rpartition("@")[0], "user information is not permitted in the URL")
+    if url.fragment:
+        yield invalid(path, url.fragment, "fragments are not permitted in the URL")
+    if url.query:
+        yield invalid(path, url.query, "query parameters are not permitted in the URL")
+
+
+def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[FieldError]:
+    """The service reference of a webhook."""
+    if not service.get("name"):
+        yield required(f"{path}.name", "service name is required")
+    if not service.get("namespace"):
+        yield required(f"{path}.namespace", "service namespace is required")
+    port = service.get("port", 443)
+    if port_number(port):
+        yield invalid(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
+    url_path = service.get("path")
+    if url_path is None or url_path == "/":
+        return
+    if not url_path.startswith("/"):
+        yield invalid(f"{path}.path", url_path, 'must start with a "/"')
+    segments = url_path[1:].removesuffix("/").split("/")
+    for number, segment in enumerate(segments):
+        if not segment:
+            yield invalid(f"{path}.path", url_path, f"segment[{number}] may not be empty")
+            continue
+        for problem in path_segment(segment) or _segment_problems(segment):
+            yield invalid(f"{path}.path", url_path, f"segment[{number}]: {problem}")
+
+
+def _segment_problems(segment: str) -> list[str]:
+    return dns_subdomain(segment.lower())

@@ -1,0 +1,226 @@
+"""Which built-in kind has which strategy, and how all of them are registered.
+
+Strategies, their modules and the schemas of their kinds are loaded when a kind is first used: most tests use few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from envtest.builtins.catalog import Resource, all_resources, schema_of, storage_hash
+from envtest.builtins.conversions import converter_between
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.errors import GroupResource
+from envtest.registry import Registry, ResourceInfo, Subresource
+from envtest.strategy import Strategy
+
+__all__ = ["register_builtins", "selectable_fields", "strategy_for"]
+
+_RBAC = "rbac.authorization.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
+
+_STRATEGIES: Final[dict[tuple[str, str], str]] = {
+    ("", "ConfigMap"): "core.ConfigMapStrategy",
+    ("", "Endpoints"): "core.EndpointsStrategy",
+    ("", "Event"): "core.EventStrategy",
+    ("", "LimitRange"): "limits.LimitRangeStrategy",
+    ("", "Namespace"): "core.NamespaceStrategy",
+    ("", "Node"): "core.NodeStrategy",
+    ("", "PersistentVolume"): "storage.PersistentVolumeStrategy",
+    ("", "PersistentVolumeClaim"): "storage.PersistentVolumeClaimStrategy",
+    ("", "Pod"): "pods.PodStrategy",
+    ("", "PodTemplate"): "workloads.PodTemplateStrategy",
+    ("", "ReplicationController"): "workloads.ReplicationControllerStrategy",
+    ("", "ResourceQuota"): "limits.ResourceQuotaStrategy",
+    ("", "Secret"): "core.SecretStrategy",
+    ("", "Service"): "services.ServiceStrategy",
+    ("", "ServiceAccount"): "core.ServiceAccountStrategy",
+    ("apps", "ControllerRevision"): "workloads.ControllerRevisionStrategy",
+    ("apps", "DaemonSet"): "workloads.DaemonSetStrategy",
+    ("apps", "Deployment"): "workloads.DeploymentStrategy",
+    ("apps", "ReplicaSet"): "workloads.ReplicaSetStrategy",
+    ("apps", "StatefulSet"): "workloads.StatefulSetStrategy",
+    ("apiregistration.k8s.io", "APIService"): "cluster.APIServiceStrategy",
+    ("autoscaling", "HorizontalPodAutoscaler"): "cluster.AutoscalerStrategy",
+    ("batch", "CronJob"): "batch.CronJobStrategy",
+    ("batch", "Job"): "batch.JobStrategy",
+    ("certificates.k8s.io", "CertificateSigningRequest"): "cluster.CertificateRequestStrategy",
+    ("coordination.k8s.io", "Lease"): "cluster.LeaseStrategy",
+    ("discovery.k8s.io", "EndpointSlice"): "cluster.EndpointSliceStrategy",
+    ("events.k8s.io", "Event"): "core.EventStrategy",
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): "flow.FlowSchemaStrategy",
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): "flow.PriorityLevelStrategy",
+    ("networking.k8s.io", "Ingress"): "networking.IngressStrategy",
+    ("networking.k8s.io", "IngressClass"): "networking.IngressClassStrategy",
+    ("networking.k8s.io", "NetworkPolicy"): "networking.NetworkPolicyStrategy",
+    ("policy", "PodDisruptionBudget"): "cluster.DisruptionBudgetStrategy",
+    ("resource.k8s.io", "ResourceSlice"): "cluster.VersionedStrategy",
+    ("resource.k8s.io", "DeviceClass"): "cluster.VersionedStrategy",
+    ("resource.k8s.io", "ResourceClaim"): "flow.DeviceClaimStrategy",
+    ("resource.k8s.io", "ResourceClaimTemplate"): "flow.DeviceClaimTemplateStrategy",
+    ("scheduling.k8s.io", "PriorityClass"): "cluster.PriorityClassStrategy",
+    ("storage.k8s.io", "CSIDriver"): "storage.CSIDriverStrategy",
+    ("storage.k8s.io", "StorageClass"): "storage.StorageClassStrategy",
+    (_ADMISSION, "MutatingAdmissionPolicy"): "registration.PolicyStrategy",
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): "registration.PolicyBindingStrategy",
+    (_ADMISSION, "MutatingWebhookConfiguration"): "registration.WebhookConfigurationStrategy",
+    (_ADMISSION, "ValidatingAdmissionPolicy"): "registration.PolicyStrategy",
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): "registration.PolicyBindingStrategy",
+    (_ADMISSION, "ValidatingWebhookConfiguration"): "registration.WebhookConfigurationStrategy",
+    (_RBAC, "ClusterRole"): "access.RoleStrategy",
+    (_RBAC, "ClusterRoleBinding"): "access.BindingStrategy",
+    (_RBAC, "Role"): "access.RoleStrategy",
+    (_RBAC, "RoleBinding"): "access.BindingStrategy",
+}
+"""The module of this package, and the class in it."""
+
+_SELECTABLE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("", "pods"): (
+        ".spec.nodeName",
+        ".spec.restartPolicy",
+        ".spec.schedulerName",
+        ".spec.serviceAccountName",
+        ".spec.hostNetwork",
+        ".status.phase",
+        ".status.podIP",
+        ".status.podIPs",
+        ".status.nominatedNodeName",
+    ),
+    ("", "events"): (
+        ".involvedObject.kind",
+        ".involvedObject.namespace",
+        ".involvedObject.name",
+        ".involvedObject.uid",
+        ".involvedObject.apiVersion",
+        ".involvedObject.resourceVersion",
+        ".involvedObject.fieldPath",
+        ".reason",
+        ".reportingComponent",
+        ".source",
+        ".type",
+    ),
+    ("events.k8s.io", "events"): (
+        ".regarding.kind",
+        ".regarding.namespace",
+        ".regarding.name",
+        ".regarding.uid",
+        ".regarding.apiVersion",
+        ".regarding.resourceVersion",
+        ".regarding.fieldPath",
+        ".reason",
+        ".reportingController",
+        ".type",
+    ),
+    ("", "namespaces"): (".status.phase",),
+    ("", "nodes"): (".spec.unschedulable",),
+    ("", "replicationcontrollers"): (".status.replicas",),
+    ("", "secrets"): (".type",),
+    ("", "services"): (".spec.clusterIP", ".spec.type"),
+    ("apps", "replicasets"): (".status.replicas",),
+    ("batch", "jobs"): (".status.successful",),
+    ("certificates.k8s.io", "certificatesigningrequests"): (".spec.signerName",),
+}
+
+_SHARED: Final[dict[tuple[str, str, str], tuple[GroupResource, str, str]]] = {
+    ("events.k8s.io", "v1", "events"): (GroupResource("", "events"), "v1", "Event"),
+    ("autoscaling", "v1", "horizontalpodautoscalers"): (
+        GroupResource("autoscaling", "horizontalpodautoscalers"),
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+    ),
+}
+"""Resources whose objects are stored as another resource's: the table, apiVersion and kind they are stored in."""
+
+_DEPRECATED: Final[dict[tuple[str, str], str]] = {
+    ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ("v1", "ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
+}
+
+
+def strategy_for(resource: Resource) -> BuiltinStrategy:
+    """A strategy for a resource of the table."""
+    module, _, name = _STRATEGIES.get((resource.group, resource.kind), "strategy.BuiltinStrategy").partition(".")
+    kind: type[BuiltinStrategy] = getattr(import_module(f"envtest.builtins.{module}"), name)
+    return kind(resource)
+
+
+def selectable_fields(group: str, plural: str) -> Sequence[str]:
+    """The paths that field selectors may use, next to name and namespace."""
+    return _SELECTABLE.get((group, plural), ())
+
+
+Maker = Callable[[Resource], BuiltinStrategy]
+
+
+class _BuiltinInfo(ResourceInfo):
+    """Makes strategy and schema when somebody first asks for one of them."""
+
+    __slots__ = ("_maker", "_resource")
+
+    def __init__(self, resource: Resource, maker: Maker, **more: Any) -> None:
+        super().__init__(
+            group=resource.group,
+            version=resource.version,
+            plural=resource.plural,
+            singular=resource.singular,
+            kind=resource.kind,
+            namespaced=resource.namespaced,
+            strategy=_UNUSED,
+            verbs=resource.verbs,
+            short_names=resource.short_names,
+            categories=resource.categories,
+            **more,
+        )
+        self._resource, self._maker = resource, maker
+        del self.strategy, self.schema
+
+    def __getattr__(self, name: str) -> Any:
+        """Python asks here for attributes that are not set: the two that :meth:`__init__` left out."""
+        if name == "strategy":
+            self.strategy = self._maker(self._resource)
+            return self.strategy
+        if name == "schema":
+            self.schema = schema_of(self._resource.type)
+            return self.schema
+        raise AttributeError(name)
+
+
+_UNUSED: Final = Strategy()
+
+
+def register_builtins(registry: Registry, *, definitions: Maker) -> None:
+    """Registers all built-in resources; ``definitions`` makes the strategy of CustomResourceDefinitions."""
+    for resource in all_resources():
+        is_definition = resource.kind == "CustomResourceDefinition"
+        table, version, kind = _SHARED.get(
+            (resource.group, resource.version, resource.plural),
+            (GroupResource(resource.group, resource.plural), "", ""),
+        )
+        info = _BuiltinInfo(
+            resource,
+            definitions if is_definition else strategy_for,
+            subresources={
+                sub.name: Subresource(
+                    sub.name, sub.kind if sub.kind != resource.kind else "", sub.group, sub.version, sub.verbs
+                )
+                for sub in resource.subresources
+            },
+            selectable_fields=tuple(selectable_fields(resource.group, resource.plural)),
+            storage=table,
+            storage_version=version,
+            storage_version_hash=_hash(resource, version),
+            deprecation="" if resource.group else _DEPRECATED.get((resource.version, resource.kind), ""),
+        )
+        if version:
+            info.storage_kind = kind
+            info.convert = converter_between(info)
+        registry.register(info)
+
+
+def _hash(resource: Resource, version: str) -> str:
+    if "get" not in resource.verbs or "create" not in resource.verbs:
+        return ""
+    group, _, name = version.rpartition("/") if version else (resource.group, "", resource.version)
+    return storage_hash(group, name, resource.kind)

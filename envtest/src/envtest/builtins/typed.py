@@ -1,0 +1,372 @@
+"""Built-in objects in the form in which the real server holds them: as if decoded into its Go types and back.
+
+:func:`decode` checks JSON types, drops what the type does not know (and names it), normalises times and quantities,
+drops empty fields which the server does not write, and writes the zero fields which it does (``resources: {}``,
+``firstTimestamp: null``). :func:`zero` is what an absent struct looks like. One closure for each type is compiled when
+it is first needed.
+
+How a field is written is ``x-envtest-wire`` of the shipped tables: ``always`` (also when zero), ``set`` (unless null),
+``nonempty`` (unless zero or empty) or ``nonzero`` (a struct, unless all of it is zero).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NoReturn, TypeAlias
+
+from envtest.builtins.catalog import schema_of
+from envtest.go_time import MICRO, RFC3339, time_problem
+from envtest.schema.node import Schema
+from envtest.schema.quantity import QuantityError, canonical
+
+__all__ = ["DecodeError", "decode", "encode", "zero"]
+
+Convert: TypeAlias = Callable[[Any, str, list[str]], Any]
+"""Converts a value at a path; unknown fields go to the list; raises :class:`DecodeError`."""
+
+_INT = {"int32": 2**31, "int64": 2**63}
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_MICRO_DIGITS = 7  # with the point
+_TYPE_WORDS = {bool: "bool", str: "string", list: "array", dict: "object", int: "number", float: "number"}
+
+
+class DecodeError(ValueError):
+    """A value does not fit its type: the object cannot be read."""
+
+
+def decode(type_name: str, obj: Any) -> tuple[Any, list[str]]:
+    """``obj`` (JSON) in the server's form, and the paths of the fields that its type does not know, in order.
+
+    Raises :class:`DecodeError` where a value has the wrong JSON type or cannot be read (a time, a quantity).
+    """
+    unknown: list[str] = []
+    return _converter(type_name)(obj, "", unknown), unknown
+
+
+def encode(type_name: str, obj: Any) -> Any:
+    """``obj``, already valid, brought into the server's form again after defaults were set."""
+    return _converter(type_name)(obj, "", [])
+
+
+@cache
+def zero(type_name: str) -> Any:
+    """An absent value of a type as the server writes it; the caller must copy what it changes."""
+    return _zero_of(schema_of(type_name))
+
+
+@cache
+def _converter(type_name: str) -> Convert:
+    special = _SPECIAL.get(type_name.rpartition(".")[2])
+    if special is not None:
+        return special
+    return _structure(schema_of(type_name))
+
+
+def _convert_of(schema: Schema) -> Convert:
+    """The converter of a field; those of named types are compiled when first used, types may be recursive."""
+    if schema.ref:
+        name = schema.ref
+        special = _SPECIAL.get(name.rpartition(".")[2])
+        if special is not None:
+            return special
+        if schema.properties:
+            return lambda value, path, unknown: _converter(name)(value, path, unknown)
+    if schema.properties:
+        return _structure(schema)
+    match schema.type:
+        case "array":
+            return _list(schema)
+        case "object":
+            return _map(schema) if schema.additional is not None else _free
+        case "string":
+            return _bytes if schema.format == "byte" else _string
+        case "integer":
+            return _integer(_INT.get(schema.format, 2**63), schema.format or "int64")
+        case "number":
+            return _number
+        case "boolean":
+            return _boolean
+    return _free
+
+
+def _structure(schema: Schema) -> Convert:
+    fields: dict[str, Convert] = {}
+    empties: dict[str, tuple[Any, ...] | None] = {}
+    always: dict[str, Any] = {}
+    for name, node in schema.properties.items():
+        fields[name] = _convert_of(node)
+        how = node.raw.get("x-envtest-wire", "set")
+        if how == "always":
+            always[name] = _zero_of(node)
+        # an empty list of managers is an order to forget them all, and must reach those who keep them
+        empties[name] = None if name == "managedFields" else _dropped(node, how)
+    voids = {
+        name
+        for name in always
+        if schema.properties[name].type in ("array", "object") and schema.ref.startswith("io.k8s.api.")
+    }
+    nested = {name: value for name, value in always.items() if isinstance(value, dict) and value}
+
+    def convert(value: Any, path: str, unknown: list[str]) -> Any:
+        if not isinstance(value, dict):
+            if value is None:
+                return _fresh(always, nested)
+            _mismatch(value, "struct", path)
+        out: dict[str, Any] = {}
+        prefix = f"{path}." if path else ""
+        for name, item in value.items():
+            field = fields.get(name)
+            if field is None:
+                unknown.append(prefix + name)
+                continue
+            if item is None:
+                continue
+            item = field(item, prefix + name, unknown)
+            if name in voids and not item:
+                continue
+            dropped = empties[name]
+            if dropped is None or item not in dropped or (item is False and False not in dropped):
+                out[name] = item
+        for name, item in always.items():
+            if name not in out:
+                out[name] = _copy(item) if name in nested else ({} if item == {} else item)
+        return out
+
+    return convert
+
+
+def _fresh(always: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:
+    return {name: _copy(item) if name in nested else ({} if item == {} else item) for name, item in always.items()}
+
+
+def _copy(value: Any) -> Any:
+    return {name: _copy(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _dropped(node: Schema, how: str) -> tuple[Any, ...] | None:
+    """The values of a field which are not written; ``None`` where all are."""
+    if how == "nonzero":
+        return (None, _zero_of(node))
+    if how == "nonempty":
+        return ([],) if node.type == "array" else ({},) if node.type == "object" else ("", 0, False)
+    return None
+
+
+def _zero_of(node: Schema) -> Any:
+    """What an absent field looks like: ``null`` unless its type holds the value itself."""
+    special = _ZEROS.get(node.ref.rpartition(".")[2])
+    if special is not None:
+        return special[0]
+    if not node.properties:
+        return node.raw.get("default") if node.type not in ("array", "object") else None
+    if "x-envtest-wire" in node.raw and "default" not in node.raw:
+        return None
+    written = {name: inner for name, inner in node.properties.items() if inner.raw.get("x-envtest-wire") == "always"}
+    return {name: _zero_of(inner) for name, inner in written.items()}
+
+
+def _plain_zero(node: Schema) -> Any:
+    """What ``null`` means as an item of a list or map."""
+    return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(node.type)
+
+
+def _mismatch(value: Any, wanted: str, path: str) -> NoReturn:
+    word = _TYPE_WORDS.get(type(value), "value")
+    raise DecodeError(f"json: cannot unmarshal {word} into Go struct field .{path} of type {wanted}")
+
+
+def _list(schema: Schema) -> Convert:
+    items = _convert_of(schema.items) if schema.items is not None else _free
+    node = schema.items
+
+    def convert(value: Any, path: str, unknown: list[str]) -> Any:
+        if not isinstance(value, list):
+            _mismatch(value, "[]", path)
+        return [
+            items(item, f"{path}[{position}]", unknown) if item is not None else _null_item(node)
+            for position, item in enumerate(value)
+        ]
+
+    return convert
+
+
+def _null_item(node: Schema | None) -> Any:
+    if node is None:
+        return None
+    special = _ZEROS.get(node.ref.rpartition(".")[2])
+    if special is not None:
+        return special[0]
+    return _copy(zero(node.ref)) if node.ref and node.properties else _plain_zero(node)
+
+
+def _map(schema: Schema) -> Convert:
+    node = schema.additional
+    values = _convert_of(node) if node is not None else _free
+
+    def convert(value: Any, path: str, unknown: list[str]) -> Any:
+        if not isinstance(value, dict):
+            _mismatch(value, "map", path)
+        return {
+            name: values(item, f"{path}.{name}", unknown) if item is not None else _null_item(node)
+            for name, item in value.items()
+        }
+
+    return convert
+
+
+def _free(value: Any, path: str, unknown: list[str]) -> Any:
+    return value
+
+
+def _string(value: Any, path: str, unknown: list[str]) -> Any:
+    if not isinstance(value, str):
+        _mismatch(value, "string", path)
+    return value
+
+
+def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
+    if not isinstance(value, str):
+        _mismatch(value, "[]uint8", path)
+    try:
+        return base64.b64encode(base64.b64decode(re.sub(r"[\r\n]", "", value), validate=True)).decode()
+    except (binascii.Error, ValueError):
+        raise DecodeError(f"illegal base64 data at input byte {_bad_base64(value)}") from None
+
+
+def _bad_base64(text: str) -> int:
+    """Where Go's decoder gives up."""
+    count = 0
+    for position, character in enumerate(text):
+        if character in "\r\n":
+            continue
+        if character == "=":
+            rest = text[position + 1 :].lstrip("\r\n")
+            if count % 4 < 2 or (count % 4 == 2 and rest[:1] not in ("", "=")):
+                return position
+            wanted = 1 if count % 4 == 2 else 0
+            return len(text) if len(rest) < wanted else position + 1 + wanted
+        if not (character.isascii() and (character.isalnum() or character in "+/")):
+            return position
+        count += 1
+    return len(text) - count % 4
+
+
+def _integer(limit: int, kind: str) -> Convert:
+    def convert(value: Any, path: str, unknown: list[str]) -> Any:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
+            _mismatch(value, kind, path)
+        return value
+
+    return convert
+
+
+def _number(value: Any, path: str, unknown: list[str]) -> Any:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        _mismatch(value, "float64", path)
+    return value
+
+
+def _boolean(value: Any, path: str, unknown: list[str]) -> Any:
+    if not isinstance(value, bool):
+        _mismatch(value, "bool", path)
+    return value
+
+
+def _quantity(value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        _mismatch(value, "resource.Quantity", path)
+    try:
+        return canonical(value.strip() if isinstance(value, str) else repr(value))
+    except QuantityError as error:
+        raise DecodeError(str(error)) from None
+
+
+def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, str):
+        return value
+    return _integer(2**31, "int32")(value, path, unknown)
+
+
+def _moment(value: Any, path: str, layout: str) -> tuple[datetime, str]:
+    if not isinstance(value, str):
+        _mismatch(value, "string", path)
+    if (match := _RFC3339.fullmatch(value)) is not None:
+        seconds, fraction, zone = match.groups()
+        if layout != MICRO or len(fraction or "") == _MICRO_DIGITS:
+            with suppress(ValueError):
+                moment = datetime.fromisoformat(seconds + ("+00:00" if zone == "Z" else zone))
+                return moment.astimezone(UTC), fraction or ""
+    problem = time_problem(value, layout)
+    raise DecodeError(problem or f'parsing time "{value}" as "{layout}": cannot parse')
+
+
+def _time(value: Any, path: str, unknown: list[str]) -> Any:
+    moment, _ = _moment(value, path, RFC3339)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _micro_time(value: Any, path: str, unknown: list[str]) -> Any:
+    moment, fraction = _moment(value, path, MICRO)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"
+
+
+def _raw_object(value: Any, path: str, unknown: list[str]) -> Any:
+    return value
+
+
+_SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
+
+
+def _schema_or(rest: Callable[[Any], Any]) -> Convert:
+    """A schema of a CRD, or what ``rest`` makes of anything else. Unknown fields in such a place go unnoticed."""
+
+    def convert(value: Any, path: str, unknown: list[str]) -> Any:
+        return _converter(_SCHEMA)(value, path, []) if isinstance(value, dict) else rest(value)
+
+    return convert
+
+
+def _truth(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise DecodeError("boolean or JSON schema expected")
+    return value
+
+
+def _schemas(value: Any) -> Any:
+    return [_converter(_SCHEMA)(each, "", []) for each in value] if isinstance(value, list) else None
+
+
+def _strings(value: Any) -> Any:
+    return [_string(each, "", []) for each in value] if isinstance(value, list) else None
+
+
+_SPECIAL: dict[str, Convert] = {
+    "JSONSchemaPropsOrArray": _schema_or(_schemas),
+    "JSONSchemaPropsOrBool": _schema_or(_truth),
+    "JSONSchemaPropsOrStringArray": _schema_or(_strings),
+    "Time": _time,
+    "MicroTime": _micro_time,
+    "Quantity": _quantity,
+    "IntOrString": _int_or_string,
+    "RawExtension": _raw_object,
+    "FieldsV1": _raw_object,
+    "JSON": _raw_object,
+}
+"""Types with a JSON form of their own."""
+
+_ZEROS: dict[str, tuple[Any]] = {
+    "Time": (None,),
+    "MicroTime": (None,),
+    "Quantity": ("0",),
+    "IntOrString": (0,),
+    "RawExtension": (None,),
+    "FieldsV1": (None,),
+}

@@ -1,0 +1,120 @@
+"""What the volumes of a pod must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from envtest.builtins.container_rules import relative_path_errors
+from envtest.builtins.string_validation import config_key
+from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.metadata import dns_label
+from envtest.schema.quantity import parse_quantity
+
+__all__ = ["volume_errors"]
+
+_HOST_PATHS = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
+_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+_NAMED = {
+    "csi": ("driver",),
+    "persistentVolumeClaim": ("claimName",),
+    "secret": ("secretName",),
+}
+
+
+def volume_errors(volumes: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """The errors of all volumes."""
+    seen: set[str] = set()
+    for position, volume in enumerate(volumes):
+        where, name = f"{path}[{position}]", volume.get("name") or ""
+        sources = [each for each in volume if each != "name"]
+        for extra in sources[1:]:
+            yield forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
+        for source in sources[:1]:
+            yield from _source_errors(source, volume[source] or {}, f"{where}.{source}")
+        if not name:
+            yield required(f"{where}.name")
+        elif problems := dns_label(name):
+            for problem in problems:
+                yield invalid(f"{where}.name", name, problem)
+        elif name in seen:
+            yield duplicate(f"{where}.name", name)
+        seen.add(name)
+
+
+def _source_errors(kind: str, source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for name in _NAMED.get(kind, ()):
+        if not source.get(name):
+            yield required(f"{path}.{name}")
+    match kind:
+        case "emptyDir":
+            limit = source.get("sizeLimit")
+            if limit is not None and parse_quantity(limit).value < 0:
+                yield forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
+        case "hostPath":
+            if not source.get("path"):
+                yield required(f"{path}.path")
+            elif ".." in source["path"].split("/"):
+                yield invalid(f"{path}.path", source["path"], "must not contain '..'")
+            if (source.get("type") or "") not in _HOST_PATHS:
+                yield not_supported(f"{path}.type", source["type"], _HOST_PATHS)
+        case "nfs":
+            for name in ("server", "path"):
+                if not source.get(name):
+                    yield required(f"{path}.{name}")
+            if source.get("path") and not source["path"].startswith("/"):
+                yield invalid(f"{path}.path", source["path"], "must be an absolute path")
+        case "secret" | "configMap":
+            if kind == "configMap" and not source.get("name"):
+                yield required(f"{path}.name")
+            yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
+            yield from _item_errors(source.get("items") or (), f"{path}.items")
+        case "downwardAPI":
+            yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
+        case "projected":
+            yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
+            for position, each in enumerate(source.get("sources") or ()):
+                yield from _projection_errors(each, f"{path}.sources[{position}]")
+
+
+def _projection_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    if len(source) > 1:
+        yield forbidden(path, "may not specify more than 1 volume type")
+    for kind in ("secret", "configMap"):
+        if kind in source:
+            if not source[kind].get("name"):
+                yield required(f"{path}.{kind}.name")
+            yield from _item_errors(source[kind].get("items") or (), f"{path}.{kind}.items")
+    token = source.get("serviceAccountToken")
+    if token is not None:
+        seconds = token.get("expirationSeconds") or 0
+        if seconds < 600:
+            text = "may not specify a duration less than 10 minutes"
+            yield invalid(f"{path}.serviceAccountToken.expirationSeconds", seconds, text)
+        elif seconds > 2**32:
+            text = "may not specify a duration larger than 2^32 seconds"
+            yield invalid(f"{path}.serviceAccountToken.expirationSeconds", seconds, text)
+        if not token.get("path"):
+            yield required(f"{path}.serviceAccountToken.path")
+
+
+def _item_errors(items: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    for position, item in enumerate(items):
+        where, name, target = f"{path}[{position}]", item.get("key") or "", item.get("path") or ""
+        if not name:
+            yield required(f"{where}.key")
+        else:
+            for problem in config_key(name):
+                yield invalid(f"{where}.key", name, problem)
+        if not target:
+            yield required(f"{where}.path")
+        else:
+            yield from relative_path_errors(target, f"{where}.path")
+            if target.startswith("..") and ".." not in target.split("/"):
+                yield invalid(f"{where}.path", target, "must not start with '..'")
+        yield from _mode_errors(item.get("mode"), f"{where}.mode")
+
+
+def _mode_errors(mode: int | None, path: str) -> Iterator[FieldError]:
+    if mode is not None and not 0 <= mode <= 0o777:
+        yield invalid(path, mode, _MODE)

@@ -1,0 +1,403 @@
+"""Deployments, ReplicaSets, StatefulSets and DaemonSets: what keeps pods running from a template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from envtest.builtins.pod_rules import template_errors
+from envtest.builtins.pod_warnings import name_warnings, template_warnings
+from envtest.builtins.pods import template_defaults
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import (
+    above_all_errors,
+    label_selector_errors,
+    nonnegative,
+    percent_or_int_errors,
+    selects,
+)
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.objects import Object
+from envtest.schema.shaping import copy_json
+
+__all__ = [
+    "ControllerRevisionStrategy",
+    "DaemonSetStrategy",
+    "DeploymentStrategy",
+    "PodTemplateStrategy",
+    "ReplicaSetStrategy",
+    "ReplicationControllerStrategy",
+    "StatefulSetStrategy",
+    "WorkloadStrategy",
+    "immutable",
+]
+
+
+def _selected_errors(spec: Mapping[str, Any], path: str, *, empty: str) -> Iterator[FieldError]:
+    """The selector must be there, choose something, and choose the template."""
+    selector = spec.get("selector")
+    if selector is None:
+        yield required(f"{path}.selector")
+    else:
+        yield from label_selector_errors(selector, f"{path}.selector")
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            yield invalid(f"{path}.selector", selector, f"empty selector is invalid for {empty}")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if not selects(selector, labels or {}):
+        text = "`selector` does not match template `labels`"
+        yield invalid(f"{path}.template.metadata.labels", labels, text)
+
+
+def _always_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    pod = (spec.get("template") or {}).get("spec") or {}
+    policy = pod.get("restartPolicy") or ""
+    if policy != "Always":
+        yield not_supported(f"{path}.template.spec.restartPolicy", policy, ("Always",))
+    if pod.get("activeDeadlineSeconds") is not None:
+        where = f"{path}.template.spec.activeDeadlineSeconds"
+        yield forbidden(where, "activeDeadlineSeconds in ReplicaSet is not Supported")
+
+
+def immutable(new: Mapping[str, Any], old: Mapping[str, Any], name: str) -> Iterator[FieldError]:
+    """``spec.<name>`` may not differ between the specs ``new`` and ``old``."""
+    if new.get(name) != old.get(name):
+        yield invalid(f"spec.{name}", new.get(name), "field is immutable")
+
+
+class PodTemplateStrategy(BuiltinStrategy):
+    """A template on its own."""
+
+    allow_create_on_update = True
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """Those of the pod spec."""
+        template_defaults(obj["template"]["spec"])
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of the template."""
+        yield from template_errors(obj["template"], "template")
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`."""
+        return list(template_warnings(obj["template"], "template"))
+
+
+class WorkloadStrategy(BuiltinStrategy):
+    """What runs pods from a template at ``spec.template``."""
+
+    has_spec_generation = True
+    counted: ClassVar[tuple[str, ...]] = ()
+    """The counts of the status which are parts of its ``replicas``."""
+    names_pods: ClassVar[bool] = True
+    """The names of its pods begin with its own, whatever that is; elsewhere only DNS labels are accepted."""
+
+    def set_defaults(self, obj: Object) -> None:
+        """Those of the template and of the spec."""
+        spec = obj["spec"]
+        if isinstance(spec.get("template"), dict):
+            template_defaults(spec["template"]["spec"])
+        self.spec_defaults(spec)
+
+    def spec_defaults(self, spec: Object) -> None:
+        """The defaults of the kind's own fields."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of the spec, or of the status at its endpoint."""
+        if ctx.subresource == "status":
+            yield from _status_errors(obj.get("status") or {}, self.counted)
+            return
+        yield from self.spec_errors(obj["spec"], old["spec"] if old is not None else None)
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: of the name on creation, of the template whenever the spec changes."""
+        if ctx.subresource or (old is not None and old["metadata"].get("generation") == obj["metadata"]["generation"]):
+            return ()
+        texts = list(name_warnings(obj["metadata"]["name"])) if self.names_pods and old is None else []
+        return [*texts, *self.spec_warnings(obj["spec"])]
+
+    def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
+        """What is questionable about the spec."""
+        yield from template_warnings(spec.get("template"), "spec.template")
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """The errors of the spec, and of its change."""
+        yield from ()
+
+
+def _status_errors(status: Mapping[str, Any], parts: Sequence[str]) -> Iterator[FieldError]:
+    """No count is negative, and none of ``parts`` exceeds the replicas."""
+    for name, value in status.items():
+        if name.endswith("eplicas") or name in (
+            "observedGeneration",
+            "active",
+            "succeeded",
+            "failed",
+            "collisionCount",
+        ):
+            yield from nonnegative(f"status.{name}", value)
+    if not parts:
+        return
+    counts = {name: status.get(name) or 0 for name in (*parts, "replicas", "readyReplicas", "availableReplicas")}
+    for name in parts:
+        if counts[name] > counts["replicas"]:
+            yield invalid(f"status.{name}", counts[name], "cannot be greater than status.replicas")
+    if counts["availableReplicas"] > counts["readyReplicas"]:
+        text = "cannot be greater than readyReplicas"
+        yield invalid("status.availableReplicas", counts["availableReplicas"], text)
+
+
+class DeploymentStrategy(WorkloadStrategy):
+    """apps/v1 Deployment."""
+
+    kept_by_status = ("labels",)
+    counted = ("updatedReplicas", "readyReplicas", "availableReplicas")
+
+    def spec_defaults(self, spec: Object) -> None:
+        """Replicas, a rolling update by a quarter, history and deadline."""
+        spec.setdefault("replicas", 1)
+        strategy = spec["strategy"]
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", "25%")
+            rolling.setdefault("maxSurge", "25%")
+        spec.setdefault("revisionHistoryLimit", 10)
+        spec.setdefault("progressDeadlineSeconds", 600)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """Annotations of a Deployment count as its spec."""
+        super().prepare_update(new, old, ctx)
+        if not ctx.subresource and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
+            new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        yield from _selected_errors(spec, "spec", empty="deployment")
+        yield from template_errors(spec["template"], "spec.template")
+        yield from _always_errors(spec, "spec")
+        yield from _deployment_strategy_errors(spec["strategy"], "spec.strategy")
+        for name in ("minReadySeconds", "revisionHistoryLimit"):
+            yield from nonnegative(f"spec.{name}", spec.get(name))
+        deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
+        if deadline is not None:
+            yield from nonnegative("spec.progressDeadlineSeconds", deadline)
+            if deadline <= ready:
+                yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+        if old is not None:
+            yield from immutable(spec, old, "selector")
+
+
+def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        if rolling is not None:
+            yield forbidden(f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+    elif kind == "RollingUpdate":
+        if rolling is None:
+            yield required(f"{path}.rollingUpdate", "this should be defaulted and never be nil")
+            return
+        surge, unavailable = rolling.get("maxSurge"), rolling.get("maxUnavailable")
+        yield from percent_or_int_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
+        yield from percent_or_int_errors(f"{path}.rollingUpdate.maxSurge", surge)
+        if surge in (0, "0%") and unavailable in (0, "0%"):
+            text = "may not be 0 when `maxSurge` is 0"
+            yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, text)
+        yield from above_all_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
+    else:
+        yield not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate"))
+
+
+class ReplicaSetStrategy(WorkloadStrategy):
+    """apps/v1 ReplicaSet."""
+
+    counted = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+
+    def spec_defaults(self, spec: Object) -> None:
+        """One replica."""
+        spec.setdefault("replicas", 1)
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+        yield from _selected_errors(spec, "spec", empty="deployment")
+        yield from template_errors(spec["template"], "spec.template")
+        yield from _always_errors(spec, "spec")
+        if old is not None:
+            yield from immutable(spec, old, "selector")
+
+
+class ReplicationControllerStrategy(WorkloadStrategy):
+    """v1 ReplicationController."""
+
+    default_propagation = "orphan"
+    counted = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+
+    def set_defaults(self, obj: Object) -> None:
+        """Selector and labels come from the template."""
+        spec = obj["spec"]
+        spec.setdefault("replicas", 1)
+        template = spec.get("template")
+        if template is not None:
+            template_defaults(template["spec"])
+            labels = template["metadata"].get("labels")
+            if labels:
+                spec["selector"] = spec.get("selector") or copy_json(labels)
+                if not obj["metadata"].get("labels"):
+                    obj["metadata"]["labels"] = copy_json(labels)
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        if not spec.get("selector"):
+            yield required("spec.selector")
+        if spec.get("template") is None:
+            yield required("spec.template")
+            return
+        labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+        if any(labels.get(name) != value for name, value in (spec.get("selector") or {}).items()):
+            text = "`selector` does not match template `labels`"
+            yield invalid("spec.template.metadata.labels", labels or None, text)
+        yield from template_errors(spec["template"], "spec.template")
+        yield from _always_errors(spec, "spec")
+
+
+class StatefulSetStrategy(WorkloadStrategy):
+    """apps/v1 StatefulSet."""
+
+    names_pods = False
+    counted = ("readyReplicas", "currentReplicas", "updatedReplicas")
+
+    def spec_defaults(self, spec: Object) -> None:
+        """Ordered pods, a rolling update, kept claims."""
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        strategy = spec["updateStrategy"]
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        retention.setdefault("whenDeleted", "Retain")
+        retention.setdefault("whenScaled", "Retain")
+        spec.setdefault("replicas", 1)
+        spec.setdefault("revisionHistoryLimit", 10)
+        for claim in spec.get("volumeClaimTemplates") or ():
+            claim.setdefault("apiVersion", "v1")
+            claim.setdefault("kind", "PersistentVolumeClaim")
+            claim["spec"].setdefault("volumeMode", "Filesystem")
+            claim["status"].setdefault("phase", "Pending")
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        policy = spec.get("podManagementPolicy")
+        if policy not in ("OrderedReady", "Parallel"):
+            yield invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
+        strategy = spec.get("updateStrategy") or {}
+        if strategy.get("type") == "OnDelete":
+            if strategy.get("rollingUpdate") is not None:
+                text = "only allowed for updateStrategy 'RollingUpdate'"
+                yield invalid("spec.updateStrategy.rollingUpdate", strategy["rollingUpdate"], text)
+        elif strategy.get("type") == "RollingUpdate":
+            partition = (strategy.get("rollingUpdate") or {}).get("partition")
+            yield from nonnegative("spec.updateStrategy.rollingUpdate.partition", partition)
+        else:
+            yield invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'")
+        yield from nonnegative("spec.replicas", spec.get("replicas"))
+        yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+        yield from _selected_errors(spec, "spec", empty="statefulset")
+        claims: list[Object] = [
+            {"name": (each.get("metadata") or {}).get("name"), "emptyDir": {}}
+            for each in spec.get("volumeClaimTemplates") or ()
+        ]
+        template = copy_json(spec["template"])
+        known = {each.get("name") for each in template["spec"].get("volumes") or ()}
+        extra = [each for each in claims if each["name"] not in known]
+        if extra:
+            template["spec"]["volumes"] = [*(template["spec"].get("volumes") or ()), *extra]
+        yield from template_errors(template, "spec.template")
+        yield from _always_errors(spec, "spec")
+        if old is not None:
+            yield from self._change_errors(spec, old)
+
+    def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
+        """See :meth:`WorkloadStrategy.spec_warnings`."""
+        yield from super().spec_warnings(spec)
+        if (spec.get("revisionHistoryLimit") or 0) < 0:
+            text = "a negative value retains all historical revisions; a value >= 0 is recommended"
+            yield f"spec.revisionHistoryLimit: {text}"
+
+    @staticmethod
+    def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+        free = {
+            "replicas",
+            "ordinals",
+            "template",
+            "updateStrategy",
+            "revisionHistoryLimit",
+            "persistentVolumeClaimRetentionPolicy",
+            "minReadySeconds",
+        }
+        if {k: v for k, v in spec.items() if k not in free} != {k: v for k, v in old.items() if k not in free}:
+            text = (
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
+                "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
+                "'minReadySeconds' are forbidden"
+            )
+            yield forbidden("spec", text)
+
+
+class DaemonSetStrategy(WorkloadStrategy):
+    """apps/v1 DaemonSet."""
+
+    names_pods = False
+
+    def spec_defaults(self, spec: Object) -> None:
+        """A rolling update, one node at a time."""
+        strategy = spec["updateStrategy"]
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", 1)
+            rolling.setdefault("maxSurge", 0)
+        spec.setdefault("revisionHistoryLimit", 10)
+
+    def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.spec_errors`."""
+        yield from _selected_errors(spec, "spec", empty="daemonset")
+        yield from template_errors(spec["template"], "spec.template")
+        yield from _always_errors(spec, "spec")
+        for name in ("minReadySeconds", "revisionHistoryLimit"):
+            yield from nonnegative(f"spec.{name}", spec.get(name))
+        kind = (spec.get("updateStrategy") or {}).get("type") or ""
+        if kind not in ("RollingUpdate", "OnDelete"):
+            yield not_supported("spec.updateStrategy.type", kind, ("OnDelete", "RollingUpdate"))
+        elif kind == "RollingUpdate":
+            yield from self._rolling_errors(spec["updateStrategy"].get("rollingUpdate") or {})
+        if old is not None:
+            yield from immutable(spec, old, "selector")
+
+    @staticmethod
+    def _rolling_errors(rolling: Mapping[str, Any]) -> Iterator[FieldError]:
+        path, surge, unavailable = "spec.updateStrategy.rollingUpdate", "maxSurge", "maxUnavailable"
+        for name in (unavailable, surge):
+            yield from percent_or_int_errors(f"{path}.{name}", rolling.get(name))
+            yield from above_all_errors(f"{path}.{name}", rolling.get(name))
+        some = [name for name in (unavailable, surge) if rolling.get(name) not in (0, "0%")]
+        if not some:
+            yield required(f"{path}.{unavailable}", "cannot be 0 when maxSurge is 0")
+        elif len(some) == 2:
+            yield invalid(f"{path}.{surge}", rolling[surge], "may not be set when maxUnavailable is non-zero")
+
+
+class ControllerRevisionStrategy(BuiltinStrategy):
+    """apps/v1 ControllerRevision."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Data that never changes."""
+        if obj.get("data") is None:
+            yield required("data", "data is mandatory")
+        yield from nonnegative("revision", obj.get("revision"))
+        if old is not None and obj.get("data") != old.get("data"):
+            yield invalid("data", obj.get("data"), "field is immutable")

@@ -1,0 +1,148 @@
+"""The control plane's own CA, the server's certificate, and client certificates for users.
+
+ECDSA P-256 throughout: keys are made in a millisecond, so each plane has its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+__all__ = ["Authority", "KeyPair", "server_context"]
+
+_YEARS = timedelta(days=3650)
+
+
+class KeyPair(NamedTuple):
+    """A certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + _YEARS)
+    )
+
+
+class Authority:
+    """A self-signed CA. ``pair`` continues an earlier one (a persistent plane); without it a new one is made."""
+
+    def __init__(self, pair: KeyPair | None = None, *, name: str = "envtest-ca") -> None:
+        if pair is not None:
+            self._certificate = x509.load_pem_x509_certificate(pair.certificate)
+            key = serialization.load_pem_private_key(pair.key, None)
+            if not isinstance(key, ec.EllipticCurvePrivateKey):
+                raise ValueError("the CA's key is no ECDSA key")
+            self._key = key
+            return
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._certificate = (
+            _builder(subject, subject, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_usage(ca=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    @property
+    def pem(self) -> bytes:
+        """The CA's certificate as PEM."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def pair(self) -> KeyPair:
+        """The CA's certificate and key, to be kept."""
+        return KeyPair(self.pem, _pem(self._key))
+
+    def server(self, names: Sequence[str]) -> KeyPair:
+        """A serving certificate for DNS names and addresses."""
+        alternatives: list[x509.GeneralName] = []
+        for name in names:
+            try:
+                alternatives.append(x509.IPAddress(ipaddress.ip_address(name)))
+            except ValueError:
+                alternatives.append(x509.DNSName(name))
+        return self._issue(
+            [x509.NameAttribute(NameOID.COMMON_NAME, names[0])],
+            ExtendedKeyUsageOID.SERVER_AUTH,
+            x509.SubjectAlternativeName(alternatives),
+        )
+
+    def client(self, user: str, groups: Sequence[str] = ()) -> KeyPair:
+        """A certificate that authenticates as ``user`` in ``groups``."""
+        subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
+        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, None)
+
+    def _issue(
+        self,
+        subject: Sequence[x509.NameAttribute[str]],
+        usage: x509.ObjectIdentifier,
+        alternatives: x509.SubjectAlternativeName | None,
+    ) -> KeyPair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = (
+            _builder(x509.Name(list(subject)), self._certificate.subject, key.public_key())
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(ca=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+        if alternatives is not None:
+            builder = builder.add_extension(alternatives, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def server_context(pair: KeyPair, client_ca: bytes) -> ssl.SSLContext:
+    """TLS 1.2 and later, with client certificates of ``client_ca`` (PEM) accepted but not required."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with tempfile.TemporaryDirectory(prefix="envtest-") as folder:
+        file = Path(folder) / "server.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(pair.certificate + pair.key)
+        context.load_cert_chain(file)
+    context.load_verify_locations(cadata=client_ca.decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context

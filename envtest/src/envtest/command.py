@@ -1,0 +1,98 @@
+"""``envtest``: the embedded control plane until it is interrupted.
+
+Importing this costs nothing, so that the command line can list its commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from envtest.plane import ControlPlane
+from envtest.version import __version__
+
+__all__ = ["command", "main"]
+
+CONTROLLERS = ("gc", "namespace", "serviceaccount")
+
+
+def _controllers(text: str) -> tuple[str, ...]:
+    if text == "none":
+        return ()
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@click.command(
+    "envtest",
+    short_help="Serve an embedded control plane.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="%(version)s")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes a free port.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Write a kubeconfig here.")
+@click.option("--token", help="The admin's bearer token (random by default).")
+@click.option(
+    "--token-auth-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='More users: CSV lines token,user,uid[,"group1,group2"].',
+)
+@click.option("--audit-log", type=click.Path(dir_okay=False, path_type=Path), help="Write audit events here.")
+@click.option(
+    "--crds", multiple=True, type=click.Path(exists=True, path_type=Path), help="CRDs to install: file or folder."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep objects, CA and tokens here, to be continued.",
+)
+@click.option("--controllers", default=",".join(CONTROLLERS), show_default=True, help="Comma separated, or none.")
+def command(
+    port: int,
+    host: str,
+    kubeconfig: Path | None,
+    token: str | None,
+    token_auth_file: Path | None,
+    audit_log: Path | None,
+    crds: tuple[Path, ...],
+    data_dir: Path | None,
+    controllers: str,
+) -> None:
+    """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
+    plane = ControlPlane.embedded(
+        port=port,
+        host=host,
+        crds=crds,
+        controllers=_controllers(controllers),
+        token=token,
+        token_auth_file=token_auth_file,
+        audit_log=audit_log,
+        data_dir=data_dir,
+    )
+    try:
+        asyncio.run(_serve(plane, kubeconfig))
+    except (OSError, ValueError) as error:
+        click.echo(f"envtest: {error}", err=True)
+        sys.exit(2)
+
+
+async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with plane:
+        click.echo(f"serving on {plane.url}")
+        if kubeconfig is not None:
+            plane.kubeconfig(kubeconfig)
+            click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
+        await stop.wait()
+
+
+def main() -> None:
+    """Run the console script ``envtest``."""
+    command(prog_name="envtest")

@@ -1,0 +1,202 @@
+"""How a controller acts on objects: as a user of the API, through the same pipeline as every request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from envtest.auth.user import service_account_groups, service_account_username
+from envtest.context import RequestContext, User
+from envtest.core import Core, from_storage
+from envtest.deletion import delete_object
+from envtest.errors import GroupResource, StatusError
+from envtest.objects import Object
+from envtest.options import DeleteOptions
+from envtest.registry import ResourceInfo
+from envtest.storage import Record
+from envtest.write import admit_mutating, copy_object, create_object, update_object
+
+__all__ = ["Actor"]
+
+
+class _Unchanged(Exception):
+    """There is nothing to write."""
+
+    def __init__(self, obj: Object) -> None:
+        super().__init__("unchanged")
+        self.obj = obj
+
+
+class Actor:
+    """Reads the store and writes through the pipeline, as a service account of ``kube-system`` that may do anything.
+
+    ``account`` is the name of the service account, ``manager`` the field manager of its writes.
+    """
+
+    def __init__(self, core: Core, account: str, manager: str = "kube-controller-manager") -> None:
+        self.core = core
+        username = service_account_username("kube-system", account)
+        groups = (*service_account_groups("kube-system"), "system:authenticated", "system:masters")
+        self._user = User(username, groups=groups)
+        self._manager = manager
+        self._infos: dict[GroupResource, ResourceInfo] = {}
+        self._generation = -1
+
+    def now(self) -> str:
+        """The present moment as objects carry it."""
+        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def info(self, resource: GroupResource) -> ResourceInfo | None:
+        """The resource whose objects are in the table ``resource``, in their stored version if that is served."""
+        registry = self.core.registry
+        if self._generation != registry.generation:
+            self._infos = {info.storage: info for info in registry.stored()}
+            self._generation = registry.generation
+        return self._infos.get(resource)
+
+    def infos(self) -> list[ResourceInfo]:
+        """One for each table whose objects are served."""
+        self.info(GroupResource("", ""))
+        return list(self._infos.values())
+
+    def record(self, resource: GroupResource, namespace: str, name: str) -> Record | None:
+        """What is stored under a name."""
+        return self.core.store.get(resource, namespace, name)
+
+    def records(self, resource: GroupResource, namespace: str = "") -> Sequence[Record]:
+        """What is stored in a namespace, or in all."""
+        return self.core.store.list(resource, namespace)
+
+    async def read(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
+        """The object, in the version that :meth:`info` gives."""
+        record, info = self.record(resource, namespace, name), self.info(resource)
+        return None if record is None or info is None else await from_storage(info, record)
+
+    def _context(
+        self, info: ResourceInfo, verb: str, namespace: str, name: str, subresource: str = ""
+    ) -> RequestContext:
+        operation = {"create": "CREATE", "update": "UPDATE", "delete": "DELETE"}[verb]
+        return RequestContext(
+            self._user,
+            verb,
+            info,
+            namespace,
+            name,
+            subresource=subresource,
+            operation=operation,
+            field_manager=self._manager,
+            field_validation="Ignore",
+        )
+
+    async def create(self, resource: GroupResource, obj: Object) -> Object | None:
+        """Creates an object; ``None`` if one of that name exists. Raises StatusError for other refusals."""
+        info = self._known(resource)
+        metadata = obj["metadata"]
+        obj.setdefault("apiVersion", info.api_version)
+        obj.setdefault("kind", info.kind)
+        ctx = self._context(info, "create", metadata.get("namespace") or "", metadata.get("name") or "")
+        info.strategy.decode(obj, ctx)
+        try:
+            return await create_object(self.core, ctx, obj)
+        except StatusError as error:
+            if error.reason == "AlreadyExists":
+                return None
+            raise
+
+    async def modify(
+        self,
+        resource: GroupResource,
+        namespace: str,
+        name: str,
+        change: Callable[[Object], Any],
+        *,
+        uid: str = "",
+        subresource: str = "",
+    ) -> Object | None:
+        """Writes what ``change`` makes of the object, in place; nothing if it returns ``False``.
+
+        ``None`` if the object is gone, or another one (by ``uid``) has its name. Raises StatusError for refusals.
+        """
+        info = self._known(resource)
+        ctx = self._context(info, "update", namespace, name, subresource)
+        tracker = self.core.trackers.of(info, subresource)
+
+        async def transform(old: Object | None) -> Object:
+            if old is None:
+                raise _Unchanged({})
+            new = copy_object(old)
+            if (uid and new["metadata"].get("uid") != uid) or change(new) is False:
+                raise _Unchanged(old)
+            info.strategy.default(new)
+            await tracker.settle(lambda: tracker.track(old, new, manager=self._manager, now=ctx.now))
+            return await admit_mutating(self.core, ctx, new, old)
+
+        try:
+            obj, _ = await update_object(self.core, ctx, transform)
+        except _Unchanged as unchanged:
+            same = unchanged.obj
+            return same if same and (not uid or same["metadata"].get("uid") == uid) else None
+        except StatusError as error:
+            if error.code == 404:
+                return None
+            raise
+        return obj
+
+    async def delete(
+        self,
+        resource: GroupResource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        propagation: str | None = None,
+        grace_period: int | None = None,
+    ) -> bool:
+        """Asks for a deletion; returns whether there was something to delete. Raises StatusError for refusals."""
+        info = self._known(resource)
+        ctx = self._context(info, "delete", namespace, name)
+        options = DeleteOptions(grace_period=grace_period, propagation=propagation, uid=uid or None)
+        try:
+            await delete_object(self.core, ctx, options)
+        except StatusError as error:
+            if error.code == 404 or (error.code == 409 and uid):
+                return False
+            raise
+        return True
+
+    async def put(self, obj: Object) -> None:
+        """Creates an object, or replaces the one of its name. Raises StatusError; LookupError for an unknown kind."""
+        info = self._info_of(obj)
+        metadata = obj["metadata"]
+        if await self.create(info.storage, copy_object(obj)) is not None:
+            return
+        wanted = copy_object(obj)
+        info.strategy.decode(wanted, self._context(info, "update", metadata.get("namespace") or "", metadata["name"]))
+
+        def replace(live: Object) -> None:
+            revision = live["metadata"]["resourceVersion"]
+            live.clear()
+            live.update(copy_object(wanted))
+            live["metadata"]["resourceVersion"] = revision
+
+        await self.modify(info.storage, metadata.get("namespace") or "", metadata["name"], replace)
+
+    async def remove(self, obj: Object) -> None:
+        """Deletes the object of this kind and name, if there is one. Raises as :meth:`put`."""
+        info, metadata = self._info_of(obj), obj["metadata"]
+        await self.delete(info.storage, metadata.get("namespace") or "", metadata["name"])
+
+    def _info_of(self, obj: Object) -> ResourceInfo:
+        version = str(obj.get("apiVersion") or "")
+        group, _, short = version.rpartition("/")
+        info = self.core.registry.by_kind(group, short, str(obj.get("kind")))
+        if info is None:
+            raise LookupError(f"{obj.get('kind')} in {version or 'no version'} is not served")
+        return info
+
+    def _known(self, resource: GroupResource) -> ResourceInfo:
+        info = self.info(resource)
+        if info is None:
+            raise LookupError(f"{resource} is not served")
+        return info

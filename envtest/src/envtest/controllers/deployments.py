@@ -1,0 +1,278 @@
+"""The Deployment controller: one ReplicaSet for each pod template, and the way from the old ones to the new one."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from envtest.controllers.ownership import Owning
+from envtest.controllers.replicasets import REPLICA_SETS
+from envtest.errors import GroupResource
+from envtest.objects import NamespacedName, Object, annotations_of, find_condition, labels_of, set_condition
+
+__all__ = ["Deployments"]
+
+DEPLOYMENTS: Final = GroupResource("apps", "deployments")
+HASH_LABEL: Final = "pod-template-hash"
+REVISION: Final = "deployment.kubernetes.io/revision"
+DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+MOST: Final = "deployment.kubernetes.io/max-replicas"
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def template_hash(template: Object, collisions: int = 0) -> str:
+    """A short name for a pod template, safe for labels and names, in the alphabet of Kubernetes' own."""
+    digest = hashlib.sha256(orjson.dumps([template, collisions], option=orjson.OPT_SORT_KEYS)).digest()
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:10])
+
+
+def resolve(value: Any, total: int, *, up: bool) -> int:
+    """A number or a percentage of ``total``, rounded up or down."""
+    if isinstance(value, str):
+        share = int(value.removesuffix("%")) * total
+        return -(-share // 100) if up else share // 100
+    return int(value or 0)
+
+
+def limits(spec: Object) -> tuple[int, int]:
+    """How many pods there may be beyond those desired, and how many may be missing."""
+    desired = int(spec.get("replicas", 1))
+    rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
+    if (spec.get("strategy") or {}).get("type") == "Recreate":
+        return 0, desired
+    surge = resolve(rolling.get("maxSurge", "25%"), desired, up=True)
+    missing = resolve(rolling.get("maxUnavailable", "25%"), desired, up=False)
+    return surge, missing if surge or missing else 1
+
+
+def replicas_of(replica_set: Object) -> int:
+    """How many pods a ReplicaSet is to have."""
+    return int(replica_set["spec"].get("replicas", 1))
+
+
+def available_of(replica_set: Object) -> int:
+    """How many pods of a ReplicaSet are available."""
+    return int((replica_set.get("status") or {}).get("availableReplicas") or 0)
+
+
+def _plain_template(template: Object) -> Object:
+    """A template without the label that a ReplicaSet adds to it."""
+    copied: Object = orjson.loads(orjson.dumps(template))
+    labels_of(copied).pop(HASH_LABEL, None)
+    return copied
+
+
+class Deployments(Owning):
+    """Keys are Deployments."""
+
+    account = "deployment-controller"
+    resource: ClassVar[GroupResource] = DEPLOYMENTS
+    kind: ClassVar[str] = "Deployment"
+    api_version: ClassVar[str] = "apps/v1"
+    children: ClassVar[tuple[GroupResource, ...]] = (REPLICA_SETS,)
+
+    async def work(self, key: NamespacedName) -> None:
+        """Goes one step from the old ReplicaSets to the new one; tells how far it is."""
+        owner = await self.owner(key)
+        if owner is None:
+            return
+        spec = owner["spec"]
+        sets = await self.controlled(owner, REPLICA_SETS, spec.get("selector") or {})
+        new = next((each for each in sets if self._is_current(owner, each)), None)
+        old = [each for each in sets if each is not new]
+        if not owner["metadata"].get("deletionTimestamp"):
+            if spec.get("paused"):
+                await self._scale_active(owner, sets)
+            else:
+                new = await self._make_current(owner, new, old)
+                if new is not None:
+                    await self._roll(owner, new, old)
+                    await self._clean_up(owner, new, old)
+        await self._report(owner, new, sets)
+
+    def _is_current(self, owner: Object, replica_set: Object) -> bool:
+        mine = _plain_template(owner["spec"].get("template") or {})
+        return _plain_template(replica_set["spec"].get("template") or {}) == mine
+
+    async def _make_current(self, owner: Object, new: Object | None, old: list[Object]) -> Object | None:
+        """The ReplicaSet of the present template, made or brought to the latest revision."""
+        revision = max((int(annotations_of(each).get(REVISION, "0")) for each in old), default=0) + 1
+        spec, metadata = owner["spec"], owner["metadata"]
+        if new is None:
+            template = _plain_template(spec.get("template") or {})
+            short = template_hash(template, int((owner.get("status") or {}).get("collisionCount") or 0))
+            labels = {**labels_of(template), HASH_LABEL: short}
+            template.setdefault("metadata", {})["labels"] = labels
+            selector = orjson.loads(orjson.dumps(spec.get("selector") or {}))
+            selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: short}
+            name = f"{metadata['name']}-{short}"
+            made = {
+                "metadata": {
+                    "name": name,
+                    "namespace": metadata["namespace"],
+                    "labels": labels,
+                    "annotations": self._annotations(owner, revision),
+                    "ownerReferences": [self.reference(owner)],
+                },
+                "spec": {
+                    "replicas": self._first_size(owner, old),
+                    "selector": selector,
+                    "template": template,
+                    "minReadySeconds": int(spec.get("minReadySeconds") or 0),
+                },
+            }
+            created = await self.actor.create(REPLICA_SETS, made)
+            new = created or await self.actor.read(REPLICA_SETS, metadata["namespace"], name)
+        if new is not None:
+            new = await self._annotate(owner, new, max(revision, int(annotations_of(new).get(REVISION, "0"))))
+            await self._note_revision(owner, annotations_of(new or {}).get(REVISION, str(revision)))
+        return new
+
+    def _first_size(self, owner: Object, old: list[Object]) -> int:
+        desired, (surge, _) = int(owner["spec"].get("replicas", 1)), limits(owner["spec"])
+        if (owner["spec"].get("strategy") or {}).get("type") == "Recreate":
+            return 0 if any(map(replicas_of, old)) else desired
+        return max(0, min(desired, desired + surge - sum(map(replicas_of, old))))
+
+    def _annotations(self, owner: Object, revision: int) -> dict[str, str]:
+        desired = int(owner["spec"].get("replicas", 1))
+        return {REVISION: str(revision), DESIRED: str(desired), MOST: str(desired + limits(owner["spec"])[0])}
+
+    async def _annotate(self, owner: Object, replica_set: Object, revision: int) -> Object | None:
+        wanted = self._annotations(owner, revision)
+
+        def change(obj: Object) -> bool:
+            annotations = obj["metadata"].setdefault("annotations", {})
+            if wanted.items() <= annotations.items():
+                return False
+            annotations.update(wanted)
+            return True
+
+        return await self._modify_set(replica_set, change)
+
+    async def _note_revision(self, owner: Object, revision: str) -> None:
+        metadata = owner["metadata"]
+
+        def change(obj: Object) -> bool:
+            if annotations_of(obj).get(REVISION) == revision:
+                return False
+            obj["metadata"].setdefault("annotations", {})[REVISION] = revision
+            return True
+
+        await self.actor.modify(DEPLOYMENTS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+
+    async def _modify_set(self, replica_set: Object, change: Any) -> Object | None:
+        metadata = replica_set["metadata"]
+        return await self.actor.modify(
+            REPLICA_SETS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
+        )
+
+    async def _resize(self, replica_set: Object, replicas: int) -> None:
+        if replicas_of(replica_set) == replicas:
+            return
+
+        def change(obj: Object) -> None:
+            obj["spec"]["replicas"] = replicas
+
+        await self._modify_set(replica_set, change)
+        replica_set["spec"]["replicas"] = replicas
+
+    async def _scale_active(self, owner: Object, sets: list[Object]) -> None:
+        """Follows the number of replicas without any rollout: while it is paused."""
+        active = [each for each in sets if replicas_of(each)] or sets[-1:]
+        if len(active) == 1:
+            await self._resize(active[0], int(owner["spec"].get("replicas", 1)))
+
+    async def _roll(self, owner: Object, new: Object, old: list[Object]) -> None:
+        """One step: more of the new, or fewer of the old, as the limits allow."""
+        desired, (surge, missing) = int(owner["spec"].get("replicas", 1)), limits(owner["spec"])
+        if (owner["spec"].get("strategy") or {}).get("type") == "Recreate":
+            for each in old:
+                await self._resize(each, 0)
+            if not any((each.get("status") or {}).get("replicas") for each in old):
+                await self._resize(new, desired)
+            return
+        total = replicas_of(new) + sum(map(replicas_of, old))
+        if replicas_of(new) > desired:
+            await self._resize(new, desired)
+        elif replicas_of(new) < desired and total < desired + surge:
+            await self._resize(new, replicas_of(new) + min(desired + surge - total, desired - replicas_of(new)))
+        await self._shrink(desired - missing, new, old)
+
+    async def _shrink(self, least: int, new: Object, old: list[Object]) -> None:
+        """Takes pods from the old ReplicaSets: unavailable ones first, then down to ``least`` available ones."""
+        total = replicas_of(new) + sum(map(replicas_of, old))
+        spare = total - least - max(0, replicas_of(new) - available_of(new))
+        for each in old:
+            broken = min(max(0, replicas_of(each) - available_of(each)), max(0, spare))
+            await self._resize(each, replicas_of(each) - broken)
+            spare -= broken
+        spare = available_of(new) + sum(min(available_of(each), replicas_of(each)) for each in old) - least
+        for each in old:
+            fewer = min(replicas_of(each), max(0, spare))
+            await self._resize(each, replicas_of(each) - fewer)
+            spare -= fewer
+
+    async def _clean_up(self, owner: Object, new: Object, old: list[Object]) -> None:
+        """Deletes old ReplicaSets beyond the history that is kept, once the rollout is through."""
+        if available_of(new) < int(owner["spec"].get("replicas", 1)) or any(map(replicas_of, old)):
+            return
+        keep = int(owner["spec"].get("revisionHistoryLimit", 10))
+        idle = [each for each in old if not (each.get("status") or {}).get("replicas")]
+        idle.sort(key=lambda each: int(annotations_of(each).get(REVISION, "0")))
+        await self.delete_all(REPLICA_SETS, idle[: max(0, len(idle) - keep)])
+
+    async def _report(self, owner: Object, new: Object | None, sets: list[Object]) -> None:
+        if new is not None and new not in sets:
+            sets = [*sets, new]
+        desired, (_, missing) = int(owner["spec"].get("replicas", 1)), limits(owner["spec"])
+
+        def count(name: str, of: list[Object]) -> int:
+            return sum(int((each.get("status") or {}).get(name) or 0) for each in of)
+
+        available, updated = count("availableReplicas", sets), count("replicas", [new] if new else [])
+        total = count("replicas", sets)
+        status: dict[str, Any] = {
+            "observedGeneration": owner["metadata"].get("generation"),
+            "replicas": total or None,
+            "updatedReplicas": updated or None,
+            "readyReplicas": count("readyReplicas", sets) or None,
+            "availableReplicas": available or None,
+            "unavailableReplicas": max(0, desired - available) or None,
+        }
+        conditions = [dict(one) for one in (owner.get("status") or {}).get("conditions") or ()]
+        enough = available >= desired - missing
+        self._set_condition(
+            conditions,
+            "Available",
+            enough,
+            "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
+            f"Deployment {'has' if enough else 'does not have'} minimum availability.",
+        )
+        self._progress(owner, conditions, new, complete=updated == total == available == desired)
+        status["conditions"] = conditions
+        await self.set_status(owner, status)
+
+    def _progress(self, owner: Object, conditions: list[Object], new: Object | None, *, complete: bool) -> None:
+        if owner["spec"].get("paused"):
+            if (find_condition(conditions, "Progressing") or {}).get("reason") != "DeploymentPaused":
+                self._set_condition(conditions, "Progressing", None, "DeploymentPaused", "Deployment is paused")
+        elif new is not None:
+            name = new["metadata"]["name"]
+            reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
+            text = f'ReplicaSet "{name}" {"has successfully progressed" if complete else "is progressing"}.'
+            self._set_condition(conditions, "Progressing", True, reason, text)
+
+    def _set_condition(
+        self, conditions: list[Object], kind: str, status: bool | None, reason: str, message: str
+    ) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        text = "Unknown" if status is None else "True" if status else "False"
+        condition = {"type": kind, "status": text, "reason": reason, "message": message}
+        existing = find_condition(conditions, kind)
+        if existing is not None and condition.items() <= existing.items():
+            return
+        set_condition(conditions, {**condition, "lastUpdateTime": now}, now=now)

@@ -1,0 +1,194 @@
+"""Controllers whose objects control others: ReplicaSets their pods, Deployments their ReplicaSets, and so on.
+
+:class:`Owning` keeps an index of what is controlled by whom, and adopts what has no controller and fits the selector,
+as the real controllers do; what does not fit any more is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from envtest.controllers.controller import Controller
+from envtest.core import Core
+from envtest.errors import GroupResource
+from envtest.label_selectors import matches_label_selector
+from envtest.objects import NamespacedName, Object, controller_of, labels_of, owner_reference
+from envtest.storage import Change, Record
+
+__all__ = ["Owning", "controller_reference"]
+
+
+class _Reference(msgspec.Struct):
+    uid: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(msgspec.Struct):
+    ownerReferences: list[_Reference] | None = None  # noqa: N815 - the name on the wire
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decoder = msgspec.json.Decoder(_Object)
+
+
+class _Child(NamedTuple):
+    resource: GroupResource
+    namespace: str
+    name: str
+
+
+def controller_reference(record: Record | None) -> _Reference | None:
+    """The controller that an object names, or ``None``."""
+    if record is None or b'"controller":true' not in record.data:
+        return None
+    references = _decoder.decode(record.data).metadata.ownerReferences or ()
+    return next((reference for reference in references if reference.controller), None)
+
+
+class Owning(Controller[NamespacedName]):
+    """A controller of ``resource`` (kind ``kind``, in ``api_version``), whose objects control ``children``."""
+
+    resource: ClassVar[GroupResource]
+    kind: ClassVar[str]
+    api_version: ClassVar[str]
+    children: ClassVar[tuple[GroupResource, ...]]
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._controlled: dict[str, set[_Child]] = {}
+        self._orphans: dict[tuple[GroupResource, str], set[str]] = {}
+
+    def begin(self) -> None:
+        """Builds the index, and looks at all objects."""
+        for resource in self.children:
+            for record in self.actor.records(resource):
+                self._index(resource, record, None, controller_reference(record))
+        for record in self.actor.records(self.resource):
+            self.queue.add(NamespacedName(record.namespace, record.name))
+
+    def observe(self, resource: GroupResource, change: Change) -> None:
+        """Follows the objects, and what they control or might adopt."""
+        if resource == self.resource:
+            self.queue.add(NamespacedName(change.record.namespace, change.record.name))
+        if resource in self.children:
+            before = controller_reference(change.previous)
+            after = None if change.type == "DELETED" else controller_reference(change.record)
+            self._index(resource, change.record, before, after, gone=change.type == "DELETED")
+
+    def _index(
+        self,
+        resource: GroupResource,
+        record: Record,
+        before: _Reference | None,
+        after: _Reference | None,
+        *,
+        gone: bool = False,
+    ) -> None:
+        child = _Child(resource, record.namespace, record.name)
+        for reference in (before, after):
+            if reference is not None and reference.kind == self.kind:
+                self.queue.add(NamespacedName(record.namespace, reference.name))
+        if before is not None and (after is None or after.uid != before.uid):
+            self._controlled.get(before.uid, set()).discard(child)
+        if after is not None:
+            self._controlled.setdefault(after.uid, set()).add(child)
+        orphans = self._orphans.setdefault((resource, record.namespace), set())
+        if gone or after is not None:
+            orphans.discard(record.name)
+        elif record.name not in orphans:
+            orphans.add(record.name)
+            self._offer(record)
+
+    def _offer(self, record: Record) -> None:
+        """Looks at what might adopt an object without a controller."""
+        for possible in self.actor.records(self.resource, record.namespace):
+            self.queue.add(NamespacedName(possible.namespace, possible.name))
+
+    async def owner(self, key: NamespacedName) -> Object | None:
+        """The object of a key, ``None`` if it is gone."""
+        return await self.actor.read(self.resource, key.namespace, key.name)
+
+    def reference(self, owner: Object) -> dict[str, Any]:
+        """The owner reference that children carry."""
+        return owner_reference({"apiVersion": self.api_version, "kind": self.kind, "metadata": owner["metadata"]})
+
+    async def controlled(
+        self, owner: Object, resource: GroupResource, selector: Mapping[str, Any] | None = None
+    ) -> list[Object]:
+        """What ``owner`` controls, oldest first. With a selector, orphans that fit are adopted, others released."""
+        metadata = owner["metadata"]
+        if selector is not None and not metadata.get("deletionTimestamp"):
+            await self._adopt(owner, resource, selector)
+        found = []
+        for child in list(self._controlled.get(metadata["uid"], ())):
+            if child.resource != resource:
+                continue
+            obj = await self.actor.read(resource, child.namespace, child.name)
+            if obj is None or (controller_of(obj) or {}).get("uid") != metadata["uid"]:
+                continue
+            if selector is not None and not matches_label_selector(selector, labels_of(obj)):
+                await self._release(owner, resource, obj)
+                continue
+            found.append(obj)
+        found.sort(key=lambda obj: (obj["metadata"]["creationTimestamp"], obj["metadata"]["name"]))
+        return found
+
+    async def _adopt(self, owner: Object, resource: GroupResource, selector: Mapping[str, Any]) -> None:
+        namespace, mine = owner["metadata"]["namespace"], self.reference(owner)
+
+        def change(obj: Object) -> bool:
+            if controller_of(obj) is not None or obj["metadata"].get("deletionTimestamp"):
+                return False
+            obj["metadata"].setdefault("ownerReferences", []).append(mine)
+            return True
+
+        for name in sorted(self._orphans.get((resource, namespace), ())):
+            record = self.actor.record(resource, namespace, name)
+            if record is not None and matches_label_selector(selector, record.labels or {}):
+                await self.actor.modify(resource, namespace, name, change, uid=record.uid)
+
+    async def _release(self, owner: Object, resource: GroupResource, obj: Object) -> None:
+        uid = owner["metadata"]["uid"]
+
+        def change(new: Object) -> bool:
+            references = new["metadata"].get("ownerReferences") or []
+            kept = [reference for reference in references if reference.get("uid") != uid]
+            if len(kept) == len(references):
+                return False
+            new["metadata"]["ownerReferences"] = kept
+            return True
+
+        metadata = obj["metadata"]
+        await self.actor.modify(resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+
+    async def delete_all(self, resource: GroupResource, objects: Iterable[Object]) -> None:
+        """Asks for the deletion of objects that are not going yet."""
+        for obj in objects:
+            metadata = obj["metadata"]
+            if not metadata.get("deletionTimestamp"):
+                await self.actor.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+
+    async def set_status(self, owner: Object, status: Mapping[str, Any]) -> Object | None:
+        """Writes the fields of ``status`` (``None`` removes one) where they differ."""
+        metadata = owner["metadata"]
+
+        def change(obj: Object) -> bool:
+            current = dict(obj.get("status") or {})
+            wanted = {**current, **status}
+            wanted = {name: value for name, value in wanted.items() if value is not None}
+            if wanted == current:
+                return False
+            obj["status"] = wanted
+            return True
+
+        return await self.actor.modify(
+            self.resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+        )

@@ -1,0 +1,193 @@
+"""The StatefulSet controller: pods with names and volumes of their own, one after the other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from envtest.controllers.deployments import template_hash
+from envtest.controllers.ownership import Owning
+from envtest.controllers.podstate import PODS, available_in, is_available, is_finished, is_ready, pod_from_template
+from envtest.errors import GroupResource
+from envtest.objects import NamespacedName, Object, labels_of
+
+__all__ = ["StatefulSets"]
+
+STATEFUL_SETS: Final = GroupResource("apps", "statefulsets")
+REVISIONS: Final = GroupResource("apps", "controllerrevisions")
+CLAIMS: Final = GroupResource("", "persistentvolumeclaims")
+REVISION_LABEL: Final = "controller-revision-hash"
+NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
+INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
+
+
+def ordinal(pod: Object) -> int:
+    """The number at the end of a pod's name; -1 where there is none."""
+    text = pod["metadata"]["name"].rpartition("-")[2]
+    return int(text) if text.isdigit() else -1
+
+
+class StatefulSets(Owning):
+    """Keys are StatefulSets."""
+
+    account = "statefulset-controller"
+    resource: ClassVar[GroupResource] = STATEFUL_SETS
+    kind: ClassVar[str] = "StatefulSet"
+    api_version: ClassVar[str] = "apps/v1"
+    children: ClassVar[tuple[GroupResource, ...]] = (PODS, REVISIONS)
+
+    async def work(self, key: NamespacedName) -> float | None:
+        """Goes one step towards the pods that there should be; tells what there is."""
+        owner = await self.owner(key)
+        if owner is None:
+            return None
+        pods = await self.controlled(owner, PODS, owner["spec"].get("selector") or {})
+        by_number = {ordinal(pod): pod for pod in pods if ordinal(pod) >= 0}
+        update = await self._revision(owner)
+        if not owner["metadata"].get("deletionTimestamp"):
+            await self._step(owner, by_number, update)
+        return await self._report(owner, list(by_number.values()), update)
+
+    async def _revision(self, owner: Object) -> str:
+        """The name of the revision of the present template; its ControllerRevision is made if need be."""
+        metadata, template = owner["metadata"], owner["spec"].get("template") or {}
+        existing = await self.controlled(owner, REVISIONS)
+        name = f"{metadata['name']}-{template_hash(template)}"
+        if not any(each["metadata"]["name"] == name for each in existing):
+            number = max((int(each.get("revision") or 0) for each in existing), default=0) + 1
+            await self.actor.create(
+                REVISIONS,
+                {
+                    "metadata": {
+                        "name": name,
+                        "namespace": metadata["namespace"],
+                        "labels": {**labels_of(template), REVISION_LABEL: name},
+                        "ownerReferences": [self.reference(owner)],
+                    },
+                    "data": {"spec": {"template": {**template, "$patch": "replace"}}},
+                    "revision": number,
+                },
+            )
+        return name
+
+    def _range(self, owner: Object) -> range:
+        first = int((owner["spec"].get("ordinals") or {}).get("start") or 0)
+        return range(first, first + int(owner["spec"].get("replicas", 1)))
+
+    async def _step(self, owner: Object, pods: dict[int, Object], update: str) -> None:
+        """Makes or replaces pods from the first, then deletes those too many from the last."""
+        ordered = owner["spec"].get("podManagementPolicy") != "Parallel"
+        wanted = self._range(owner)
+        for number in wanted:
+            pod = pods.get(number)
+            if pod is None:
+                made = await self._make_pod(owner, number, self._revision_for(owner, number, update))
+                if made is not None:
+                    pods[number] = made
+                if ordered:
+                    return
+            elif pod["metadata"].get("deletionTimestamp") or is_finished(pod):
+                if is_finished(pod):
+                    await self.delete_all(PODS, [pod])
+                if ordered:
+                    return
+            elif ordered and not is_ready(pod):
+                return
+        surplus = sorted((number for number in pods if number not in wanted), reverse=True)
+        for number in surplus:
+            await self.delete_all(PODS, [pods[number]])
+            if ordered:
+                return
+        if not surplus:
+            await self._replace_outdated(owner, pods, update)
+
+    def _revision_for(self, owner: Object, number: int, update: str) -> str:
+        """A pod below the partition gets the revision that was there before."""
+        current = (owner.get("status") or {}).get("currentRevision") or update
+        strategy = owner["spec"].get("updateStrategy") or {}
+        partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
+        return current if number < partition else update
+
+    async def _replace_outdated(self, owner: Object, pods: dict[int, Object], update: str) -> None:
+        """Deletes one pod of an old revision, from the last; it is made anew."""
+        strategy = owner["spec"].get("updateStrategy") or {}
+        if strategy.get("type") == "OnDelete":
+            return
+        partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
+        for number in sorted(self._range(owner), reverse=True):
+            pod = pods.get(number)
+            if pod is None or number < partition:
+                return
+            if labels_of(pod).get(REVISION_LABEL) != update:
+                await self.delete_all(PODS, [pod])
+                return
+            if not is_ready(pod):
+                return
+
+    async def _template(self, owner: Object, revision: str) -> Object:
+        record = await self.actor.read(REVISIONS, owner["metadata"]["namespace"], revision)
+        template = ((record or {}).get("data") or {}).get("spec", {}).get("template") or owner["spec"].get("template")
+        copied: Object = orjson.loads(orjson.dumps(template or {}))
+        copied.pop("$patch", None)
+        return copied
+
+    async def _make_pod(self, owner: Object, number: int, revision: str) -> Object | None:
+        metadata = owner["metadata"]
+        name = f"{metadata['name']}-{number}"
+        pod = pod_from_template(await self._template(owner, revision), metadata["namespace"], self.reference(owner))
+        pod["metadata"]["name"] = name
+        pod["metadata"].setdefault("labels", {}).update(
+            {NAME_LABEL: name, INDEX_LABEL: str(number), REVISION_LABEL: revision}
+        )
+        pod["spec"].setdefault("hostname", name)
+        if service := owner["spec"].get("serviceName"):
+            pod["spec"].setdefault("subdomain", service)
+        await self._make_claims(owner, pod)
+        return await self.actor.create(PODS, pod)
+
+    async def _make_claims(self, owner: Object, pod: Object) -> None:
+        volumes = list(pod["spec"].get("volumes") or ())
+        for template in owner["spec"].get("volumeClaimTemplates") or ():
+            claim: Object = orjson.loads(orjson.dumps(template))
+            short = claim["metadata"]["name"]
+            name = f"{short}-{pod['metadata']['name']}"
+            labels = {**labels_of(claim), **((owner["spec"].get("selector") or {}).get("matchLabels") or {})}
+            kept = {"name": name, "namespace": pod["metadata"]["namespace"], "labels": labels}
+            if annotations := claim["metadata"].get("annotations"):
+                kept["annotations"] = annotations
+            await self.actor.create(CLAIMS, {"metadata": kept, "spec": claim.get("spec") or {}})
+            volumes = [one for one in volumes if one.get("name") != short]
+            volumes.append({"name": short, "persistentVolumeClaim": {"claimName": name}})
+        if volumes:
+            pod["spec"]["volumes"] = volumes
+
+    async def _report(self, owner: Object, pods: list[Object], update: str) -> float | None:
+        now, least = datetime.now(UTC), int(owner["spec"].get("minReadySeconds") or 0)
+        before = (owner.get("status") or {}).get("currentRevision") or update
+        created = [pod for pod in pods if not is_finished(pod)]
+
+        def of(revision: str) -> int:
+            return sum(
+                labels_of(pod).get(REVISION_LABEL) == revision and not pod["metadata"].get("deletionTimestamp")
+                for pod in created
+            )
+
+        updated, ready = of(update), sum(map(is_ready, created))
+        done = updated == len(created) == ready == int(owner["spec"].get("replicas", 1))
+        current = update if done else before
+        status: dict[str, Any] = {
+            "observedGeneration": owner["metadata"].get("generation"),
+            "replicas": len(created),
+            "readyReplicas": ready or None,
+            "availableReplicas": sum(is_available(pod, least, now) for pod in created),
+            "currentReplicas": of(current) or None,
+            "updatedReplicas": updated or None,
+            "currentRevision": current,
+            "updateRevision": update,
+            "collisionCount": 0,
+        }
+        await self.set_status(owner, status)
+        waits = [left for pod in created if (left := available_in(pod, least, now)) is not None and left > 0]
+        return min(waits) if waits else None

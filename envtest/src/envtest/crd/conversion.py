@@ -1,0 +1,190 @@
+"""Conversion of custom resources between versions: none but the apiVersion, or by webhook.
+
+The words of failures are those of apiextensions' ``webhookConverter``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from envtest.admission.webhook_client import CallFailed, WebhookClient
+from envtest.errors import plain_error
+from envtest.field_errors import FieldError, aggregate, go_quote, invalid
+from envtest.metadata import label_value, qualified_name
+from envtest.objects import Object
+from envtest.registry import Converter
+from envtest.schema.node import Schema
+from envtest.schema.shaping import compile_pruner, copy_json
+
+__all__ = ["Conversions"]
+
+_SECONDS = 30
+_REVIEWS = ("v1", "v1beta1")
+
+
+class Conversions:
+    """Makes the converters of definitions; ``webhooks`` calls those that convert by webhook."""
+
+    def __init__(self, webhooks: WebhookClient) -> None:
+        self._webhooks = webhooks
+
+    def converter(self, crd: Mapping[str, Any]) -> Converter | None:
+        """The converter of a definition; ``None`` where it has but one version."""
+        conversion = crd["spec"].get("conversion") or {}
+        if conversion.get("strategy") != "Webhook":
+            return None if len(crd["spec"]["versions"]) == 1 else _renaming(crd)
+        webhook = conversion["webhook"]
+        kind = crd["spec"]["names"]["kind"]
+
+        async def convert(objects: Sequence[Object], api_version: str) -> list[Object]:
+            changing = [obj for obj in objects if obj.get("apiVersion") != api_version]
+            if not changing:
+                return list(objects)
+            said = f"conversion webhook for {changing[0].get('apiVersion')}, Kind={kind}"
+            try:
+                converted = await self._ask(webhook, changing, api_version)
+            except (CallFailed, _Malformed) as error:
+                raise plain_error(f"{said} failed: {error}") from None
+            if len(converted) != len(changing):
+                raise plain_error(f"{said} returned {len(converted)} objects, expected {len(changing)}")
+            rest = iter(_checked(changing, converted, api_version, kind, said))
+            return [obj if obj.get("apiVersion") == api_version else next(rest) for obj in objects]
+
+        return convert
+
+    async def _ask(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Any]:
+        """The objects as the webhook converted them; raises CallFailed or _Malformed."""
+        versions = webhook.get("conversionReviewVersions") or ()
+        version = next((each for each in versions if each in _REVIEWS), None)
+        if version is None:
+            raise _Malformed("no supported conversion review versions")
+        uid = str(uuid.uuid4())
+        review = {
+            "kind": "ConversionReview",
+            "apiVersion": f"apiextensions.k8s.io/{version}",
+            "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": list(objects)},
+        }
+        body = await self._webhooks.post(webhook["clientConfig"], orjson.dumps(review), seconds=_SECONDS)
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise _Malformed(str(error)) from None
+        if not isinstance(answer, dict):
+            raise _Malformed("the answer is no ConversionReview")
+        if version == "v1" and (answer.get("apiVersion"), answer.get("kind")) != (
+            review["apiVersion"],
+            review["kind"],
+        ):
+            raise _Malformed(f"expected webhook response of {_kind_of(review)}, got {_kind_of(answer)}")
+        response = answer.get("response")
+        if not isinstance(response, dict):
+            raise _Malformed("no response provided")
+        if version == "v1" and response.get("uid") != uid:
+            raise _Malformed(f"expected response.uid={go_quote(uid)}, got {go_quote(str(response.get('uid') or ''))}")
+        result = response.get("result") or {}
+        if result.get("status") != "Success":
+            text = f"response.result.status was '{result.get('status') or ''}', not 'Success'"
+            raise _Malformed(result.get("message") or text)
+        return list(response.get("convertedObjects") or ())
+
+
+def _kind_of(review: Mapping[str, Any]) -> str:
+    return f"{review.get('apiVersion') or ''}, Kind={review.get('kind') or ''}"
+
+
+class _Malformed(Exception):
+    """The webhook answered, but did not convert."""
+
+
+def _renaming(crd: Mapping[str, Any]) -> Converter:
+    """The strategy ``None``: another apiVersion, and what its schema does not know is lost."""
+    group = crd["spec"]["group"]
+    pruners = {
+        f"{group}/{version['name']}": compile_pruner(
+            Schema((version.get("schema") or {}).get("openAPIV3Schema") or {}), resource_root=True
+        )
+        for version in crd["spec"]["versions"]
+    }
+
+    async def convert(objects: Sequence[Object], api_version: str) -> list[Object]:
+        prune = pruners[api_version]
+        converted: list[Object] = []
+        for obj in objects:
+            new = obj if obj.get("apiVersion") == api_version else {**copy_json(obj), "apiVersion": api_version}
+            prune(new, "", [])
+            converted.append(new)
+        return converted
+
+    return convert
+
+
+def _checked(before: Sequence[Object], after: Sequence[Any], api_version: str, kind: str, said: str) -> list[Object]:
+    """The converted objects, with the metadata that a conversion may not touch; raises StatusError (500)."""
+    out: list[Object] = []
+    for position, (old, new) in enumerate(zip(before, after, strict=True)):
+        wrong = _identity_problem(old, new, api_version, kind)
+        if wrong:
+            raise plain_error(f"{said} returned invalid converted object at index {position}: {wrong}")
+        wrong = _metadata_problem(new)
+        if wrong:
+            raise plain_error(f"{said} returned invalid metadata in object at index {position}: {wrong}")
+        metadata = copy_json(old["metadata"])
+        for name in ("labels", "annotations"):
+            metadata.pop(name, None)
+            if new["metadata"].get(name) is not None:
+                metadata[name] = new["metadata"][name]
+        new["metadata"] = metadata
+        out.append(new)
+    return out
+
+
+def _identity_problem(old: Object, new: Any, api_version: str, kind: str) -> str:
+    """How ``new`` is not ``old`` in another version, or an empty text."""
+    if not isinstance(new, dict):
+        return "not an object"
+    version = new.get("apiVersion") or ""
+    if version != api_version:
+        return f"invalid groupVersion (expected {api_version}, received {version})"
+    if new.get("kind") != kind:
+        return f"invalid kind (expected {kind}, received {new.get('kind') or ''})"
+    metadata = new.get("metadata") if isinstance(new.get("metadata"), dict) else {}
+    assert metadata is not None
+    for name, shown in (("name", "name"), ("namespace", "namespace"), ("uid", "UID")):
+        had, has = old["metadata"].get(name) or "", metadata.get(name) or ""
+        if had != has:
+            return f"must have the same {shown}: {had} != {has}"
+    return ""
+
+
+def _metadata_problem(new: Object) -> str:
+    """What is wrong with the labels and annotations that a webhook returned, or an empty text."""
+    errors: list[FieldError] = []
+    for name in ("labels", "annotations"):
+        texts = new["metadata"].get(name)
+        if texts is None:
+            continue
+        if not isinstance(texts, dict):
+            return f"invalid metadata.{name} of type {type(texts).__name__} in converted object"
+        for word, text in texts.items():
+            if not isinstance(text, str):
+                return f"metadata.{name}[{word}] must be a string, but is {type(text).__name__} in converted object"
+        errors += _label_errors(texts) if name == "labels" else _annotation_errors(texts)
+    return aggregate(errors) if errors else ""
+
+
+def _label_errors(labels: Mapping[str, str]) -> Iterator[FieldError]:
+    for name, value in labels.items():
+        for problem in qualified_name(name):
+            yield invalid("metadata.labels", name, problem)
+        for problem in label_value(value):
+            yield invalid("metadata.labels", value, problem)
+
+
+def _annotation_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
+    for name in annotations:
+        for problem in qualified_name(name.lower()):
+            yield invalid("metadata.annotation", name, problem)

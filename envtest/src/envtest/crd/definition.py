@@ -1,0 +1,455 @@
+"""The strategy of CustomResourceDefinitions: defaults, what may change, and what is wrong with one.
+
+Messages name fields as the real server does, which means: by its internal type. What all versions have in common
+(a schema, subresources, columns) stands at the top there: ``spec.validation``, ``spec.subresources`` ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import webhook_service_errors, webhook_url_errors
+from envtest.context import RequestContext
+from envtest.crd.structural import field_at, schema_errors
+from envtest.field_errors import (
+    FieldError,
+    Verbatim,
+    duplicate,
+    forbidden,
+    go_json,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
+from envtest.metadata import dns_1035_label, dns_subdomain
+from envtest.objects import Object
+from envtest.schema.node import Schema
+
+__all__ = ["CLEANUP_FINALIZER", "DefinitionStrategy", "condition_of", "set_condition"]
+
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_REVIEW_VERSIONS = ("v1", "v1beta1")
+_MAX_SELECTABLE = 8
+
+
+def condition_of(crd: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """A condition of the definition, or ``None``."""
+    for condition in crd.get("status", {}).get("conditions") or ():
+        if condition.get("type") == kind:
+            return dict(condition)
+    return None
+
+
+def set_condition(crd: Object, kind: str, *, holds: bool, reason: str, message: str, now: str) -> None:
+    """Sets a condition; its transition time moves with its status."""
+    status = crd.setdefault("status", {})
+    conditions = status.get("conditions") or []
+    new = {"type": kind, "status": str(holds), "lastTransitionTime": now, "reason": reason, "message": message}
+    for position, condition in enumerate(conditions):
+        if condition.get("type") == kind:
+            if condition.get("status") == new["status"]:
+                new["lastTransitionTime"] = condition.get("lastTransitionTime", now)
+            conditions[position] = {**condition, **new}
+            break
+    else:
+        conditions.append(new)
+    status["conditions"] = conditions
+
+
+class DefinitionStrategy(BuiltinStrategy):
+    """See :class:`~envtest.strategy.Strategy`."""
+
+    allow_unconditional_update = False
+    has_spec_generation = True
+
+    def set_defaults(self, obj: Object) -> None:
+        """Names, the conversion strategy, and the stored version."""
+        spec = obj["spec"]
+        names = spec["names"]
+        if not names.get("singular") and names["kind"]:
+            names["singular"] = names["kind"].lower()
+        if not names.get("listKind") and names["kind"]:
+            names["listKind"] = names["kind"] + "List"
+        conversion = spec.setdefault("conversion", {"strategy": "None"})
+        service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
+        if service is not None:
+            service.setdefault("port", 443)
+        if not obj["status"].get("storedVersions"):
+            self._store_version(obj)
+
+    @staticmethod
+    def _store_version(obj: Object) -> None:
+        """Adds the storage version to those that objects may be stored in."""
+        for version in obj["spec"].get("versions") or ():
+            if version.get("storage"):
+                stored = obj["status"].get("storedVersions") or []
+                if version["name"] not in stored:
+                    obj["status"]["storedVersions"] = [*stored, version["name"]]
+                return
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`."""
+        super().prepare_create(obj, ctx)
+        self._store_version(obj)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`."""
+        super().prepare_update(new, old, ctx)
+        if ctx.subresource == "status":
+            kept = {
+                name: value for name, value in new["metadata"].items() if name in ("managedFields", "resourceVersion")
+            }
+            new["metadata"].update(old["metadata"])
+            new["metadata"].update(kept)
+        else:
+            self._store_version(new)
+
+    def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
+        """The first request to delete a definition adds the finalizer that its objects are removed under."""
+        metadata = obj["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return False
+        metadata["deletionTimestamp"] = ctx.now
+        finalizers = metadata.get("finalizers") or []
+        if CLEANUP_FINALIZER not in finalizers:
+            metadata["finalizers"] = [*finalizers, CLEANUP_FINALIZER]
+        set_condition(
+            obj,
+            "Terminating",
+            holds=True,
+            reason="InstanceDeletionPending",
+            message="CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+            now=ctx.now,
+        )
+        return True
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """The errors of a definition."""
+        spec, status = obj["spec"], obj["status"]
+        if ctx.subresource == "status":
+            yield from _name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
+            return
+        if old is None and obj["metadata"].get("name"):
+            wanted = f"{spec['names'].get('plural') or ''}.{spec.get('group') or ''}"
+            if obj["metadata"]["name"] != wanted:
+                text = 'must be spec.names.plural+"."+spec.group'
+                yield invalid("metadata.name", obj["metadata"]["name"], text)
+        yield from self._spec_errors(spec)
+        if old is not None:
+            yield from _immutable(spec, old)
+        yield from _name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
+        yield from _stored_errors(status.get("storedVersions"), spec.get("versions") or ())
+        yield from _approval_errors(obj)
+        if spec.get("preserveUnknownFields"):
+            text = (
+                "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema "
+                "instead"
+            )
+            yield invalid("spec.preserveUnknownFields", True, text)
+
+    def _spec_errors(self, spec: Mapping[str, Any]) -> Iterator[FieldError]:
+        group, versions = spec.get("group") or "", spec.get("versions")
+        if not group:
+            yield required("spec.group")
+        elif problems := dns_subdomain(group):
+            yield invalid("spec.group", group, ",".join(problems))
+        elif "." not in group:
+            yield invalid("spec.group", group, "should be a domain with at least one dot")
+        scope = spec.get("scope") or ""
+        if not scope:
+            yield required("spec.scope")
+        elif scope not in ("Cluster", "Namespaced"):
+            yield not_supported("spec.scope", scope, ("Cluster", "Namespaced"))
+        yield from _version_errors(versions)
+        names = spec["names"]
+        for name in ("plural", "singular", "kind", "listKind"):
+            if not names.get(name):
+                yield required(f"spec.names.{name}")
+        yield from _name_errors(names, "spec.names")
+        yield from _conversion_errors(spec.get("conversion") or {}, "spec.conversion")
+
+
+def _immutable(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+    before = old["spec"]
+    fields = [("group", spec.get("group"), before.get("group"))]
+    fields.append(("names.plural", spec["names"].get("plural"), before["names"].get("plural")))
+    established = condition_of(old, "Established")
+    if established is not None and established.get("status") == "True":
+        fields.append(("scope", spec.get("scope"), before.get("scope")))
+        fields.append(("names.kind", spec["names"].get("kind"), before["names"].get("kind")))
+    for name, new_value, old_value in fields:
+        if new_value != old_value:
+            yield invalid(f"spec.{name}", new_value or "", "field is immutable")
+
+
+def _stored_errors(stored: Sequence[str] | None, versions: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+    path = "status.storedVersions"
+    if not stored:
+        yield invalid(path, stored, "must have at least one stored version")
+        return
+    names = [version.get("name") for version in versions]
+    for version in versions:
+        if version.get("storage") and version.get("name") not in stored:
+            yield invalid(path, list(stored), f"must have the storage version {version.get('name')}")
+    for position, name in enumerate(stored):
+        if name not in names:
+            text = (
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
+                f"{name} from status.storedVersions"
+            )
+            yield invalid(f"{path}[{position}]", name, text)
+
+
+def _approval_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Groups of the Kubernetes community need its approval."""
+    group = obj["spec"].get("group") or ""
+    if not (group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))):
+        return
+    approval = (obj["metadata"].get("annotations") or {}).get("api-approved.kubernetes.io", "")
+    path = "metadata.annotations[api-approved.kubernetes.io]"
+    if not approval:
+        text = (
+            'protected groups must have approval annotation "api-approved.kubernetes.io", see '
+            "https://github.com/kubernetes/enhancements/pull/1111"
+        )
+        yield required(path, text)
+    elif not approval.startswith(("unapproved", "http://", "https://")):
+        text = (
+            'protected groups must have approval annotation "api-approved.kubernetes.io" with either a URL or a reason '
+            'starting with "unapproved", see https://github.com/kubernetes/enhancements/pull/1111'
+        )
+        yield invalid(path, approval, text)
+
+
+def _shared(versions: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether all versions say the same of ``name``: it then stands at the top of the internal type."""
+    return bool(versions) and all(version.get(name) == versions[0].get(name) for version in versions)
+
+
+def _version_errors(given: Sequence[Mapping[str, Any]] | None) -> Iterator[FieldError]:
+    versions = given or ()
+    shared = {
+        name: _shared(versions, name)
+        for name in ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+    }
+    if not (shared["schema"] and versions[0].get("schema") and _schema_of(versions[0]) is not None):
+        for position, version in enumerate(versions):
+            if _schema_of(version) is None:
+                yield required(f"spec.versions[{position}].schema.openAPIV3Schema")
+    names: list[str] = []
+    for position, version in enumerate(versions):
+        path = f"spec.versions[{position}]"
+        names.append(version.get("name") or "")
+        problems = dns_1035_label(names[-1])
+        if problems:
+            yield invalid(f"{path}.name", names[-1], ",".join(problems))
+            if position == 0:
+                yield invalid("spec.version", names[-1], ",".join(problems))
+        yield from _deprecation_errors(version, f"{path}.deprecationWarning")
+        yield from _content_errors(version, {name: path for name, same in shared.items() if not same}, versions)
+    if versions:
+        yield from _content_errors(versions[0], {name: "spec" for name, same in shared.items() if same}, versions)
+    if len(set(names)) < len(names):
+        yield invalid("spec.versions", _internal_versions(versions, shared), "must contain unique version names")
+    if sum(1 for version in versions if version.get("storage")) != 1:
+        shown = _internal_versions(versions, shared) if versions else given
+        yield invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+
+
+def _schema_of(version: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    schema: Mapping[str, Any] | None = (version.get("schema") or {}).get("openAPIV3Schema")
+    return schema
+
+
+def _content_errors(
+    version: Mapping[str, Any], places: Mapping[str, str], versions: Sequence[Mapping[str, Any]]
+) -> Iterator[FieldError]:
+    """The errors of those parts of a version that ``places`` gives the paths of."""
+    schema = _schema_of(version)
+    if "schema" in places and schema is not None:
+        top = places["schema"] == "spec"
+        path = "spec.validation" if top else f"{places['schema']}.schema"
+        watched = versions if top else [version]
+        has_status = any("status" in (each.get("subresources") or {}) for each in watched)
+        yield from schema_errors(schema, f"{path}.openAPIV3Schema", has_status=has_status)
+    if "subresources" in places:
+        yield from _subresource_errors(version.get("subresources") or {}, f"{places['subresources']}.subresources")
+    if "additionalPrinterColumns" in places:
+        for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            path = f"{places['additionalPrinterColumns']}.additionalPrinterColumns[{position}]"
+            yield from _column_errors(column, path)
+    if "selectableFields" in places and version.get("selectableFields"):
+        path = f"{places['selectableFields']}.selectableFields"
+        yield from _selectable_errors(version["selectableFields"], schema, path)
+
+
+def _internal_versions(versions: Sequence[Mapping[str, Any]], shared: Mapping[str, bool]) -> Verbatim:
+    """The versions as Go prints their internal type."""
+    fields = (
+        ("Name", "name", ""),
+        ("Served", "served", False),
+        ("Storage", "storage", False),
+        ("Deprecated", "deprecated", False),
+        ("DeprecationWarning", "deprecationWarning", None),
+        ("Schema", "schema", None),
+        ("Subresources", "subresources", None),
+        ("AdditionalPrinterColumns", "additionalPrinterColumns", None),
+        ("SelectableFields", "selectableFields", None),
+    )
+    texts = []
+    for version in versions:
+        shown = [
+            f'"{go}":{go_json(zero if shared.get(name) else version.get(name, zero))}' for go, name, zero in fields
+        ]
+        texts.append("{" + ",".join(shown) + "}")
+    return Verbatim("[" + ",".join(texts) + "]")
+
+
+def _deprecation_errors(version: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    warning = version.get("deprecationWarning")
+    if warning is None:
+        return
+    if not version.get("deprecated"):
+        yield invalid(path, warning, "can only be set for deprecated versions")
+        return
+    if len(warning.encode()) > 256:
+        yield invalid(path, warning, "must be <= 256 characters long")
+    if not warning:
+        yield invalid(path, warning, "must not be an empty string")
+    for position, character in enumerate(warning):
+        if not character.isprintable():
+            text = f"must only contain printable UTF-8 characters; non-printable character found at index {position}"
+            yield invalid(path, warning, text)
+            break
+
+
+def _subresource_errors(subresources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    scale = subresources.get("scale")
+    if scale is None:
+        return
+    for name, roots, words in (
+        ("specReplicasPath", (".spec.",), ".spec"),
+        ("statusReplicasPath", (".status.",), ".status"),
+        ("labelSelectorPath", (".spec.", ".status."), "either .spec or .status"),
+    ):
+        where, value = f"{path}.scale.{name}", scale.get(name) or ""
+        if not value:
+            if name != "labelSelectorPath":
+                yield required(where)
+        elif not value.startswith("."):
+            yield invalid(where, value, "must be a simple json path starting with .")
+        elif not value.startswith(roots):
+            yield invalid(where, value, f"should be a json path under {words}")
+
+
+def _column_errors(column: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind, form, json_path = column.get("type") or "", column.get("format") or "", column.get("jsonPath") or ""
+    if not column.get("name"):
+        yield required(f"{path}.name")
+    text = f"must be one of {','.join(_COLUMN_TYPES)}"
+    if not kind:
+        yield required(f"{path}.type", text)
+    elif kind not in _COLUMN_TYPES:
+        yield invalid(f"{path}.type", kind, text)
+    if form and form not in _COLUMN_FORMATS:
+        yield invalid(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}")
+    if not json_path:
+        yield required(f"{path}.JSONPath")
+    elif not json_path.startswith("."):
+        yield invalid(f"{path}.JSONPath", json_path, "must be a simple json path starting with .")
+
+
+def _selectable_errors(
+    fields: Sequence[Mapping[str, Any]], raw: Mapping[str, Any] | None, path: str
+) -> Iterator[FieldError]:
+    schema = Schema(raw or {})
+    seen: set[str] = set()
+    for position, field in enumerate(fields):
+        where, json_path = f"{path}[{position}].jsonPath", field.get("jsonPath") or ""
+        if not json_path:
+            yield required(where)
+            continue
+        node = field_at(schema, json_path, arrays=False)
+        if isinstance(node, str):
+            yield invalid(where, json_path, f"is an invalid path: {node}")
+            continue
+        if json_path.split(".")[1] == "metadata":
+            yield invalid(where, json_path, "must not point to fields in metadata")
+        if node.type not in ("string", "boolean", "integer"):
+            text = (
+                "must point to a field of type string, boolean or integer. Enum string fields and strings with formats "
+                "are allowed."
+            )
+            yield invalid(where, json_path, text)
+        if json_path in seen:
+            yield duplicate(where, json_path)
+        seen.add(json_path)
+    if len(seen) > _MAX_SELECTABLE:
+        yield too_many(path, len(seen), _MAX_SELECTABLE)
+
+
+def _name_errors(names: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for name in ("plural", "singular"):
+        value = names.get(name) or ""
+        if value and (problems := dns_1035_label(value)):
+            yield invalid(f"{path}.{name}", value, ",".join(problems))
+    for name in ("kind", "listKind"):
+        value = names.get(name) or ""
+        if value and (problems := dns_1035_label(value.lower())):
+            text = "may have mixed case, but should otherwise match: " + ",".join(problems)
+            yield invalid(f"{path}.{name}", value, text)
+    for name in ("shortNames", "categories"):
+        for position, value in enumerate(names.get(name) or ()):
+            if problems := dns_1035_label(value):
+                yield invalid(f"{path}.{name}[{position}]", value, ",".join(problems))
+    if names.get("kind") and names.get("kind") == names.get("listKind"):
+        yield invalid(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
+
+
+def _conversion_errors(conversion: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    strategy, webhook = conversion.get("strategy") or "", conversion.get("webhook") or {}
+    client, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or ()
+    if not strategy:
+        yield required(f"{path}.strategy")
+    elif strategy not in ("None", "Webhook"):
+        yield not_supported(f"{path}.strategy", strategy, ("None", "Webhook"))
+    if strategy != "Webhook":
+        text = "should not be set when strategy is not set to Webhook"
+        if client is not None:
+            yield forbidden(f"{path}.webhookClientConfig", text)
+        if versions:
+            yield forbidden(f"{path}.conversionReviewVersions", text)
+        return
+    where = f"{path}.webhookClientConfig"
+    if client is None:
+        yield required(where, "required when strategy is set to Webhook")
+    elif (client.get("url") is None) == (client.get("service") is None):
+        yield required(where, "exactly one of url or service is required")
+    elif client.get("url") is not None:
+        yield from webhook_url_errors(f"{where}.url", client["url"])
+    else:
+        yield from webhook_service_errors(f"{where}.service", client["service"])
+    yield from _review_version_errors(versions, f"{path}.conversionReviewVersions")
+
+
+def _review_version_errors(versions: Sequence[str], path: str) -> Iterator[FieldError]:
+    if not versions:
+        yield required(path)
+        return
+    seen: set[str] = set()
+    for position, version in enumerate(versions):
+        if version in seen:
+            yield invalid(f"{path}[{position}]", version, "duplicate version")
+            continue
+        seen.add(version)
+        for problem in dns_1035_label(version):
+            yield invalid(f"{path}[{position}]", version, problem)
+    if not seen & set(_REVIEW_VERSIONS):
+        yield invalid(path, list(versions), f"must include at least one of {', '.join(_REVIEW_VERSIONS)}")

@@ -1,0 +1,325 @@
+"""The strategy of custom resources: everything that their definition says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from envtest.builtins.catalog import OBJECT_META
+from envtest.builtins.typed import DecodeError, decode
+from envtest.context import RequestContext
+from envtest.errors import bad_request
+from envtest.field_errors import FieldError, duplicate, go_json, invalid, required
+from envtest.metadata import qualified_name
+from envtest.objects import Object
+from envtest.schema.node import Schema
+from envtest.schema.rules import compile_rules
+from envtest.schema.shaping import compile_defaulter, compile_pruner, copy_json
+from envtest.schema.validation import compile_validator, validate
+from envtest.strategy import Strategy
+
+__all__ = ["CustomResourceStrategy", "value_at"]
+
+_BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
+    "validation"
+)
+_STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
+_MAX_INT32 = 2**31 - 1
+
+
+class CustomResourceStrategy(Strategy):
+    """Decodes, defaults and judges the objects of one version of a definition.
+
+    ``schema`` is the version's ``openAPIV3Schema``, ``scale`` its scale subresource or ``None``.
+    """
+
+    allow_create_on_update = False
+    allow_unconditional_update = False
+    has_spec_generation = True
+
+    def __init__(
+        self,
+        kind: str,
+        api_version: str,
+        schema: Mapping[str, Any],
+        *,
+        has_status: bool = False,
+        scale: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.versions: dict[str, CustomResourceStrategy] = {}
+        """The strategies of all versions of the definition, by ``apiVersion``."""
+        self.kind = kind
+        self.api_version = api_version
+        self.schema = Schema(schema)
+        self.has_status = has_status
+        self.scale = scale
+        self._prune = compile_pruner(self.schema, resource_root=True)
+        self._default = compile_defaulter(self.schema, resource_root=True)
+        self._check = compile_validator(self.schema)
+        status = self.schema.properties.get("status")
+        self._status = status
+        self._check_status = compile_validator(status) if status is not None else None
+        self._rules = compile_rules(self.schema)
+        self._special = _specials(schema)
+
+    def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
+        """See :meth:`Strategy.decode`."""
+        try:
+            return [f'unknown field "{path}"' for path in self._shape(obj)]
+        except DecodeError as error:
+            version = self.api_version.rpartition("/")[2]
+            text = f'{self.kind} in version "{version}" cannot be handled as a {self.kind}: {error}'
+            raise bad_request(text) from None
+
+    def restore(self, obj: Object) -> None:
+        """See :meth:`Strategy.restore`: defaults are those of the version that was stored, whatever is asked for."""
+        stored = self.versions.get(obj.get("apiVersion") or "", self)
+        with suppress(DecodeError):
+            stored._shape(obj)
+        stored._default(obj)
+
+    def decode_stored(self, obj: Object) -> None:
+        """See :meth:`Strategy.decode_stored`: conversion sets no defaults."""
+        with suppress(DecodeError):
+            self._shape(obj)
+
+    def _shape(self, obj: Object) -> list[str]:
+        """Prunes in place; returns the paths of what went: of metadata, then others sorted, then embedded metadata."""
+        unknown: list[str] = []
+        if "metadata" in obj:
+            unknown += _coerce_metadata(obj, "metadata")
+        pruned: list[str] = []
+        self._prune(obj, "", pruned)
+        unknown += sorted(pruned)
+        if self._special.embedded:
+            for path, embedded in _embedded(self.schema, obj, ""):
+                if embedded.get("metadata") is not None:
+                    unknown += _coerce_metadata(embedded, f"{path}.metadata" if path else "metadata")
+        return unknown
+
+    def default(self, obj: Object) -> None:
+        """See :meth:`Strategy.default`."""
+        self._default(obj)
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_create`."""
+        if self.has_status:
+            obj.pop("status", None)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`."""
+        if ctx.subresource == "status":
+            self._keep_all_but_status(new, old)
+        elif self.has_status:
+            if "status" in old:
+                new["status"] = copy_json(old["status"])
+            else:
+                new.pop("status", None)
+        elif new.get("status") != old.get("status"):
+            metadata = new["metadata"]
+            metadata["generation"] = (old["metadata"].get("generation") or 0) + 1
+
+    def _keep_all_but_status(self, new: Object, old: Object) -> None:
+        metadata = new["metadata"]
+        managers = metadata.get("managedFields")
+        metadata.clear()
+        metadata.update(copy_json(old["metadata"]))
+        metadata.pop("managedFields", None)
+        if managers is not None:
+            metadata["managedFields"] = managers
+        for name in (new.keys() | old.keys()) - {"metadata", "status"}:
+            if name in old:
+                new[name] = copy_json(old[name])
+            else:
+                del new[name]
+
+    def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldError]:
+        """See :meth:`Strategy.validate`."""
+        errors = self._identity_errors(obj)
+        if errors:
+            return errors
+        if ctx.subresource == "status":
+            errors += self._status_errors(obj, old or {})
+            errors += self._scale_errors(obj, ("statusReplicasPath", "labelSelectorPath"))
+        else:
+            errors += validate(self._check, obj, schema=self.schema, old=old)
+            errors += self._scale_errors(obj, ("specReplicasPath", "statusReplicasPath", "labelSelectorPath"))
+            if self._special.embedded:
+                for path, embedded in _embedded(self.schema, obj, ""):
+                    errors += _embedded_errors(embedded, path)
+        errors += self._list_errors(obj, old)
+        if self._rules is not None:
+            if any(error.reason in _BLOCKING for error in errors):
+                errors.append(invalid("<nil>", None, _UNCHECKED))
+            else:
+                errors += self._rules(obj, old, old is not None)
+        return errors
+
+    def _identity_errors(self, obj: Object) -> list[FieldError]:
+        errors = []
+        if obj.get("kind") != self.kind:
+            errors.append(invalid("kind", obj.get("kind") or "", f"must be {self.kind}"))
+        if obj.get("apiVersion") != self.api_version:
+            errors.append(invalid("apiVersion", obj.get("apiVersion") or "", f"must be {self.api_version}"))
+        return errors
+
+    def _status_errors(self, obj: Object, old: Object) -> list[FieldError]:
+        if "status" not in obj or self._check_status is None:
+            return []
+        return validate(self._check_status, obj["status"], prefix="status", schema=self._status, old=old.get("status"))
+
+    def _scale_errors(self, obj: Object, names: Sequence[str]) -> list[FieldError]:
+        errors = []
+        for name in names:
+            path = ((self.scale or {}).get(name) or "").removeprefix(".")
+            value = value_at(obj, path) if path else None
+            if value is None:
+                continue
+            if name == "labelSelectorPath":
+                if not isinstance(value, str):
+                    errors.append(invalid(path, "", f"{_accessor(path, value)}, expected string"))
+            elif not isinstance(value, int) or isinstance(value, bool):
+                errors.append(invalid(path, 0, f"{_accessor(path, value)}, expected int64"))
+            elif value < 0:
+                errors.append(invalid(path, value, "should be a non-negative integer"))
+            elif value > _MAX_INT32:
+                errors.append(invalid(path, value, f"should be less than or equal to {_MAX_INT32}"))
+        return errors
+
+    def _list_errors(self, obj: Object, old: Object | None) -> list[FieldError]:
+        if not self._special.lists:
+            return []
+        errors = list(_list_duplicates(self.schema, obj, ""))
+        if errors and old is not None and any(_list_duplicates(self.schema, old, "")):
+            return []
+        return errors
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: finalizers whose names may collide."""
+        before = (old or {}).get("metadata", {}).get("finalizers") or ()
+        texts = []
+        for finalizer in sorted(set(obj["metadata"].get("finalizers") or ()) - set(before)):
+            texts += [f'metadata.finalizers: "{finalizer}": {problem}' for problem in qualified_name(finalizer)]
+            if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+                path = " including a path (/)" if "." in finalizer else ""
+                texts.append(
+                    f'metadata.finalizers: "{finalizer}": prefer a domain-qualified finalizer name{path} to avoid '
+                    "accidental conflicts with other finalizer writers"
+                )
+        return texts
+
+
+def value_at(obj: Mapping[str, Any], path: str) -> Any:
+    """The value at a simple path (``spec.replicas``), or ``None``."""
+    value: Any = obj
+    for name in path.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _accessor(path: str, value: Any) -> str:
+    kinds = {str: "string", bool: "bool", float: "float64", list: "[]interface {}", dict: "map[string]interface {}"}
+    return f".{path} accessor error: {go_json(value)} is of the type {kinds.get(type(value), 'int64')}"
+
+
+class _Special:
+    """Which parts of a schema need a walk of their own."""
+
+    __slots__ = ("embedded", "lists")
+
+    def __init__(self) -> None:
+        self.embedded = False
+        self.lists = False
+
+
+def _specials(raw: Any, found: _Special | None = None) -> _Special:
+    found = found or _Special()
+    if isinstance(raw, Mapping):
+        found.embedded |= bool(raw.get("x-kubernetes-embedded-resource"))
+        found.lists |= raw.get("x-kubernetes-list-type") in ("set", "map")
+        for inner in (raw.get("properties") or {}).values():
+            _specials(inner, found)
+        _specials(raw.get("items"), found)
+        _specials(raw.get("additionalProperties"), found)
+    return found
+
+
+def _coerce_metadata(obj: Object, path: str) -> list[str]:
+    """Reads metadata as the typed ObjectMeta it is; returns the paths of unknown fields. Raises DecodeError."""
+    metadata, unknown = decode(OBJECT_META, obj["metadata"])
+    obj["metadata"] = metadata
+    return [f"{path}.{name}" for name in unknown]
+
+
+def _embedded(schema: Schema, value: Any, path: str) -> Iterator[tuple[str, Object]]:
+    """The embedded resources below ``value``, with their paths."""
+    if isinstance(value, dict):
+        if schema.embedded:
+            yield path, value
+        for name, item in list(value.items()):
+            if isinstance(item, (dict, list)):
+                node = schema.field(name)
+                if node is not None:
+                    yield from _embedded(node, item, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and schema.items is not None:
+        for position, item in enumerate(value):
+            if isinstance(item, (dict, list)):
+                yield from _embedded(schema.items, item, f"{path}[{position}]")
+
+
+def _embedded_errors(obj: Object, path: str) -> Iterator[FieldError]:
+    for name in ("apiVersion", "kind"):
+        where = f"{path}.{name}"
+        if name not in obj:
+            yield required(where)
+        elif not isinstance(obj[name], str):
+            yield invalid(where, obj[name], "must be a string")
+        elif not obj[name]:
+            yield invalid(where, "", "must not be empty")
+
+
+def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldError]:
+    """Items which a list of type ``set`` or ``map`` has twice."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if isinstance(item, (dict, list)):
+                is_field = name in schema.properties
+                node = schema.properties[name] if is_field else schema.additional
+                if node is not None:
+                    below = (f"{path}.{name}" if path else name) if is_field else f"{path}[{name}]"
+                    yield from _list_duplicates(node, item, below)
+    elif isinstance(value, list):
+        if schema.list_type == "set":
+            yield from _repeated(value, value, path)
+        elif schema.list_type == "map":
+            items = [item for item in value if isinstance(item, dict)]
+            keys = [{key: item[key] for key in schema.list_map_keys if key in item} for item in items]
+            if len(keys) == len(value):
+                yield from _repeated(keys, keys, path)
+        if schema.items is not None:
+            for position, item in enumerate(value):
+                if isinstance(item, (dict, list)):
+                    yield from _list_duplicates(schema.items, item, f"{path}[{position}]")
+
+
+def _repeated(items: Sequence[Any], shown: Sequence[Any], path: str) -> Iterator[FieldError]:
+    """The second appearance of each item."""
+    counts: dict[str, int] = {}
+    for position, item in enumerate(items):
+        key = go_json(item)
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] == 2:
+            yield duplicate(f"{path}[{position}]", shown[position])

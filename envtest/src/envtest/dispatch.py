@@ -1,0 +1,163 @@
+"""From a resource request to its handler: which resource, which verb, and what is said when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from envtest.auth.attributes import Attributes
+from envtest.context import RequestContext
+from envtest.core import Core
+from envtest.errors import method_not_allowed_here, method_not_supported, not_found, resource_not_found
+from envtest.handlers.patch import patch
+from envtest.handlers.read import get_object, list_objects
+from envtest.handlers.subresources import SUBRESOURCES
+from envtest.handlers.watch import watch_objects
+from envtest.handlers.write import create, delete, delete_collection, update
+from envtest.health import RequestLabels, RequestMetrics
+from envtest.http import Call, Reply, not_found_page
+from envtest.negotiation import Output, negotiate
+from envtest.registry import ResourceInfo
+
+__all__ = ["Dispatcher"]
+
+Answer = Reply | web.StreamResponse
+Handler = Callable[[Core, Call, RequestContext, Output], Awaitable[Answer]]
+
+_VERBS: dict[str, Handler] = {
+    "get": get_object,
+    "list": list_objects,
+    "watch": watch_objects,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}
+_COLLECTION = frozenset({"list", "watch", "create", "deletecollection"})
+
+
+class Dispatcher:
+    """Finds and runs the handler of a request."""
+
+    def __init__(self, core: Core, metrics: RequestMetrics) -> None:
+        self._core = core
+        self._metrics = metrics
+        self._generation = -1
+        self._builtin_groups: set[str] = set()
+
+    def _is_builtin(self, group: str) -> bool:
+        registry = self._core.registry
+        if self._generation != registry.generation:
+            self._generation = registry.generation
+            self._builtin_groups = {info.group for info in registry if not info.is_crd}
+        return group in self._builtin_groups
+
+    async def dispatch(self, call: Call, attributes: Attributes) -> Answer:
+        """Answers a request for a resource; raises StatusError."""
+        if call.path.startswith("//"):  # authorization passes over empty segments, routing does not
+            return not_found_page()
+        info = self._core.registry.lookup(attributes.group, attributes.version, attributes.resource)
+        if info is None:
+            if self._is_builtin(attributes.group):
+                raise resource_not_found()
+            return not_found_page()
+        on_collection = not _path_name(attributes)
+        misplaced = _misplaced(info, attributes, on_collection=on_collection)
+        if misplaced is not None:
+            return misplaced
+        handler = self._handler(info, attributes, on_collection=on_collection)
+        ctx = RequestContext(
+            user=call.user,
+            verb=attributes.verb,
+            info=info,
+            namespace=attributes.namespace if info.namespaced else "",
+            name=_path_name(attributes, call),
+            subresource=attributes.subresource,
+            warnings=call.warnings,
+        )
+        output = negotiate(call.headers.get("Accept", ""), info.is_crd)
+        if call.flag("pretty"):
+            output = output._replace(pretty=True)
+        call.audit["annotations"] = ctx.audit
+        ctx.warn(info.deprecation)
+        try:
+            return await handler(self._core, call, ctx, output)
+        finally:
+            call.audit["name"] = ctx.name
+
+    def _handler(self, info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Handler:
+        verb = attributes.verb
+        if attributes.subresource:
+            subresource = info.subresources.get(attributes.subresource)
+            if subresource is None:
+                raise not_found(info.resource, attributes.name) if info.is_crd else resource_not_found()
+            special = SUBRESOURCES.get((info.group, info.plural, attributes.subresource)) or SUBRESOURCES.get(
+                ("*", "*", attributes.subresource)
+            )
+            if verb not in subresource.verbs:
+                raise method_not_supported(info.resource, verb) if info.is_crd else method_not_allowed_here()
+            if special is not None:
+                return special
+        elif verb not in info.verbs or (verb in _COLLECTION) != on_collection:
+            if not info.is_crd:
+                has_items = bool({"get", "update", "patch", "delete"} & set(info.verbs))
+                if not on_collection and not has_items:
+                    raise resource_not_found()
+                raise method_not_allowed_here()
+            raise method_not_supported(info.resource, verb)
+        elif not info.is_crd:
+            special = SUBRESOURCES.get((info.group, info.plural, verb))
+            if special is not None:
+                return special
+        try:
+            return _VERBS[verb]
+        except KeyError:
+            raise method_not_allowed_here() from None
+
+    def observe(self, attributes: Attributes, answer: Answer, seconds: float) -> None:
+        """Counts a finished request."""
+        code = answer.status if isinstance(answer, web.StreamResponse) else answer.code
+        scope = ""
+        if attributes.is_resource_request:
+            scope = "resource" if attributes.name else "namespace" if attributes.namespace else "cluster"
+        self._metrics.observe(
+            RequestLabels(
+                verb=_METRIC_VERBS.get(attributes.verb, attributes.verb.upper()),
+                group=attributes.group,
+                version=attributes.version,
+                resource=attributes.resource,
+                subresource=attributes.subresource,
+                scope=scope,
+                code=str(code),
+            ),
+            seconds,
+        )
+
+
+_METRIC_VERBS = {"create": "POST", "update": "PUT"}
+
+
+def _path_name(attributes: Attributes, call: Call | None = None) -> str:
+    """The name in the path; one that only a field selector gives does not count."""
+    if attributes.verb == "watch" and call is not None and call.path.rstrip("/").endswith(f"/{attributes.name}"):
+        return attributes.name if "/watch/" in call.path else ""
+    if attributes.verb in {"list", "watch", "deletecollection"}:
+        return ""
+    return attributes.name
+
+
+def _misplaced(info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Reply | None:
+    """The answer to a path that has a namespace where none belongs, or lacks one."""
+    if info.namespaced and not attributes.namespace and attributes.verb not in {"list", "watch"}:
+        if info.is_crd:
+            return not_found_page()
+        if on_collection and attributes.verb in {"create", "deletecollection", "update", "patch"}:
+            raise method_not_allowed_here()
+        raise resource_not_found()
+    if not info.namespaced and attributes.namespace and attributes.resource != "namespaces":
+        if info.is_crd:
+            return not_found_page()
+        raise resource_not_found()
+    return None

@@ -1,0 +1,43 @@
+"""Namespaces go in their own way: marked by DELETE, emptied by their controller, let go by ``finalize``."""
+
+from __future__ import annotations
+
+from envtest.body import decode_object
+from envtest.context import RequestContext
+from envtest.core import Core
+from envtest.errors import not_found
+from envtest.handlers.write import check_name
+from envtest.http import Call, Reply
+from envtest.negotiation import Output
+from envtest.objects import Object
+from envtest.options import begin_write
+from envtest.output import object_reply
+from envtest.write import copy_object, update_object
+
+__all__ = ["finalize"]
+
+
+async def finalize(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """PUT of ``namespaces/NAME/finalize``: only ``spec.finalizers`` is taken."""
+    begin_write(call, ctx, "UPDATE")
+    body = await decode_object(call, ctx)
+    check_name(body, ctx.name)
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+
+    async def take_finalizers(old: Object | None) -> Object:
+        if old is None:
+            raise not_found(ctx.info.resource, ctx.name)
+        before = copy_object(old)
+        finalizers = (body.get("spec") or {}).get("finalizers")
+        if finalizers:
+            old["spec"] = {**(old.get("spec") or {}), "finalizers": finalizers}
+        else:
+            old.setdefault("spec", {}).pop("finalizers", None)
+        old["metadata"]["resourceVersion"] = (
+            body["metadata"].get("resourceVersion") or old["metadata"]["resourceVersion"]
+        )
+        tracker.track(before, old, manager=ctx.field_manager, now=ctx.now)
+        return await core.admission.mutate(ctx, old, before)
+
+    obj, _ = await update_object(core, ctx, take_finalizers)
+    return object_reply(call, ctx.info, output, obj)

@@ -1,0 +1,238 @@
+"""PATCH: JSON patch, merge patch, strategic merge patch and server-side apply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from envtest.apply.jsonpatch import json_patch
+from envtest.apply.mergepatch import merge_patch
+from envtest.apply.strategic import strategic_merge
+from envtest.body import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
+from envtest.context import RequestContext
+from envtest.core import Core
+from envtest.errors import (
+    StatusError,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    plain_error,
+    unsupported_media_type,
+    unsupported_media_type_here,
+)
+from envtest.field_errors import invalid as invalid_value
+from envtest.handlers.write import check_name, check_namespace
+from envtest.http import Call, Reply
+from envtest.negotiation import Output
+from envtest.objects import Object
+from envtest.options import begin_write
+from envtest.output import object_reply
+from envtest.schema.node import Schema
+from envtest.write import admit_mutating, copy_object, dedupe_owners, update_object
+
+__all__ = ["APPLY", "PatchFunction", "apply_body", "check_media", "patch", "patch_options", "read_patch"]
+
+APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+_CUSTOM = (JSON_PATCH, MERGE, APPLY)
+
+PatchFunction = Callable[[Object], Object]
+"""From the current object to the patched one."""
+
+
+def read_patch(media: str, data: bytes, ctx: RequestContext, *, schema: Schema | None) -> PatchFunction:
+    """The function that a patch document stands for; raises StatusError (400)."""
+    try:
+        document = load_json(data)
+    except JSONError as error:
+        raise bad_request(str(error) if media == STRATEGIC else f"error decoding patch: {error}") from None
+    if media == JSON_PATCH:
+        if not isinstance(document, list):
+            raise bad_request(
+                "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            )
+        return lambda obj: _as_object(json_patch(obj, document), ctx)
+    if not isinstance(document, dict):
+        why = "json: cannot unmarshal into Go value of type map[string]interface {}"
+        raise bad_request(why if media == STRATEGIC else f"error decoding patch: {why}")
+    if media == STRATEGIC:
+        return lambda obj: dict(strategic_merge(schema, obj, document))
+    return lambda obj: _as_object(merge_patch(obj, document), ctx)
+
+
+def _as_object(value: Any, ctx: RequestContext) -> Object:
+    if not isinstance(value, dict):
+        raise _undecodable(value, "json: cannot unmarshal into Go value of type " + ctx.info.kind)
+    return value
+
+
+def _undecodable(value: Any, why: str) -> StatusError:
+    return invalid("", "", "", [invalid_value("patch", orjson.dumps(value).decode(), why)])
+
+
+def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
+    """The patched object as if it had been sent: identity, types, unknown fields."""
+    info = ctx.info
+    if obj.get("apiVersion") != info.api_version or (obj.get("kind") != info.kind and not info.is_crd):
+        why = f'no kind "{obj.get("kind") or ""}" is registered for version "{obj.get("apiVersion") or ""}"'
+        raise _undecodable(obj, why)
+    before = copy_object(obj) if ctx.field_validation == "Strict" else {}
+    try:
+        problems = duplicates + decode_fields(obj, ctx)
+    except StatusError as error:
+        if error.code != 400:
+            raise
+        raise _undecodable(before or obj, error.message) from None
+    if problems and ctx.field_validation == "Strict":
+        raise _undecodable(before, "strict decoding error: " + ", ".join(problems))
+    if ctx.field_validation == "Warn":
+        for problem in problems:
+            ctx.warn(problem)
+    return obj
+
+
+def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object:
+    """The applied object as if it had been sent; what its schema allows and its Go type does not is a plain 500."""
+    try:
+        decode_fields(obj, ctx)
+    except StatusError as error:
+        if error.code != 400:
+            raise
+        why = error.message.rpartition(f"cannot be handled as a {ctx.info.kind}: ")[2]
+        version = ctx.info.api_version if ctx.info.group else f"/{ctx.info.api_version}"
+        kind = f"{version}, Kind={ctx.info.kind}"
+        metadata = applied.get("metadata") or {}
+        name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+        raise plain_error(
+            f"failed to convert new object ({name}; {kind}) to proper version: "
+            f"unable to convert unstructured object to {kind}: {_in_converters_words(why)}"
+        ) from None
+    return obj
+
+
+_WRONG_NUMBER = re.compile(r"json: cannot unmarshal number\b.* of type (u?int\d*)")
+
+
+def _in_converters_words(why: str) -> str:
+    """What apimachinery's converter of unstructured objects says where its JSON decoder says ``why``."""
+    if why.startswith("illegal base64 data"):
+        return f"error decoding from json: {why}"
+    if match := _WRONG_NUMBER.fullmatch(why):
+        return f"cannot convert float64 to {match[1]}"
+    return why
+
+
+def check_media(call: Call, ctx: RequestContext) -> str:
+    """The patch type; raises StatusError (415), in other words for custom resources."""
+    media = media_type(call)
+    if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or ctx.info.is_crd):
+        raise unsupported_media_type(_CUSTOM) if ctx.info.is_crd else unsupported_media_type_here()
+    return media
+
+
+def apply_body(data: bytes) -> Object:
+    """The applied configuration; raises StatusError (400)."""
+    try:
+        document = _read_json(data) or load_yaml(data)
+    except JSONError as error:
+        raise bad_request(f"error decoding YAML: {error}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise bad_request("error decoding YAML: json: cannot unmarshal into Go value of type map[string]interface {}")
+    return document
+
+
+def _read_json(data: bytes) -> Any:
+    """The object of a text that may be any YAML, where it is an object in JSON, which is read faster."""
+    try:
+        return load_json(data) if data.startswith(b"{") else None
+    except JSONError:
+        return None
+
+
+def check_repeated_keys(data: bytes, ctx: RequestContext) -> None:
+    """What strict decoding has to say of keys that an applied configuration gives twice."""
+    if ctx.field_validation == "Ignore":
+        return
+    if (document := _read_json(data)) is not None and not duplicate_fields(data, document):
+        return
+    from envtest.duplicate_keys import repeated_keys, unmarshal_errors
+
+    lines = repeated_keys(data)
+    if lines and ctx.field_validation == "Strict":
+        raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {unmarshal_errors(lines)}")
+    for line in lines:
+        ctx.warn(line)
+
+
+def patch_options(call: Call, ctx: RequestContext, *, is_apply: bool) -> None:
+    """Reads the options of a PATCH into ``ctx``; admission sees them as those of an update."""
+    begin_write(call, ctx, "UPDATE", kind="PatchOptions", is_apply=is_apply)
+    ctx.force = bool(ctx.options.pop("force", False))
+    ctx.options["kind"] = "UpdateOptions"
+
+
+async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """PATCH of an object or of its status."""
+    media = check_media(call, ctx)
+    data = await call.body()
+    patch_options(call, ctx, is_apply=media == APPLY)
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+
+    applied: Object = {}
+    duplicates: list[str] = []
+    if media == APPLY:
+        applied = apply_body(data)
+
+        async def make(old: Object | None) -> Object:
+            if old is None:
+                _check_apply_creates(applied, ctx)
+            made = await tracker.settle(
+                lambda: tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+            )
+            check_repeated_keys(data, ctx)
+            return made
+
+    else:
+        function = read_patch(media, data, ctx, schema=ctx.info.schema)
+        duplicates = duplicate_fields(data, load_json(data)) if media != JSON_PATCH else []
+
+        async def make(old: Object | None) -> Object:
+            if old is None:
+                raise not_found(ctx.info.resource, ctx.name)
+            return function(old)
+
+    async def transform(old: Object | None) -> Object:
+        made = await make(None if old is None else copy_object(old))
+        new = _decode_applied(made, applied, ctx) if media == APPLY else _decode(made, ctx, duplicates)
+        check_namespace(new, ctx)
+        check_name(new, ctx.name)
+        ctx.info.strategy.default(new)
+        dedupe_owners(new, ctx)
+        if media != APPLY:
+            await tracker.settle(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
+        return await admit_mutating(core, ctx, new, old)
+
+    if media != APPLY and core.store.get(ctx.info.storage, ctx.namespace, ctx.name) is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    obj, created = await update_object(core, ctx, transform, create=media == APPLY)
+    return object_reply(call, ctx.info, output, obj, 201 if created else 200)
+
+
+def _check_apply_creates(applied: Object, ctx: RequestContext) -> None:
+    metadata = applied.get("metadata")
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    if uid:
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(ctx.info.resource, ctx.name, why)
+    if ctx.info.terminating:
+        why = "create not allowed while custom resource definition is terminating"
+        raise forbidden(ctx.info.resource, ctx.name, why)

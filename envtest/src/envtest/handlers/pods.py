@@ -1,0 +1,154 @@
+"""What can be done to a pod beyond reading and writing it: bind it, evict it, read its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envtest.body import parse_typed
+from envtest.context import RequestContext
+from envtest.core import Core
+from envtest.deletion import delete_object
+from envtest.errors import (
+    GroupResource,
+    StatusError,
+    bad_request,
+    conflict,
+    internal_error,
+    not_found,
+    plain_error,
+    too_many_requests,
+)
+from envtest.http import Call, Reply
+from envtest.label_selectors import matches_label_selector
+from envtest.negotiation import Output
+from envtest.objects import Object, find_condition, set_condition
+from envtest.options import DeleteOptions, begin_write
+from envtest.output import encode_as
+from envtest.write import update_object
+
+__all__ = ["bind", "connect", "evict", "read_log"]
+
+_BUDGETS = GroupResource("policy", "poddisruptionbudgets")
+_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """POST of a Binding: the pod goes to a node, once."""
+    begin_write(call, ctx, "CREATE")
+    binding, _ = await parse_typed(call, group="", version="v1", kind="Binding")
+    if not ctx.name:  # the old resource "bindings", which names the pod only in its body
+        pods = core.registry.lookup("", "v1", "pods")
+        assert pods is not None
+        ctx.info, ctx.subresource = pods, "binding"
+        ctx.name = (binding.get("metadata") or {}).get("name") or ""
+    target: dict[str, Any] = binding.get("target") or {}
+    node = target.get("name") or ""
+    if not node:
+        raise StatusError(422, "Invalid", f'Binding "{ctx.name}" is invalid: target.name: Required value', None)
+    await core.admission.mutate(ctx, binding, None)
+    await core.admission.validate(ctx, binding, None)
+    resource = GroupResource("", "pods/binding")
+
+    async def assign(pod: Object | None) -> Object:
+        if pod is None:
+            raise not_found(ctx.info.resource, ctx.name)
+        if pod["metadata"].get("deletionTimestamp"):
+            raise conflict(resource, ctx.name, f"pod {ctx.name} is being deleted, cannot be assigned to a host")
+        assigned = pod["spec"].get("nodeName")
+        if assigned:
+            raise conflict(resource, ctx.name, f'pod {ctx.name} is already assigned to node "{assigned}"')
+        pod["spec"]["nodeName"] = node
+        annotations = (binding.get("metadata") or {}).get("annotations")
+        if annotations:
+            pod["metadata"].setdefault("annotations", {}).update(annotations)
+        conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+        if find_condition(conditions, "PodScheduled") is None:
+            set_condition(conditions, {"type": "PodScheduled", "status": "True", "lastProbeTime": None}, now=ctx.now)
+        return pod
+
+    await update_object(core, ctx, assign, quiet=True)
+    return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
+
+
+async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """POST of an Eviction: a deletion that disruption budgets may delay (429)."""
+    begin_write(call, ctx, "CREATE")
+    eviction, _ = await parse_typed(call, group="policy", version="v1", kind="Eviction")
+    name = (eviction.get("metadata") or {}).get("name")
+    if name and name != ctx.name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
+    if record is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    await core.admission.mutate(ctx, eviction, None)
+    await core.admission.validate(ctx, eviction, None)
+    pod = record.obj()
+    if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed", "Pending"} and not record.deleting:
+        _respect_budgets(core, ctx, pod)
+    wanted: dict[str, Any] = eviction.get("deleteOptions") or {}
+    preconditions = wanted.get("preconditions") or {}
+    options = DeleteOptions(
+        grace_period=wanted.get("gracePeriodSeconds"),
+        propagation=wanted.get("propagationPolicy"),
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        dry_run=ctx.dry_run or bool(wanted.get("dryRun")),
+    )
+    ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
+    await delete_object(core, ctx, options, allowed=True)
+    return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
+
+
+def _respect_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
+    labels = pod["metadata"].get("labels") or {}
+    budgets = [
+        budget
+        for budget in (record.obj() for record in core.store.list(_BUDGETS, ctx.namespace))
+        if matches_label_selector((budget.get("spec") or {}).get("selector"), labels)
+    ]
+    if len(budgets) > 1:
+        raise plain_error(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+    for budget in budgets:
+        status = budget.get("status") or {}
+        if (status.get("disruptionsAllowed") or 0) <= 0:
+            name = budget["metadata"]["name"]
+            why = (
+                f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
+                f"{status.get('currentHealthy', 0)} currently"
+            )
+            details = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            raise too_many_requests(message, 10, details=details)
+
+
+async def connect(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """exec, attach, portforward and proxy: there is no kubelet or pod behind this API server to connect to."""
+    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
+    if record is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    if ctx.info.resource == GroupResource("", "pods") and not record.obj()["spec"].get("nodeName"):
+        raise bad_request(f"pod {ctx.name} does not have a host assigned")
+    raise internal_error("error dialing backend: this control plane runs no nodes")
+
+
+async def read_log(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """GET of a log: there is no kubelet, so that a pod which runs has said nothing."""
+    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
+    if record is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    pod = record.obj()
+    containers = [each.get("name", "") for each in pod["spec"].get("containers") or ()]
+    chosen = call.parameter("container")
+    if chosen and chosen not in containers:
+        raise bad_request(f"container {chosen} is not valid for pod {ctx.name}")
+    if not chosen and len(containers) > 1:
+        listed = " ".join(containers)
+        raise bad_request(f"a container name must be specified for pod {ctx.name}, choose one of: [{listed}]")
+    node = pod["spec"].get("nodeName")
+    if not node:
+        return Reply(b"", 200, "text/plain")
+    if core.store.get(GroupResource("", "nodes"), "", node) is None:
+        raise not_found(ctx.info.resource, node)
+    return Reply(b"", 200, "text/plain")

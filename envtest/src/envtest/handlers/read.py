@@ -1,0 +1,49 @@
+"""GET of an object and of a list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from envtest.context import RequestContext
+from envtest.core import Core, present
+from envtest.errors import not_found, rv_too_large
+from envtest.http import Call, Reply
+from envtest.listing import list_options, parse_revision, take_page
+from envtest.negotiation import Output
+from envtest.output import list_reply, object_reply
+from envtest.selectors import selector_for
+
+__all__ = ["get_object", "list_objects"]
+
+
+def _stale(call: Call, core: Core) -> int | None:
+    """Where a watch cache that stays behind (a fault) shows the past: in reads with resourceVersion 0."""
+    if call.faults is None or call.faults.stale_revision is None or call.parameter("resourceVersion") != "0":
+        return None
+    return min(call.faults.stale_revision, core.store.revision)
+
+
+async def get_object(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """GET of one object (its status and other views of the whole object too)."""
+    revision = parse_revision(call.parameter("resourceVersion"))
+    if revision > core.store.revision:
+        raise rv_too_large(revision, core.store.revision)
+    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
+    stale = _stale(call, core)
+    if stale is not None:
+        past = core.store.list(ctx.info.storage, ctx.namespace, revision=stale)
+        record = next((each for each in past if each.name == ctx.name), None)
+    if record is None:
+        raise not_found(ctx.info.resource, ctx.name)
+    return object_reply(call, ctx.info, output, (await present(ctx.info, [record]))[0])
+
+
+async def list_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """GET of a collection, in one namespace or across all."""
+    options = list_options(call, watch=False)
+    selector = selector_for(ctx.info, options.labels, options.fields)
+    stale = _stale(call, core)
+    if stale is not None:
+        options = replace(options, resource_version=str(stale), match="Exact")
+    page = take_page(core.store, ctx.info.storage, ctx.namespace, options, selector)
+    return await list_reply(call, ctx.info, output, page)

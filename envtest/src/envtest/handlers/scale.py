@@ -1,0 +1,191 @@
+"""The ``scale`` subresource, of built-in kinds and of custom resources: one view of many kinds.
+
+A write to the Scale is a write to the scaled object; admission sees the Scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from envtest.apply.fieldset import Path
+from envtest.apply.scale import from_scale, to_scale
+from envtest.body import check_strict, duplicate_fields, load_json, media_type, parse_typed
+from envtest.builtins.typed import DecodeError, decode
+from envtest.context import RequestContext
+from envtest.core import Core, from_storage
+from envtest.errors import StatusError, bad_request, conflict, internal_error, invalid, not_found
+from envtest.field_errors import invalid as invalid_value
+from envtest.handlers.patch import APPLY, PatchFunction, apply_body, check_media, patch_options, read_patch
+from envtest.handlers.write import check_name, check_namespace
+from envtest.http import Call, Reply
+from envtest.negotiation import Output
+from envtest.objects import Object
+from envtest.options import begin_write
+from envtest.output import encode_as
+from envtest.registry import ResourceInfo
+from envtest.write import copy_object, update_object
+
+__all__ = ["scale", "scale_of"]
+
+_SCALE = "io.k8s.api.autoscaling.v1.Scale"
+_BUILTIN = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+
+
+def _settings(info: ResourceInfo) -> Mapping[str, Any]:
+    return info.subresources["scale"].settings if info.is_crd else _BUILTIN
+
+
+def _at(obj: Any, path: str) -> Any:
+    for name in path.removeprefix(".").split("."):
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj
+
+
+def _put(obj: Object, path: str, value: Any) -> None:
+    *parents, last = path.removeprefix(".").split(".")
+    for name in parents:
+        obj = obj.setdefault(name, {})
+    obj[last] = value
+
+
+def _selector_text(selector: Any) -> str:
+    """A label selector in its text form, ``a=b,c in (d,e)``."""
+    if not isinstance(selector, dict):
+        return ""
+    if "matchLabels" not in selector and "matchExpressions" not in selector:
+        labels = selector
+        expressions: list[dict[str, Any]] = []
+    else:
+        labels, expressions = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
+    terms = {key: f"{key}={value}" for key, value in labels.items() if isinstance(value, str)}
+    out = [terms[key] for key in sorted(terms)]
+    for expression in sorted(expressions, key=lambda each: str(each.get("key", ""))):
+        key, operator = expression.get("key", ""), expression.get("operator", "")
+        values = ",".join(sorted(expression.get("values") or ()))
+        words = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }
+        out.append(words.get(operator, ""))
+    return ",".join(out)
+
+
+def scale_of(info: ResourceInfo, obj: Object) -> Object:
+    """The Scale of an object; raises StatusError (500) where a custom resource has no replicas."""
+    settings = _settings(info)
+    replicas = _at(obj, settings["specReplicasPath"])
+    if replicas is None and info.is_crd:
+        raise internal_error(f'the spec replicas field "{settings["specReplicasPath"]}" does not exist')
+    status: dict[str, Any] = {"replicas": _at(obj, settings["statusReplicasPath"]) or 0}
+    if info.is_crd:
+        selector = _at(obj, settings["labelSelectorPath"]) if settings.get("labelSelectorPath") else None
+    else:
+        selector = _selector_text(_at(obj, ".spec.selector"))
+    if selector:
+        status["selector"] = selector
+    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    metadata = {name: obj["metadata"][name] for name in names if name in obj["metadata"]}
+    spec = {"replicas": replicas} if replicas else {}
+    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def _owner_paths(info: ResourceInfo) -> dict[str, Path]:
+    names = _settings(info)["specReplicasPath"].removeprefix(".").split(".")
+    return {info.api_version: tuple(f"f:{name}" for name in names)}
+
+
+def _decoded(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
+    try:
+        scale, unknown = decode(_SCALE, obj)
+    except DecodeError as error:
+        raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {error}') from None
+    check_strict(duplicates + [f'unknown field "{path}"' for path in unknown], ctx, kind="Scale", version="v1")
+    result: Object = scale
+    return result
+
+
+async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """GET, PUT and PATCH of a Scale."""
+    info = ctx.info
+    if ctx.verb == "get":
+        record = core.store.get(info.storage, ctx.namespace, ctx.name)
+        if record is None:
+            raise not_found(info.resource, ctx.name)
+        return Reply(encode_as(scale_of(info, await from_storage(info, record)), output), 200, output.content_type)
+    change = await (_put_change(call, ctx) if ctx.verb == "update" else _patch_change(core, call, ctx))
+    paths = _owner_paths(info)
+    tracker = core.trackers.scale
+
+    async def transform(old: Object | None) -> Object:
+        if old is None:
+            raise not_found(info.resource, ctx.name)
+        before = scale_of(info, old)
+        owners = to_scale(old["metadata"].get("managedFields") or (), paths)
+        if owners:
+            before["metadata"]["managedFields"] = owners
+        after = change(copy_object(before))
+        check_namespace(after, ctx)
+        check_name(after, ctx.name)
+        if ctx.verb != "patch" or media_type(call) != APPLY:
+            tracker.track(before, after, manager=ctx.field_manager, now=ctx.now)
+        after_owners = after["metadata"].get("managedFields") or []
+        shown = copy_object(after)
+        for each in (shown, before):
+            each["metadata"].pop("managedFields", None)
+        after = await core.admission.mutate(ctx, shown, before)
+        _check(after, old, ctx)
+        _put(old, _settings(info)["specReplicasPath"], (after.get("spec") or {}).get("replicas", 0))
+        old["metadata"]["resourceVersion"] = after["metadata"].get("resourceVersion", "")
+        entries = from_scale(old["metadata"].get("managedFields") or (), after_owners, info.api_version, paths)
+        if entries:
+            old["metadata"]["managedFields"] = entries
+        else:
+            old["metadata"].pop("managedFields", None)
+        return old
+
+    obj, _ = await update_object(core, ctx, transform, view=lambda each: scale_of(info, each))
+    return Reply(encode_as(scale_of(info, obj), output), 200, output.content_type)
+
+
+def _check(scale: Object, parent: Object, ctx: RequestContext) -> None:
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if replicas < 0:
+        error = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid("autoscaling", "Scale", ctx.name, [error])
+    uid = scale["metadata"].get("uid")
+    if uid and uid != parent["metadata"].get("uid"):
+        raise _uid_mismatch(ctx, uid, parent["metadata"].get("uid", ""))
+
+
+def _uid_mismatch(ctx: RequestContext, wanted: str, actual: str) -> StatusError:
+    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+    resource = ctx.info.resource._replace(resource=f"{ctx.info.plural}/scale")
+    return conflict(resource, ctx.name, why)
+
+
+async def _put_change(call: Call, ctx: RequestContext) -> PatchFunction:
+    begin_write(call, ctx, "UPDATE")
+    obj, data = await parse_typed(call, group="autoscaling", version="v1", kind="Scale")
+    body = _decoded(obj, ctx, duplicate_fields(data, obj))
+    return lambda _: copy_object(body)
+
+
+async def _patch_change(core: Core, call: Call, ctx: RequestContext) -> PatchFunction:
+    media = check_media(call, ctx)
+    data = await call.body()
+    patch_options(call, ctx, is_apply=media == APPLY)
+    if media == APPLY:
+        applied = apply_body(data)
+        tracker = core.trackers.scale
+
+        def merge(old: Object) -> Object:
+            new = tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+            return _decoded(new, ctx, [])
+
+        return merge
+    function = read_patch(media, data, ctx, schema=None)
+    duplicates = duplicate_fields(data, load_json(data))
+    return lambda old: _decoded(function(old), ctx, duplicates)

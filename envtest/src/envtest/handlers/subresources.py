@@ -1,0 +1,99 @@
+"""Subresources and resources that are no plain objects: which handler each has.
+
+The key is (group, plural, subresource), or (group, plural, verb) for a resource that is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import cache
+
+from aiohttp import web
+
+from envtest.apply.manager import Tracker
+from envtest.apply.types import ObjectType
+from envtest.auth.token_request import request_token
+from envtest.body import check_strict, decode_object, duplicate_fields, parse_typed
+from envtest.builtins.catalog import schema_of
+from envtest.builtins.typed import DecodeError, decode
+from envtest.context import RequestContext
+from envtest.core import Core
+from envtest.errors import bad_request
+from envtest.handlers.namespaces import finalize
+from envtest.handlers.pods import bind, connect, evict, read_log
+from envtest.handlers.scale import scale
+from envtest.handlers.write import check_namespace
+from envtest.http import Call, Reply
+from envtest.metadata import wipe_for_create
+from envtest.negotiation import Output
+from envtest.options import begin_write
+from envtest.output import encode_as, object_reply
+
+__all__ = ["SUBRESOURCES"]
+
+_REQUESTED = "io.k8s.api.authentication.v1.TokenRequest"
+
+Handler = Callable[[Core, Call, RequestContext, Output], Awaitable["Reply | web.StreamResponse"]]
+
+
+async def review(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """POST of a review: answered, not stored."""
+    begin_write(call, ctx, "CREATE")
+    obj = await decode_object(call, ctx)
+    check_namespace(obj, ctx)
+    wipe_for_create(obj["metadata"])
+    ctx.info.strategy.default(obj)
+    core.trackers.of(ctx.info).track(None, obj, manager=ctx.field_manager, now=ctx.now)
+    obj = await core.admission.mutate(ctx, obj, None)
+    await core.admission.validate(ctx, obj, None)
+    return object_reply(call, ctx.info, output, core.reviews.answer(ctx, obj), 201)
+
+
+@cache
+def _token_tracker() -> Tracker:
+    kind = ObjectType.builtin(schema_of(_REQUESTED))
+    return Tracker(kind, "authentication.k8s.io/v1", "TokenRequest", subresource="token")
+
+
+async def token(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """POST of a TokenRequest for a service account."""
+    begin_write(call, ctx, "CREATE")
+    obj, data = await parse_typed(call, group="authentication.k8s.io", version="v1", kind="TokenRequest")
+    if isinstance(spec := obj.setdefault("spec", {}), dict):
+        spec.setdefault("expirationSeconds", 3600)
+    try:
+        obj, unknown = decode(_REQUESTED, obj)
+    except DecodeError as error:
+        raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
+    problems = duplicate_fields(data, obj) + [f'unknown field "{path}"' for path in unknown]
+    check_strict(problems, ctx, kind="TokenRequest", version="v1")
+    obj.setdefault("metadata", {})
+    obj["spec"] = {name: value for name, value in (obj.get("spec") or {}).items() if value is not None}
+    _token_tracker().track(None, obj, manager=ctx.field_manager, now=ctx.now)
+    obj = await core.admission.mutate(ctx, obj, None)
+    await core.admission.validate(ctx, obj, None)
+    return Reply(encode_as(request_token(core.store, core.tokens, ctx, obj), output), 201, output.content_type)
+
+
+_REVIEWS = (
+    ("authorization.k8s.io", "subjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+)
+
+SUBRESOURCES: dict[tuple[str, str, str], Handler] = {
+    **{(group, plural, "create"): review for group, plural in _REVIEWS},
+    ("*", "*", "scale"): scale,
+    ("", "serviceaccounts", "token"): token,
+    ("", "pods", "binding"): bind,
+    ("", "pods", "eviction"): evict,
+    ("", "pods", "log"): read_log,
+    ("", "bindings", "create"): bind,
+    **{("", "pods", name): connect for name in ("attach", "exec", "portforward", "proxy")},
+    ("", "services", "proxy"): connect,
+    ("", "nodes", "proxy"): connect,
+    ("", "namespaces", "finalize"): finalize,
+}

@@ -1,0 +1,271 @@
+"""Watches: what comes from history, what comes anew, bookmarks, and how a watch ends.
+
+Lines are encoded once for each change and shared by all watchers that want the same form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from envtest.context import RequestContext
+from envtest.core import Core, present
+from envtest.errors import StatusError
+from envtest.http import Call, log_failure
+from envtest.listing import ListOptions, list_options, parse_revision, too_old
+from envtest.negotiation import Output
+from envtest.output import check_include, encode_as, make_table, partial
+from envtest.registry import ResourceInfo
+from envtest.selectors import Selector, selector_for
+from envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
+from envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
+
+__all__ = ["watch_objects"]
+
+BOOKMARK_SECONDS = 60.0
+DEFAULT_TIMEOUT = 30 * 60
+CHUNK = 256 * 1024
+
+
+class _Encoder:
+    """Makes watch lines for one form of answer; what it makes of a change is kept with the change."""
+
+    def __init__(self, call: Call, info: ResourceInfo, output: Output) -> None:
+        self.info = info
+        self.output = output
+        self.include = check_include(call) if output.as_kind == "Table" else ""
+        self.plain = not output.as_kind and not output.yaml and info.api_version == info.storage_version
+        self.form = (info.api_version, output.as_kind, output.as_version, output.yaml, self.include)
+        self.tables = 0
+
+    async def change(self, change: Change, kind: str, record: Record) -> bytes:
+        """The line that says ``kind`` of ``record``, which is the change's or made from it."""
+        if self.plain and kind == change.type and record is change.record and not self.info.read_through:
+            return change.line()
+        if self.output.as_kind == "Table":
+            return await self.line(kind, record)
+        key = (*self.form, kind)
+        if change.lines is None:
+            change.lines = {}
+        line = change.lines.get(key)
+        if line is None:
+            line = change.lines[key] = await self.line(kind, record)
+        return line
+
+    async def line(self, kind: str, record: Record) -> bytes:
+        """The line of an event about ``record``."""
+        data = (await present(self.info, [record]))[0]
+        if not self.output.as_kind and not self.output.yaml:
+            return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
+        return self._encode(kind, self._convert(orjson.loads(data)))
+
+    def _convert(self, obj: dict[str, Any]) -> dict[str, Any]:
+        version = self.output.as_version
+        if self.output.as_kind in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
+            return partial(obj, version)
+        if self.output.as_kind != "Table":
+            return obj
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        self.tables += 1
+        headers = self.tables == 1
+        return make_table(self.info, [obj], version=version, include=self.include, metadata=metadata, headers=headers)
+
+    def _encode(self, kind: str, obj: dict[str, Any]) -> bytes:
+        if self.output.yaml:
+            return b"---\n" + encode_as({"type": kind, "object": obj}, self.output)
+        return orjson.dumps({"type": kind, "object": obj}) + b"\n"
+
+    def error(self, error: StatusError) -> bytes:
+        """An ERROR event: the watch cannot go on."""
+        return self._encode("ERROR", error.status())
+
+    def bookmark(self, revision: int, *, initial: bool) -> bytes:
+        """A BOOKMARK: everything up to ``revision`` was sent; ``initial`` ends the initial events."""
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if initial:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj: dict[str, Any] = {"kind": self.info.kind, "apiVersion": self.info.api_version, "metadata": metadata}
+        return self._encode("BOOKMARK", self._convert(obj))
+
+
+def _selected(change: Change, selector: Selector) -> tuple[str, Record] | None:
+    """What a change is to a watcher with a selector: objects come and go with their labels and fields."""
+    if selector.everything:
+        return change.type, change.record
+    before = change.previous is not None and selector.matches(change.previous)
+    after = change.type != DELETED and selector.matches(change.record)
+    if after:
+        return (MODIFIED if before else ADDED), change.record
+    if not before or change.previous is None:
+        return None
+    if change.type == DELETED:
+        return DELETED, change.record
+    return DELETED, record_of(change.previous.obj(), change.revision)
+
+
+class _Cut(ConnectionError):
+    """The connection was cut because a fault wants it."""
+
+
+class _Stream:
+    """The answer of a watch: lines go out with the client's pace, and as far as the faults in force let them."""
+
+    def __init__(self, call: Call, output: Output) -> None:
+        self._call = call
+        headers = {"Content-Type": output.content_type, "Cache-Control": "no-cache, private"}
+        self.response = web.StreamResponse(headers=headers)
+        for text in call.warnings:
+            self.response.headers.add("Warning", f'299 - "{text}"')
+        self.response.enable_chunked_encoding()
+        self._left = call.fault.cut_after if call.fault is not None else None
+
+    async def open(self) -> None:
+        """Sends the headers."""
+        await self.response.prepare(self._call.raw)
+
+    async def send(self, lines: Sequence[bytes]) -> None:
+        """Sends lines; raises ConnectionError when there is nobody to send to."""
+        if self._call.faults is not None:
+            await self._call.faults.pass_gate()
+        if self._left is not None:
+            self._left -= len(lines)
+            if self._left <= 0:
+                await self._cut(lines[: self._left] if self._left else lines, lines[self._left :][:1])
+        if lines:
+            await self.response.write(b"".join(lines))
+
+    async def _cut(self, lines: Sequence[bytes], following: Sequence[bytes]) -> None:
+        torn = self._call.fault is not None and self._call.fault.torn
+        rest = following[0][: len(following[0]) // 2] if torn and following else b""
+        await self.response.write(b"".join(lines) + rest)
+        self.abort()
+        raise _Cut
+
+    def abort(self) -> None:
+        """Cuts the connection: what is not sent is lost, and the client resumes."""
+        transport = self._call.raw.transport
+        if transport is not None:
+            transport.abort()
+
+
+async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> web.StreamResponse:
+    """Streams the changes of a collection until the client goes, the time is over or the watcher falls behind."""
+    options = list_options(call, watch=True)
+    fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the old path /watch/.../NAME
+    selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))))
+    encoder = _Encoder(call, ctx.info, output)
+    revision = parse_revision(options.resource_version)
+    stream = _Stream(call, output)
+    watcher, initial, error = _open(core, ctx, options, revision)
+    if call.fault is not None and call.fault.expired:
+        error = too_old(Compacted(revision, core.store.revision))
+    try:
+        await stream.open()
+        if error is not None or watcher is None:
+            await stream.send([encoder.error(error)] if error else [])
+            await stream.response.write_eof()
+            return stream.response
+        watcher.on_overflow = stream.abort
+        await _send_initial(stream, encoder, core, options, initial, selector)
+        await _follow(stream, encoder, core, watcher, options, selector, max(revision, 0))
+        await stream.response.write_eof()
+    except ConnectionError:
+        pass
+    except Exception:  # noqa: BLE001 - a bug ends this watch alone
+        log_failure("a watch failed", path=call.path)
+        stream.abort()
+    finally:
+        if watcher is not None:
+            watcher.close()
+    return stream.response
+
+
+def _open(
+    core: Core, ctx: RequestContext, options: ListOptions, revision: int
+) -> tuple[Watcher | None, Sequence[Record] | None, StatusError | None]:
+    """The watcher, the records of the initial events (``None``: there are none), or why it is an ERROR event."""
+    store, table = core.store, ctx.info.storage
+    wants_initial = options.initial_events
+    if wants_initial is None:
+        wants_initial = revision == 0
+    if wants_initial:
+        return store.watch(table, ctx.namespace), store.list(table, ctx.namespace), None
+    if revision == 0 or revision >= store.revision:
+        return store.watch(table, ctx.namespace), None, None
+    try:
+        return store.watch(table, ctx.namespace, since=revision), None, None
+    except Compacted as error:
+        return None, None, too_old(error)
+
+
+async def _send_initial(
+    stream: _Stream,
+    encoder: _Encoder,
+    core: Core,
+    options: ListOptions,
+    initial: Sequence[Record] | None,
+    selector: Selector,
+) -> None:
+    if initial is None:
+        return
+    revision = core.store.revision
+    lines: list[bytes] = []
+    size = 0
+    for record in initial:
+        if selector.matches(record):
+            line = await encoder.line(ADDED, record)
+            lines.append(line)
+            size += len(line)
+            if size > CHUNK:
+                await stream.send(lines)
+                lines, size = [], 0
+    if options.bookmarks:
+        lines.append(encoder.bookmark(revision, initial=True))
+    if lines:
+        await stream.send(lines)
+
+
+def _next_bookmark(now: float, deadline: float) -> float:
+    """When the next bookmark is due: once a minute, and two seconds before the end."""
+    before_end = deadline - 2.0
+    return min(now + BOOKMARK_SECONDS, before_end) if before_end > now else now + BOOKMARK_SECONDS
+
+
+async def _follow(
+    stream: _Stream,
+    encoder: _Encoder,
+    core: Core,
+    watcher: Watcher,
+    options: ListOptions,
+    selector: Selector,
+    floor: int,
+) -> None:
+    loop = asyncio.get_running_loop()
+    seconds = options.timeout or int(DEFAULT_TIMEOUT * (1 + secrets.randbelow(1000) / 1000))
+    deadline = loop.time() + seconds
+    next_bookmark = _next_bookmark(loop.time(), deadline) if options.bookmarks else deadline
+    while not watcher.closed:
+        now = loop.time()
+        if now >= deadline:
+            break
+        try:
+            batch = await watcher.next_batch(min(deadline, next_bookmark) - now)
+        except WatcherOverflow:
+            break
+        lines = []
+        for change in batch:
+            if change.revision <= floor:
+                continue
+            event = _selected(change, selector)
+            if event is not None:
+                lines.append(await encoder.change(change, *event))
+        if options.bookmarks and loop.time() >= next_bookmark:
+            lines.append(encoder.bookmark(core.store.revision, initial=False))
+            next_bookmark = _next_bookmark(loop.time(), deadline)
+        if lines:
+            await stream.send(lines)

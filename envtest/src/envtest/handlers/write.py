@@ -1,0 +1,135 @@
+"""POST, PUT and DELETE of resources."""
+
+from __future__ import annotations
+
+from envtest.body import decode_object
+from envtest.context import RequestContext
+from envtest.core import Core
+from envtest.deletion import delete_object
+from envtest.errors import GroupResource, StatusError, bad_request, forbidden
+from envtest.http import Call, Reply
+from envtest.listing import list_options, take_page
+from envtest.negotiation import Output
+from envtest.objects import Object
+from envtest.options import DeleteOptions, begin_write, delete_options
+from envtest.output import encode_as, list_reply, object_reply
+from envtest.selectors import selector_for
+from envtest.write import admit_mutating, copy_object, create_object, dedupe_owners, update_object
+
+__all__ = ["check_name", "check_namespace", "create", "delete", "delete_collection", "update"]
+
+
+_JOBS = GroupResource("batch", "jobs")
+
+
+def check_namespace(obj: Object, ctx: RequestContext) -> None:
+    """The object's namespace becomes the request's; raises StatusError (400) where they differ."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = obj["metadata"] = {}
+    namespace = metadata.get("namespace") or ""
+    if not ctx.info.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if not namespace:
+        metadata["namespace"] = ctx.namespace
+    elif namespace != ctx.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def check_name(obj: Object, name: str) -> None:
+    """The object's name must be that of the URL; raises StatusError (400)."""
+    own = obj["metadata"].get("name") or ""
+    if not own:
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if own != name:
+        raise bad_request(f"the name of the object ({own}) does not match the name on the URL ({name})")
+
+
+async def create(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """POST of an object."""
+    begin_write(call, ctx, "CREATE")
+    obj = await decode_object(call, ctx)
+    check_namespace(obj, ctx)
+    if ctx.info.terminating:
+        why = "create not allowed while custom resource definition is terminating"
+        raise forbidden(ctx.info.resource, obj["metadata"].get("name") or "", why)
+    return object_reply(call, ctx.info, output, await create_object(core, ctx, obj), 201)
+
+
+async def update(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """PUT of an object, or of its status."""
+    begin_write(call, ctx, "UPDATE")
+    body = await decode_object(call, ctx)
+    check_namespace(body, ctx)
+    check_name(body, ctx.name)
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+
+    async def replace(old: Object | None) -> Object:
+        new = copy_object(body)
+        ctx.info.strategy.default(new)
+        dedupe_owners(new, ctx)
+        await tracker.settle(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
+        return await admit_mutating(core, ctx, new, old)
+
+    obj, created = await update_object(core, ctx, replace, uid=body["metadata"].get("uid") or "")
+    return object_reply(call, ctx.info, output, obj, 201 if created else 200)
+
+
+async def delete(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """DELETE of an object."""
+    options = await delete_options(call)
+    ctx.operation = "DELETE"
+    ctx.dry_run, ctx.options = options.dry_run, options.document
+    _warn_of_orphans(ctx, options)
+    return await _delete_reply(core, call, ctx, output, options)
+
+
+def _warn_of_orphans(ctx: RequestContext, options: DeleteOptions) -> None:
+    if ctx.info.resource == _JOBS and options.propagation is None and options.orphan_dependents is None:
+        ctx.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
+            "them or set propagationPolicy=Orphan to suppress this warning"
+        )
+
+
+async def _delete_reply(core: Core, call: Call, ctx: RequestContext, output: Output, options: DeleteOptions) -> Reply:
+    deleted = await delete_object(core, ctx, options)
+    if deleted.marked or ctx.info.strategy.returns_deleted_object:
+        code = 202 if not deleted.removed and options.orphan_dependents is False else 200
+        return object_reply(call, ctx.info, output, deleted.obj, code)
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {
+            "name": ctx.name,
+            **({"group": ctx.info.group} if ctx.info.group else {}),
+            "kind": ctx.info.plural,
+            "uid": deleted.obj["metadata"].get("uid", ""),
+        },
+    }
+    return Reply(encode_as(status, output), 200, output.content_type)
+
+
+async def delete_collection(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+    """DELETE of a collection: what the selectors choose, one by one; answers with what was chosen."""
+    chosen = list_options(call, watch=False)
+    options = await delete_options(call)
+    ctx.operation = "DELETE"
+    ctx.dry_run, ctx.options = options.dry_run, options.document
+    _warn_of_orphans(ctx, options)
+    selector = selector_for(ctx.info, chosen.labels, chosen.fields)
+    page = take_page(core.store, ctx.info.storage, ctx.namespace, chosen, selector)
+    reply = await list_reply(call, ctx.info, output, page)
+    namespace = ctx.namespace
+    for record in page.records:
+        ctx.name, ctx.namespace = record.name, record.namespace
+        try:
+            await delete_object(core, ctx, options)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+    ctx.name, ctx.namespace = "", namespace
+    return reply

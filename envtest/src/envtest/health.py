@@ -1,0 +1,208 @@
+"""``/healthz``, ``/livez``, ``/readyz``, ``/version`` and ``/metrics``: how the server is, what it is, what it did.
+
+The formats are those of ``k8s.io/apiserver``'s ``healthz`` package (``?verbose``, ``?exclude=``, one path
+for each check) and of its request metrics.
+"""
+
+from __future__ import annotations
+
+import platform
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from envtest.http import Answer
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+__all__ = ["HealthChecks", "RequestLabels", "RequestMetrics", "version_answer"]
+
+MAJOR, MINOR = "1", "36"
+GIT_VERSION: Final = "v1.36.0"
+_TEXT: Final = {
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cache-Control": "no-cache, private",
+    "X-Content-Type-Options": "nosniff",
+}
+_ENDPOINTS: Final = ("healthz", "livez", "readyz")
+
+Check = Callable[[], bool]
+
+
+class HealthChecks:
+    """Named checks behind the three endpoints; ``ping`` and ``log`` are always there."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, dict[str, Check]] = {endpoint: {} for endpoint in _ENDPOINTS}
+        for name in ("ping", "log"):
+            self.add(name, lambda: True)
+
+    def add(self, name: str, check: Check, *, endpoints: Sequence[str] = _ENDPOINTS) -> None:
+        """Lets ``check`` decide, with others, what ``endpoints`` answer; it must be quick and must not raise."""
+        for endpoint in endpoints:
+            self._checks[endpoint][name] = check
+
+    def answer(self, path: str, *, verbose: bool = False, exclude: Sequence[str] = ()) -> Answer | None:
+        """The answer to a GET, ``None`` where the path is not of a health endpoint or names no check of it."""
+        endpoint, _, name = path.strip("/").partition("/")
+        checks = self._checks.get(endpoint)
+        if checks is None:
+            return None
+        if name:
+            if name not in checks:
+                return None
+            if checks[name]():
+                return Answer(200, dict(_TEXT), b"ok")
+            return Answer(500, dict(_TEXT), b"internal server error: reason withheld\n")
+        lines = []
+        failed = False
+        for check_name, check in checks.items():
+            if check_name in exclude:
+                lines.append(f"[+]{check_name} excluded: ok")
+            elif check():
+                lines.append(f"[+]{check_name} ok")
+            else:
+                failed = True
+                lines.append(f"[-]{check_name} failed: reason withheld")
+        unknown = [name for name in exclude if name not in checks]
+        if unknown:
+            listed = ", ".join(f'"{name}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {listed}")
+        if failed:
+            return Answer(500, dict(_TEXT), "\n".join([*lines, f"{endpoint} check failed", ""]).encode())
+        if verbose:
+            return Answer(200, dict(_TEXT), "\n".join([*lines, f"{endpoint} check passed", ""]).encode())
+        return Answer(200, dict(_TEXT), b"ok")
+
+
+def version_answer() -> Answer:
+    """The answer to ``/version``: the Kubernetes version that this control plane is faithful to."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    document = {
+        "major": MAJOR,
+        "minor": MINOR,
+        "emulationMajor": MAJOR,
+        "emulationMinor": MINOR,
+        "minCompatibilityMajor": MAJOR,
+        "minCompatibilityMinor": str(int(MINOR) - 1),
+        "gitVersion": GIT_VERSION,
+        "gitCommit": "embedded",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": platform.python_implementation().lower(),
+        "platform": f"{platform.system().lower()}/{machine}",
+    }
+    return Answer(200, {"Content-Type": "application/json"}, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+
+
+class RequestLabels(NamedTuple):
+    """What requests are counted by; ``scope`` is ``cluster``, ``namespace``, ``resource`` or empty."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    scope: str = ""
+    code: str = "200"
+    dry_run: str = ""
+
+
+class _Observed:
+    __slots__ = ("buckets", "count", "total")
+
+    def __init__(self, buckets: int) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.buckets = [0] * buckets
+
+
+class RequestMetrics:
+    """Counts requests as kube-apiserver does; text is made only when somebody asks."""
+
+    _BOUNDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 30.0)
+
+    def __init__(self, objects: Callable[[], Iterator[tuple[str, int]]] = lambda: iter(())) -> None:
+        self._observed: dict[RequestLabels, _Observed] = {}
+        self._objects = objects
+        self.inflight = {"mutating": 0, "readOnly": 0}
+        self.watches = 0
+
+    def observe(self, labels: RequestLabels, seconds: float) -> None:
+        """Counts one answered request that took ``seconds``."""
+        observed = self._observed.get(labels)
+        if observed is None:
+            observed = self._observed[labels] = _Observed(len(self._BOUNDS) + 1)
+        observed.count += 1
+        observed.total += seconds
+        observed.buckets[bisect_left(self._BOUNDS, seconds)] += 1
+
+    def answer(self) -> Answer:
+        """The answer to ``/metrics``, in Prometheus' text format."""
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collector(self._families))
+        return Answer(200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}, generate_latest(registry))
+
+    def _families(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        label_names = [*RequestLabels._fields, "component"]
+        total = CounterMetricFamily(
+            "apiserver_request_total", "Requests by verb, resource and HTTP response code.", labels=label_names
+        )
+        durations = HistogramMetricFamily(
+            "apiserver_request_duration_seconds",
+            "Response latency in seconds by verb and resource.",
+            labels=[name for name in label_names if name != "code"],
+        )
+        for labels, observed in self._observed.items():
+            total.add_metric([*labels, "apiserver"], observed.count)
+        for labels, observed in self._by_resource().items():
+            without_code = [value for name, value in zip(labels._fields, labels, strict=True) if name != "code"]
+            durations.add_metric([*without_code, "apiserver"], self._cumulative(observed), observed.total)
+        yield total
+        yield durations
+        inflight = GaugeMetricFamily(
+            "apiserver_current_inflight_requests", "Requests that are being served.", labels=["request_kind"]
+        )
+        for kind, count in self.inflight.items():
+            inflight.add_metric([kind], count)
+        yield inflight
+        yield GaugeMetricFamily("apiserver_longrunning_requests", "Open watches.", value=self.watches)
+        stored = GaugeMetricFamily("apiserver_storage_objects", "Stored objects by resource.", labels=["resource"])
+        for resource, count in self._objects():
+            stored.add_metric([resource], count)
+        yield stored
+
+    def _by_resource(self) -> dict[RequestLabels, _Observed]:
+        joined: dict[RequestLabels, _Observed] = {}
+        for labels, observed in self._observed.items():
+            sum_of = joined.setdefault(labels._replace(code=""), _Observed(len(self._BOUNDS) + 1))
+            sum_of.count += observed.count
+            sum_of.total += observed.total
+            sum_of.buckets = [mine + more for mine, more in zip(sum_of.buckets, observed.buckets, strict=True)]
+        return joined
+
+    def _cumulative(self, observed: _Observed) -> list[tuple[str, float]]:
+        buckets: list[tuple[str, float]] = []
+        so_far = 0
+        for bound, count in zip((*map(str, self._BOUNDS), "+Inf"), observed.buckets, strict=True):
+            so_far += count
+            buckets.append((bound, so_far))
+        return buckets
+
+
+class _Collector:
+    def __init__(self, families: Callable[[], Iterator[Any]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Any]:
+        """The families, made anew for each scrape."""
+        return self._families()

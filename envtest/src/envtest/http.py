@@ -1,0 +1,162 @@
+"""A request and its answer, as the handlers see them.
+
+A :class:`Call` wraps aiohttp's low-level request: the body is read once and bounded, query parameters are read
+as Go's ``url.Values`` are. A :class:`Reply` is bytes with a content type; a handler that streams returns aiohttp's
+own prepared response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+from aiohttp import web
+
+from envtest.context import User
+from envtest.errors import StatusError, request_entity_too_large
+
+if TYPE_CHECKING:
+    from envtest.faults import Fault, Faults
+
+__all__ = [
+    "BODY_LIMIT",
+    "Answer",
+    "Call",
+    "Page",
+    "Reply",
+    "json_reply",
+    "log_failure",
+    "not_found_page",
+    "status_reply",
+]
+
+BODY_LIMIT = 3 * 1024 * 1024
+"""Bytes: kube-apiserver's limit of a request body."""
+
+BODY_SECONDS = 60.0
+"""How long a client may take to send its body: kube-apiserver's ``--request-timeout``."""
+
+JSON = "application/json"
+
+
+class Answer(NamedTuple):
+    """What a page that knows nothing of requests has to say: status code, headers, body."""
+
+    code: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer that is complete before it is sent; a big body is a sequence of pieces, so that it is not copied."""
+
+    body: bytes | Sequence[bytes | memoryview]
+    code: int = 200
+    content_type: str = JSON
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Call:
+    """One HTTP request.
+
+    ``user`` is set once it is authenticated. ``warnings`` become Warning headers of whatever answer is given.
+    ``faults`` are those in force, ``fault`` is the one that struck this request.
+    """
+
+    __slots__ = (
+        "_body",
+        "audit",
+        "audit_id",
+        "fault",
+        "faults",
+        "headers",
+        "method",
+        "path",
+        "query",
+        "raw",
+        "user",
+        "warnings",
+    )
+
+    def __init__(self, raw: web.BaseRequest) -> None:
+        self.raw = raw
+        self.method = raw.method
+        self.path = raw.path
+        self.query = raw.query
+        self.headers = raw.headers
+        self.user = User("")
+        self.warnings: list[str] = []
+        self.audit: dict[str, Any] = {}
+        self.audit_id = str(uuid.uuid4())
+        self.fault: Fault | None = None
+        self.faults: Faults | None = None
+        self._body: bytes | None = None
+
+    async def body(self) -> bytes:
+        """The body; raises StatusError: 413 beyond :data:`BODY_LIMIT`, 504 where it takes :data:`BODY_SECONDS`."""
+        if self._body is None:
+            length = self.raw.content_length
+            if length is not None and length > BODY_LIMIT:
+                raise request_entity_too_large(BODY_LIMIT)
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    self._body = await self._read()
+            except TimeoutError:
+                message = "Timeout: request did not complete within the allotted timeout"
+                raise StatusError(504, "Timeout", message, {}) from None
+        return self._body
+
+    async def _read(self) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in self.raw.content.iter_any():
+            size += len(chunk)
+            if size > BODY_LIMIT:
+                raise request_entity_too_large(BODY_LIMIT)
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def parameter(self, name: str) -> str:
+        """The first value of a query parameter, empty where there is none."""
+        return self.query.get(name, "")
+
+    def flag(self, name: str) -> bool:
+        """A boolean parameter: absent, ``0`` and ``false`` are false, any other value (the empty one too) is true."""
+        value = self.query.get(name)
+        return value is not None and value not in {"0", "false"}
+
+    def warn(self, text: str) -> None:
+        """Adds a Warning header, once."""
+        if text and text not in self.warnings:
+            self.warnings.append(text)
+
+
+Page = Callable[[Call], Awaitable["Reply | web.StreamResponse | None"]]
+"""Serves paths that are not resources' (discovery, OpenAPI, health); ``None``: not one of its paths."""
+
+
+def log_failure(event: str, **details: str) -> None:
+    """Logs the exception that is being handled; the logger is imported when the first one comes."""
+    import structlog
+
+    structlog.get_logger("envtest").exception(event, **details)
+
+
+def json_reply(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    """A JSON document as an answer."""
+    return Reply(orjson.dumps(document), code, JSON, dict(headers or {}))
+
+
+def status_reply(error: StatusError) -> Reply:
+    """A refusal as an answer."""
+    return Reply(orjson.dumps(error.status()), error.code, JSON, dict(error.headers))
+
+
+def not_found_page() -> Reply:
+    """What Go's mux says of a path that nobody serves."""
+    return Reply(b"404 page not found\n", 404, "text/plain; charset=utf-8", {"X-Content-Type-Options": "nosniff"})

@@ -1,0 +1,101 @@
+"""Webhooks of an operator under test: where it serves them, with which certificate, and configurations that say so.
+
+Manifests name a Service, and nothing stands behind it in a test. As controller-runtime's envtest does, the service
+reference of each webhook becomes a local url, with the CA of a certificate made for the occasion::
+
+    webhooks = await plane.install_webhooks("config/webhook", server=tmp_path)
+    serve(webhooks.host, webhooks.port, certfile=webhooks.certificate, keyfile=webhooks.key)
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envtest.certificates import Authority
+from envtest.manifests import CRD, WEBHOOK_CONFIGURATIONS
+from envtest.objects import Object
+
+__all__ = ["LocalWebhooks", "conversion_of", "free_port"]
+
+
+def conversion_of(obj: Object) -> dict[str, Any]:
+    """The conversion of a CRD where a webhook does it, else nothing."""
+    if obj.get("kind") != CRD:
+        return {}
+    conversion: dict[str, Any] = (obj.get("spec") or {}).get("conversion") or {}
+    return conversion if conversion.get("strategy") == "Webhook" else {}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWebhooks:
+    """One local webhook server. ``ca_pem`` is the CA of its certificate, which is in ``directory``."""
+
+    host: str
+    port: int
+    ca_pem: bytes
+    directory: Path
+
+    @classmethod
+    def prepare(cls, directory: Path, *, host: str = "127.0.0.1", port: int = 0) -> LocalWebhooks:
+        """Writes ``tls.crt``, ``tls.key`` and ``ca.crt`` to ``directory``, which is made if needed.
+
+        Only their owner can read them. ``port`` 0 picks one that is free now. Raises OSError.
+        """
+        authority = Authority(name="envtest-webhooks-ca")
+        pair = authority.server([host, "localhost"])
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", authority.pem)):
+            descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+        return cls(host, port or free_port(host), authority.pem, directory)
+
+    @property
+    def certificate(self) -> Path:
+        """The serving certificate (PEM)."""
+        return self.directory / "tls.crt"
+
+    @property
+    def key(self) -> Path:
+        """The certificate's key (PEM)."""
+        return self.directory / "tls.key"
+
+    @property
+    def url(self) -> str:
+        """The base url of the server."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}:{self.port}"
+
+    def rewritten(self, obj: Object) -> Object:
+        """A copy of a webhook configuration, or of a CRD with a conversion webhook, that leads to this server.
+
+        Other objects come back as they are.
+        """
+        rewritten = copy.deepcopy(obj)
+        if obj.get("kind") in WEBHOOK_CONFIGURATIONS:
+            for webhook in rewritten.get("webhooks") or ():
+                self._rewrite(webhook.setdefault("clientConfig", {}))
+        elif conversion := conversion_of(rewritten):
+            self._rewrite(conversion.setdefault("webhook", {}).setdefault("clientConfig", {}))
+        return rewritten
+
+    def _rewrite(self, config: dict[str, Any]) -> None:
+        service = config.pop("service", None)
+        if service is not None:
+            path = service.get("path") or "/"
+            config["url"] = f"{self.url}/{path.lstrip('/')}"
+        config["caBundle"] = b64encode(self.ca_pem).decode()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port of ``host`` that is free now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

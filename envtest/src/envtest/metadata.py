@@ -1,0 +1,332 @@
+"""The metadata that every object has: what the server sets, what it restores, and what it refuses.
+
+The rules are those of ``BeforeCreate`` and ``BeforeUpdate`` of apiserver's ``registry/rest`` and of
+``ValidateObjectMeta`` of apimachinery.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import uuid
+from typing import Any
+
+import orjson
+
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, required, too_long
+from envtest.field_errors import invalid as invalid_value
+from envtest.objects import Object
+from envtest.registry import ResourceInfo
+
+__all__ = [
+    "dns_1035_label",
+    "dns_label",
+    "dns_subdomain",
+    "fill_for_create",
+    "generated_name",
+    "mask_trailing_dash",
+    "path_segment",
+    "qualified_name",
+    "restore_for_update",
+    "tidy",
+    "validate_metadata",
+    "validate_metadata_update",
+    "wipe_for_create",
+]
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
+_RANDOM = "bcdfghjklmnpqrstvwxz2456789"
+_ANNOTATIONS_LIMIT = 256 * 1024
+_GENERATED_LIMIT = 63 - 5
+
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_QUALIFIED_RULE = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+def dns_subdomain(name: str) -> list[str]:
+    """What keeps ``name`` from being a DNS subdomain (RFC 1123), in apimachinery's words."""
+    problems = []
+    if len(name.encode()) > 253:
+        problems.append("must be no more than 253 characters")
+    if not _SUBDOMAIN.match(name):
+        problems.append(_SUBDOMAIN_RULE)
+    return problems
+
+
+def dns_label(name: str) -> list[str]:
+    """What keeps ``name`` from being a DNS label (RFC 1123)."""
+    problems = []
+    if len(name.encode()) > 63:
+        problems.append("must be no more than 63 characters")
+    if not _LABEL.match(name):
+        problems.append("must not contain dots" if _SUBDOMAIN.match(name) else _LABEL_RULE)
+    return problems
+
+
+def dns_1035_label(name: str) -> list[str]:
+    """What keeps ``name`` from being a DNS label that begins with a letter (RFC 1035)."""
+    problems = []
+    if len(name.encode()) > 63:
+        problems.append("must be no more than 63 characters")
+    if not _LABEL_1035.match(name):
+        problems.append(_LABEL_1035_RULE)
+    return problems
+
+
+def path_segment(name: str) -> list[str]:
+    """What keeps ``name`` from being a segment of a URL path."""
+    if name in {".", ".."}:
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
+
+
+def qualified_name(name: str) -> list[str]:
+    """What keeps ``name`` from being a label key: ``[prefix/]name``."""
+    prefix, slash, short = name.rpartition("/")
+    if name.count("/") > 1:
+        prefix_rule = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a valid label key {_QUALIFIED_RULE} {prefix_rule}"]
+    problems = []
+    if slash:
+        if not prefix:
+            problems.append("prefix part must be non-empty")
+        else:
+            problems += [f"prefix part {problem}" for problem in dns_subdomain(prefix)]
+    if not short:
+        problems.append("name part must be non-empty")
+    elif len(short.encode()) > 63:
+        problems.append("name part must be no more than 63 bytes")
+    if not _QUALIFIED.match(short):
+        problems.append(f"name part {_QUALIFIED_RULE}")
+    return problems
+
+
+def label_value(value: str) -> list[str]:
+    """What keeps ``value`` from being a label's value."""
+    problems = []
+    if len(value.encode()) > 63:
+        problems.append("must be no more than 63 bytes")
+    if not _LABEL_VALUE.match(value):
+        problems.append(_VALUE_RULE)
+    return problems
+
+
+def tidy(obj: Object) -> None:
+    """Drops what the wire form leaves out: empty maps and lists, nulls and empty texts of the metadata."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = obj["metadata"] = {}
+    for name in [name for name, value in metadata.items() if value is None or value in ("", [], {})]:
+        del metadata[name]
+    if metadata.get("generation") == 0:
+        del metadata["generation"]
+    annotations = metadata.get("annotations")
+    if annotations:
+        for name in [name for name, value in annotations.items() if value is None]:
+            annotations[name] = ""
+    for reference in metadata.get("ownerReferences", ()):
+        for name in ("controller", "blockOwnerDeletion"):
+            if name in reference and reference[name] is None:
+                del reference[name]
+
+
+def wipe_for_create(metadata: dict[str, Any]) -> None:
+    """Takes out what only the server sets."""
+    for name in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
+        metadata.pop(name, None)
+
+
+def generated_name(prefix: str) -> str:
+    """A name from a ``generateName``: the prefix, cut to 58 characters, and five random ones."""
+    return prefix[:_GENERATED_LIMIT] + "".join(secrets.choice(_RANDOM) for _ in range(5))
+
+
+def mask_trailing_dash(prefix: str) -> str:
+    """A ``generateName`` as it is judged: a dash at its end is as good as what will follow it."""
+    return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+
+
+def fill_for_create(metadata: dict[str, Any], ctx: RequestContext) -> None:
+    """Sets uid, creationTimestamp and, from ``generateName``, the name."""
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = ctx.now
+    if metadata.get("generateName") and not metadata.get("name"):
+        metadata["name"] = generated_name(metadata["generateName"])
+
+
+def restore_for_update(new: dict[str, Any], old: dict[str, Any]) -> None:
+    """Puts back what an update can neither remove nor change."""
+    if not new.get("uid") and "uid" in old:
+        new["uid"] = old["uid"]
+    if "creationTimestamp" in old:
+        new["creationTimestamp"] = old["creationTimestamp"]
+    if old.get("deletionTimestamp"):
+        new["deletionTimestamp"] = old["deletionTimestamp"]
+    if "deletionGracePeriodSeconds" in old and new.get("deletionGracePeriodSeconds") is None:
+        new["deletionGracePeriodSeconds"] = old["deletionGracePeriodSeconds"]
+    new.pop("selfLink", None)
+
+
+def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -> list[FieldError]:
+    """The errors of an object's metadata."""
+    metadata = obj["metadata"]
+    errors: list[FieldError] = []
+    errors += _validate_names(metadata, info, path)
+    errors += _validate_labels(metadata.get("labels") or {}, f"{path}.labels")
+    errors += _validate_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
+    errors += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
+    errors += _validate_finalizers(metadata.get("finalizers") or [], f"{path}.finalizers", strict=not info.is_crd)
+    return errors
+
+
+def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    prefix, name = metadata.get("generateName"), metadata.get("name")
+    if prefix:
+        problems = info.strategy.validate_name(prefix, prefix=True)
+        if problems is None:
+            problems = dns_subdomain(mask_trailing_dash(prefix))
+        errors += [invalid_value(f"{path}.generateName", prefix, problem) for problem in problems]
+    if not name:
+        errors.append(required(f"{path}.name", "name or generateName is required"))
+    else:
+        problems = info.strategy.validate_name(name)
+        if problems is None:
+            problems = dns_subdomain(name)
+        errors += [invalid_value(f"{path}.name", name, problem) for problem in problems]
+    namespace = metadata.get("namespace")
+    if info.namespaced:
+        if not namespace:
+            errors.append(required(f"{path}.namespace"))
+        else:
+            errors += [invalid_value(f"{path}.namespace", namespace, problem) for problem in dns_label(namespace)]
+    elif namespace:
+        errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
+    return errors
+
+
+def _validate_labels(labels: dict[str, str], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for key, value in labels.items():
+        errors += [invalid_value(path, key, problem) for problem in qualified_name(key)]
+        errors += [invalid_value(path, value, problem) for problem in label_value(value or "")]
+    return errors
+
+
+def _validate_annotations(annotations: dict[str, str], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    size = 0
+    for key, value in annotations.items():
+        errors += [invalid_value(path, key, problem) for problem in qualified_name(key.lower())]
+        size += len(key.encode()) + len((value or "").encode())
+    if size > _ANNOTATIONS_LIMIT:
+        errors.append(too_long(path, "", _ANNOTATIONS_LIMIT))
+    return errors
+
+
+_OWNER_ORDER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+
+
+def _printed(reference: dict[str, Any]) -> Verbatim:
+    return Verbatim(orjson.dumps({name: reference[name] for name in _OWNER_ORDER if name in reference}).decode())
+
+
+def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    controller = ""
+    for reference in owners:
+        version, kind, name = reference.get("apiVersion"), reference.get("kind"), reference.get("name")
+        if not version or version.count("/") > 1:
+            errors.append(invalid_value(f"{path}.apiVersion", version or "", "version must not be empty"))
+        if not kind:
+            errors.append(invalid_value(f"{path}.kind", "", "must not be empty"))
+        if not name:
+            errors.append(invalid_value(f"{path}.name", "", "must not be empty"))
+        if not reference.get("uid"):
+            errors.append(invalid_value(f"{path}.uid", "", "must not be empty"))
+        if version == "v1" and kind == "Event":
+            errors.append(invalid_value(path, _printed(reference), "/v1, Kind=Event is disallowed from being an owner"))
+        if reference.get("controller"):
+            if controller:
+                detail = (
+                    'Only one reference can have Controller set to true. Found "true" in references for '
+                    f"{controller} and {kind}/{name}"
+                )
+                errors.append(invalid_value(path, Verbatim("[" + ",".join(map(_printed, owners)) + "]"), detail))
+            controller = controller or f"{kind}/{name}"
+    return errors
+
+
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+
+
+def _validate_finalizers(finalizers: list[str], path: str, *, strict: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, finalizer in enumerate(finalizers):
+        errors += [invalid_value(path, finalizer, problem) for problem in qualified_name(finalizer)]
+        if strict and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            errors.append(
+                invalid_value(
+                    f"{path}[{index}]", finalizer, "name is neither a standard finalizer name nor is it fully qualified"
+                )
+            )
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        errors.append(invalid_value(path, finalizers, detail))
+    return errors
+
+
+_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> list[FieldError]:
+    """The errors of a change of metadata."""
+    after, before = new["metadata"], old["metadata"]
+    errors: list[FieldError] = []
+    if before.get("deletionTimestamp"):
+        held = before.get("finalizers") or []
+        added = sorted(set(after.get("finalizers") or []) - set(held))
+        if added:
+            shown = "[]string{" + ", ".join(go_quote(each) for each in added) + "}"
+            detail = "no new finalizers can be added if the object is being deleted, found new finalizers " + shown
+            errors.append(forbidden(f"{path}.finalizers", detail))
+    changed = [name for name in _IMMUTABLE if after.get(name) != before.get(name)]
+    errors += [invalid_value(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
+    errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
+    errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
+    errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
+    generation = after.get("generation") or 0
+    if generation < (before.get("generation") or 0):
+        errors.append(invalid_value(f"{path}.generation", generation, "must not be decremented"))
+    errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
+    errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
+    errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
+    return errors

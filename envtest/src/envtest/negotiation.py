@@ -1,0 +1,78 @@
+"""In which form an answer is wanted: what ``Accept`` says, by the rules of apiserver's negotiation.
+
+Resources are served as JSON and YAML, whole, as a Table or as PartialObjectMetadata. Protobuf is named in
+refusals, as the real server names it, and passed over when a client would take it: all of them take JSON too.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from envtest.errors import not_acceptable, not_acceptable_here
+
+__all__ = ["Output", "negotiate"]
+
+SERVED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_AS = {
+    "Table": frozenset({"v1", "v1beta1"}),
+    "PartialObjectMetadata": frozenset({"v1", "v1beta1"}),
+    "PartialObjectMetadataList": frozenset({"v1", "v1beta1"}),
+}
+
+
+class Output(NamedTuple):
+    """The chosen form: ``as_kind`` is empty for the object itself, ``as_version`` the version of what it becomes."""
+
+    yaml: bool = False
+    as_kind: str = ""
+    as_version: str = ""
+    pretty: bool = False
+
+    @property
+    def content_type(self) -> str:
+        """The Content-Type of the answer."""
+        return "application/yaml" if self.yaml else "application/json"
+
+
+class _Clause(NamedTuple):
+    media: str
+    quality: float
+    parameters: dict[str, str]
+
+
+def _parse(accept: str) -> list[_Clause]:
+    clauses = []
+    for part in accept.split(","):
+        media, *rest = (piece.strip() for piece in part.split(";"))
+        parameters = dict(piece.split("=", 1) for piece in rest if "=" in piece)
+        try:
+            quality = float(parameters.pop("q", "1"))
+        except ValueError:
+            quality = 0.0
+        clauses.append(_Clause(media, quality, parameters))
+    clauses.sort(key=lambda clause: -clause.quality)
+    return clauses
+
+
+@lru_cache(maxsize=256)
+def negotiate(accept: str, is_crd: bool, tables: bool = True) -> Output:
+    """Chooses the form of an answer; raises StatusError (406).
+
+    Built-in resources are refused by their route when no media type fits, custom ones by the negotiation itself,
+    which words it differently. ``tables`` says whether Table and PartialObjectMetadata can be had.
+    """
+    clauses = _parse(accept) if accept else [_Clause("*/*", 1.0, {})]
+    if not is_crd and not any(clause.media in {"*/*", *SERVED} for clause in clauses):
+        raise not_acceptable_here()
+    for clause in clauses:
+        if clause.media not in {"*/*", "application/*", "application/json", "application/yaml"}:
+            continue
+        yaml = clause.media == "application/yaml"
+        wanted = clause.parameters.get("as", "")
+        if not wanted:
+            return Output(yaml)
+        known = clause.parameters.get("g") == "meta.k8s.io" and clause.parameters.get("v") in _AS.get(wanted, ())
+        if tables and known:
+            return Output(yaml, wanted, clause.parameters["v"])
+    raise not_acceptable("only the following media types are accepted: " + ", ".join(SERVED))

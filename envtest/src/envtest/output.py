@@ -1,0 +1,155 @@
+"""The bytes of answers: objects, lists, Tables, PartialObjectMetadata, watch events; as JSON or YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from envtest.core import present
+from envtest.errors import bad_request, not_acceptable
+from envtest.field_errors import go_quote
+from envtest.http import Call, Reply
+from envtest.listing import Page
+from envtest.negotiation import Output
+from envtest.objects import Object
+from envtest.registry import ResourceInfo
+from envtest.storage import Record
+from envtest.storage.record import encode
+
+__all__ = ["check_include", "encode_as", "list_reply", "make_table", "object_reply", "partial", "status_document_reply"]
+
+
+_INCLUDE = ("Metadata", "Object", "None", "")
+
+
+def encode_as(document: Any, output: Output) -> bytes:
+    """A document in the negotiated encoding."""
+    if output.yaml:
+        from envtest.yaml_codec import dump
+
+        return dump(document).encode()
+    if output.pretty:
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
+    return orjson.dumps(document) + b"\n"
+
+
+def make_table(
+    info: ResourceInfo,
+    objects: Sequence[Object],
+    *,
+    version: str,
+    include: str,
+    metadata: Mapping[str, Any],
+    headers: bool = True,
+) -> Object:
+    """The Table of objects; the printers are imported when somebody asks for the first one."""
+    from envtest.table import make_table as make
+
+    return make(info, objects, version=version, include=include, metadata=metadata, headers=headers)
+
+
+def check_include(call: Call) -> str:
+    """``includeObject`` of a Table request; raises StatusError (400)."""
+    include = call.parameter("includeObject")
+    if include not in _INCLUDE:
+        raise bad_request(
+            "Unable to convert to Table as requested: includeObject: Invalid value: "
+            f"{go_quote(include)}: must be 'Metadata', 'Object', 'None', or empty"
+        )
+    return include or "Metadata"
+
+
+def partial(obj: Object, version: str) -> Object:
+    """The PartialObjectMetadata of an object."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
+
+
+def object_reply(call: Call, info: ResourceInfo, output: Output, obj: Object | bytes, code: int = 200) -> Reply:
+    """One object in the form that the client wants."""
+    if not output.as_kind:
+        if isinstance(obj, bytes) and not output.yaml and not output.pretty:
+            return Reply(obj + b"\n", code)
+        document = orjson.loads(obj) if isinstance(obj, bytes) else obj
+        return Reply(encode_as(document, output), code, output.content_type)
+    document = orjson.loads(obj) if isinstance(obj, bytes) else obj
+    if output.as_kind == "PartialObjectMetadataList":
+        name = f"*core.{info.kind}" if not info.is_crd else "*unstructured.Unstructured"
+        raise not_acceptable(
+            f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
+        )
+    if output.as_kind == "PartialObjectMetadata":
+        return Reply(encode_as(partial(document, output.as_version), output), code, output.content_type)
+    table = make_table(
+        info,
+        [document],
+        version=output.as_version,
+        include=check_include(call),
+        metadata={"resourceVersion": document["metadata"].get("resourceVersion", "")},
+    )
+    return Reply(encode_as(table, output), code, output.content_type)
+
+
+def status_document_reply(document: Object, output: Output, code: int = 200) -> Reply:
+    """A Status (or another document that has no other form)."""
+    return Reply(encode_as(document, output), code, output.content_type)
+
+
+def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": str(page.revision)}
+    if page.token or info.is_crd:
+        metadata["continue"] = page.token
+    if page.remaining:
+        metadata["remainingItemCount"] = page.remaining
+    return metadata
+
+
+async def list_reply(call: Call, info: ResourceInfo, output: Output, page: Page) -> Reply:
+    """A list in the form that the client wants, made from the stored bytes wherever that is possible."""
+    items = await present(info, page.records)
+    metadata = _list_metadata(info, page)
+    if output.as_kind:
+        return _converted_list(call, info, output, items, metadata)
+    head = orjson.dumps({"kind": info.list_kind, "apiVersion": info.api_version, "metadata": metadata})
+    pieces: list[bytes | memoryview] = [head[:-1] + b',"items":[']
+    if info.is_crd:
+        for item in items:
+            pieces += (item, b",")
+    else:
+        bare = len(encode({"apiVersion": info.api_version, "kind": info.kind, "": 0})) - len(b'"":0}')
+        for item in items:
+            pieces += (b"{", memoryview(item)[bare:], b",")
+    if items:
+        pieces.pop()
+    pieces.append(b"]}\n")
+    if output.yaml or output.pretty:
+        return Reply(encode_as(orjson.loads(b"".join(pieces)), output), 200, output.content_type)
+    return Reply(pieces)
+
+
+def _converted_list(
+    call: Call, info: ResourceInfo, output: Output, items: Sequence[bytes], metadata: dict[str, Any]
+) -> Reply:
+    objects = [orjson.loads(item) for item in items]
+    if not metadata.get("continue"):
+        metadata.pop("continue", None)
+    if output.as_kind == "PartialObjectMetadata":
+        name = f"*core.{info.list_kind}" if not info.is_crd else "*unstructured.UnstructuredList"
+        raise not_acceptable(f"you requested PartialObjectMetadata, but the requested object is a list ({name})")
+    if output.as_kind == "PartialObjectMetadataList":
+        document: dict[str, Any] = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": f"meta.k8s.io/{output.as_version}",
+            "metadata": metadata,
+            "items": [partial(obj, output.as_version) for obj in objects],
+        }
+    else:
+        include = check_include(call)
+        document = make_table(info, objects, version=output.as_version, include=include, metadata=metadata)
+    return Reply(encode_as(document, output), 200, output.content_type)
+
+
+def record_reply(call: Call, info: ResourceInfo, output: Output, record: Record, code: int = 200) -> Reply:
+    """A stored record that is in the served version already."""
+    return object_reply(call, info, output, record.data, code)

@@ -1,0 +1,141 @@
+"""Columns, and the kinds of cells that many tables share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from envtest.objects import Object
+
+__all__ = [
+    "AGE",
+    "CONTAINERS",
+    "IMAGES",
+    "NAME",
+    "NONE",
+    "Column",
+    "Print",
+    "Printer",
+    "age",
+    "containers_and_images",
+    "labels_text",
+    "named_list",
+    "selector_text",
+    "since",
+]
+
+Print: TypeAlias = Callable[[Object, datetime], list[Any]]
+"""From an object and the present moment to the cells of its row."""
+Printer: TypeAlias = "tuple[tuple[Column, ...], Print]"
+
+NONE: Final = "<none>"
+
+
+class Column(NamedTuple):
+    """A column of a table; those of priority 0 are always shown, others with ``-o wide``."""
+
+    name: str
+    description: str
+    type: str = "string"
+    priority: int = 0
+    format: str = ""
+
+    def definition(self) -> dict[str, Any]:
+        """As a Table carries it."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self.description,
+            "priority": self.priority,
+        }
+
+
+NAME: Final = Column(
+    "Name",
+    "The name of the object, unique within its namespace (or within the cluster, for objects outside namespaces).",
+    format="name",
+)
+AGE: Final = Column(
+    "Age", "How long ago the server created the object, by its own clock; creationTimestamp has the moment itself."
+)
+CONTAINERS: Final = Column("Containers", "Names of each container in the template.", priority=1)
+IMAGES: Final = Column("Images", "Images referenced by each container in the template.", priority=1)
+
+
+def since(moment: datetime, now: datetime) -> str:
+    """The time from ``moment`` to ``now`` in two or three significant figures: ``42s``, ``5m3s``, ``2d4h``."""
+    seconds = int((now - moment).total_seconds())
+    if seconds < -1:
+        return "<invalid>"
+    if seconds < 0:
+        return "0s"
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 24 * 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 365 * 2:
+        return f"{days}d"
+    return _two(days // 365, "y", days % 365, "d") if days < 365 * 8 else f"{days // 365}y"
+
+
+def _two(large: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"
+
+
+def age(timestamp: str | None, now: datetime) -> str:
+    """As :func:`since`, from an RFC 3339 time; ``<unknown>`` where there is none."""
+    if not timestamp:
+        return "<unknown>"
+    try:
+        return since(datetime.fromisoformat(timestamp), now)
+    except (ValueError, TypeError):
+        return "<unknown>"
+
+
+def labels_text(labels: Mapping[str, str] | None) -> str:
+    """``a=b,c=d``, sorted; ``<none>``."""
+    return ",".join(f"{name}={value}" for name, value in sorted((labels or {}).items())) or NONE
+
+
+def selector_text(selector: Mapping[str, Any] | None) -> str:
+    """A LabelSelector as ``kubectl`` writes it: ``a=b,c in (d,e),!f``."""
+    if selector is None:
+        return NONE
+    parts = [(name, f"{name}={value}") for name, value in (selector.get("matchLabels") or {}).items()]
+    for requirement in selector.get("matchExpressions") or ():
+        key, values = requirement.get("key", ""), ",".join(sorted(requirement.get("values") or ()))
+        texts = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }
+        parts.append((key, texts.get(requirement.get("operator", ""), key)))
+    return ",".join(text for _, text in sorted(parts)) or NONE
+
+
+def containers_and_images(template: Mapping[str, Any] | None) -> list[str]:
+    """The two cells about the containers of a pod template."""
+    containers = ((template or {}).get("spec") or {}).get("containers") or ()
+    return [
+        ",".join(container.get("name", "") for container in containers),
+        ",".join(container.get("image", "") for container in containers),
+    ]
+
+
+def named_list(items: Iterable[str], *, most: int = 3, empty: str = "<unset>") -> str:
+    """The first items, and how many more there are."""
+    texts = list(items)
+    shown = ",".join(texts[:most])
+    return f"{shown} + {len(texts) - most} more..." if len(texts) > most else shown or empty

@@ -1,0 +1,222 @@
+"""Rows of what rules the cluster: bindings, leases, webhooks, admission policies, priorities, API services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from envtest.objects import Object
+from envtest.printers.columns import AGE, NAME, NONE, Column, Printer, age, since
+
+__all__ = ["CONTROL"]
+
+_UNSET: Final = "<unset>"
+
+
+def _name(obj: Object) -> str:
+    name: str = obj["metadata"].get("name", "")
+    return name
+
+
+def _age(obj: Object, now: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def _subjects(subjects: Iterable[Mapping[str, Any]] | None) -> list[str]:
+    """The cells of users, groups and service accounts."""
+    by_kind: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
+    for subject in subjects or ():
+        kind, name = subject.get("kind", ""), subject.get("name", "")
+        if kind in by_kind:
+            by_kind[kind].append(f"{subject.get('namespace', '')}/{name}" if kind == "ServiceAccount" else name)
+    return [", ".join(names) for names in by_kind.values()]
+
+
+def _binding(obj: Object, now: datetime) -> list[Any]:
+    role = obj.get("roleRef") or {}
+    return [
+        _name(obj),
+        f"{role.get('kind', '')}/{role.get('name', '')}",
+        _age(obj, now),
+        *_subjects(obj.get("subjects")),
+    ]
+
+
+def _lease(obj: Object, now: datetime) -> list[Any]:
+    return [_name(obj), (obj.get("spec") or {}).get("holderIdentity") or "", _age(obj, now)]
+
+
+def _webhooks(obj: Object, now: datetime) -> list[Any]:
+    return [_name(obj), len(obj.get("webhooks") or ()), _age(obj, now)]
+
+
+def _policy(obj: Object, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    kind = spec.get("paramKind")
+    rules = spec.get("validations") or spec.get("mutations") or ()
+    return [_name(obj), len(rules), f"{kind['apiVersion']}/{kind['kind']}" if kind else _UNSET, _age(obj, now)]
+
+
+def _policy_binding(obj: Object, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    text = _UNSET
+    if reference := spec.get("paramRef"):
+        if reference.get("name"):
+            text = f"{reference.get('namespace') or '*'}/{reference['name']}"
+        elif reference.get("selector") is not None:
+            text = "*"
+    return [_name(obj), spec.get("policyName", ""), text, _age(obj, now)]
+
+
+def _priority_class(obj: Object, now: datetime) -> list[Any]:
+    return [
+        _name(obj),
+        obj.get("value") or 0,
+        bool(obj.get("globalDefault")),
+        _age(obj, now),
+        obj.get("preemptionPolicy") or "",
+    ]
+
+
+def _runtime_class(obj: Object, now: datetime) -> list[Any]:
+    return [_name(obj), obj.get("handler", ""), _age(obj, now)]
+
+
+def _api_service(obj: Object, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    service = spec.get("service")
+    available = NONE
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Available":
+            available = condition.get("status", "")
+            if available != "True":
+                available += f" ({condition.get('reason', '')})"
+    where = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+    return [_name(obj), where, available, _age(obj, now)]
+
+
+def _signing_request(obj: Object, now: datetime) -> list[Any]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    kinds = [condition.get("type", "") for condition in status.get("conditions") or ()]
+    state = "Denied" if "Denied" in kinds else "Approved" if "Approved" in kinds else "Pending"
+    if "Failed" in kinds:
+        state += ",Failed"
+    if status.get("certificate"):
+        state += ",Issued"
+    seconds = spec.get("expirationSeconds")
+    duration = NONE if seconds is None else since(datetime.fromtimestamp(now.timestamp() - seconds, now.tzinfo), now)
+    return [_name(obj), _age(obj, now), spec.get("signerName") or NONE, spec.get("username", ""), duration, state]
+
+
+_BINDING_COLUMNS: Final = (
+    NAME,
+    Column("Role", "The role whose rules are given to the subjects; it can never be changed in an existing binding."),
+    AGE,
+)
+
+
+def _binding_columns(kind: str) -> tuple[Column, ...]:
+    named = (Column(what, f"{what} in the {kind}", priority=1) for what in ("Users", "Groups", "ServiceAccounts"))
+    return (*_BINDING_COLUMNS, *named)
+
+
+_WEBHOOK_COLUMNS: Final = (
+    NAME,
+    Column(
+        "Webhooks", "How many webhooks the configuration registers; each has its own rules and selectors.", "integer"
+    ),
+    AGE,
+)
+_PARAM_KIND: Final = Column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy")
+_POLICY_BINDING_COLUMNS: Final = (
+    NAME,
+    Column("PolicyName", "The policy that is put into force by the binding; without it the binding does nothing."),
+    Column("ParamRef", "The objects that parameterize the policy, where it takes parameters at all."),
+    AGE,
+)
+
+CONTROL: Final[dict[tuple[str, str], Printer]] = {
+    ("rbac.authorization.k8s.io", "RoleBinding"): (_binding_columns("roleBinding"), _binding),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): (_binding_columns("clusterRoleBinding"), _binding),
+    ("coordination.k8s.io", "Lease"): (
+        (
+            NAME,
+            Column("Holder", "Who holds the lease at present, by whatever name holders of this lease give themselves."),
+            AGE,
+        ),
+        _lease,
+    ),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): (_WEBHOOK_COLUMNS, _webhooks),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (_WEBHOOK_COLUMNS, _webhooks),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): (
+        (
+            NAME,
+            Column(
+                "Validations",
+                "Validations indicates the number of validation rules defined in this configuration",
+                "integer",
+            ),
+            _PARAM_KIND,
+            AGE,
+        ),
+        _policy,
+    ),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"): (
+        (
+            NAME,
+            Column(
+                "Mutations", "Mutation indicates the number of mutations rules defined in this configuration", "integer"
+            ),
+            _PARAM_KIND,
+            AGE,
+        ),
+        _policy,
+    ),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): (_POLICY_BINDING_COLUMNS, _policy_binding),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): (_POLICY_BINDING_COLUMNS, _policy_binding),
+    ("scheduling.k8s.io", "PriorityClass"): (
+        (
+            NAME,
+            Column(
+                "Value",
+                "The priority that pods of the class get; of those that wait the largest goes first.",
+                "integer",
+            ),
+            Column(
+                "Global-Default",
+                "Whether pods that name no class get this one; there is at most one such class.",
+                "boolean",
+            ),
+            AGE,
+            Column(
+                "PreemptionPolicy",
+                "Whether pods of the class may take the place of pods of a lower priority.",
+            ),
+        ),
+        _priority_class,
+    ),
+    ("node.k8s.io", "RuntimeClass"): ((NAME, Column("Handler", ""), AGE), _runtime_class),
+    ("apiregistration.k8s.io", "APIService"): (
+        (
+            NAME,
+            Column("Service", "The reference to the service that hosts this API endpoint."),
+            Column("Available", "Whether this service is available."),
+            AGE,
+        ),
+        _api_service,
+    ),
+    ("certificates.k8s.io", "CertificateSigningRequest"): (
+        (
+            NAME,
+            AGE,
+            Column("SignerName", "The signer that is asked; those of Kubernetes itself are named kubernetes.io/..."),
+            Column("Requestor", "The user who made the request; the server fills it in, and it cannot be changed."),
+            Column(
+                "RequestedDuration", "For how long the certificate should be valid; the signer may decide otherwise."
+            ),
+            Column("Condition", "Whether the request was approved or denied, and whether a certificate was issued."),
+        ),
+        _signing_request,
+    ),
+}

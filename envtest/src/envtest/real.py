@@ -1,0 +1,247 @@
+"""The real control plane: etcd and kube-apiserver from ``$KUBEBUILDER_ASSETS``, started for one test or many."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import ssl
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from envtest.certificates import Authority
+from envtest.local_webhooks import free_port
+from envtest.objects import Object, find_condition
+from envtest.plane import ControlPlane, InstallError, Manifests, load_crds
+
+__all__ = ["RealControlPlane", "StartFailed"]
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 10.0
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_COLLECTIONS = {
+    "CustomResourceDefinition": _CRDS,
+    "MutatingWebhookConfiguration": f"{_WEBHOOKS}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{_WEBHOOKS}/validatingwebhookconfigurations",
+}
+
+
+class StartFailed(RuntimeError):
+    """A program could not be started or did not become ready; the message has the end of its log."""
+
+
+class _Program:
+    """A child process with its log in a file."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self._command = command
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        with self._log.open("wb") as out:
+            try:
+                self._process = await asyncio.create_subprocess_exec(*self._command, stdout=out, stderr=out)
+            except OSError as error:
+                raise StartFailed(f"{self.name}: {error}") from error
+
+    def check(self) -> None:
+        """Raises :class:`StartFailed` when the program has ended."""
+        if self._process is not None and self._process.returncode is not None:
+            tail = self._log.read_text(errors="replace")[-2000:]
+            raise StartFailed(f"{self.name} ended with code {self._process.returncode}:\n{tail}")
+
+    async def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+class RealControlPlane(ControlPlane):
+    """See :meth:`ControlPlane.real`.
+
+    RBAC is on, anonymous requests are allowed, the ServiceAccount admission plugin is off, and there are no
+    controllers: as a controller-runtime envtest has it.
+    """
+
+    def __init__(self, *, crds: list[Manifests], assets: Path | None) -> None:
+        self._crds = crds
+        folder = assets or (Path(os.environ["KUBEBUILDER_ASSETS"]) if "KUBEBUILDER_ASSETS" in os.environ else None)
+        if folder is None:
+            raise StartFailed("where etcd and kube-apiserver are is not known: set KUBEBUILDER_ASSETS")
+        self._assets = folder
+        self._folder: Path | None = None
+        self._programs: list[_Program] = []
+        self._session: aiohttp.ClientSession | None = None
+        self.token = secrets.token_urlsafe(32)
+
+    def _binary(self, name: str) -> str:
+        path = self._assets / name
+        if not path.is_file():
+            raise StartFailed(f"{name} is not in {self._assets}")
+        return str(path)
+
+    async def start(self) -> None:
+        """Starts both programs and waits until the API server is ready. Raises :class:`StartFailed`."""
+        crds = load_crds(self._crds)
+        self._folder = Path(tempfile.mkdtemp(prefix="envtest-"))
+        try:
+            await self._launch(self._folder)
+            context = ssl.create_default_context(cadata=self.ca_pem.decode())
+            self._session = aiohttp.ClientSession(
+                self.url,
+                connector=aiohttp.TCPConnector(ssl=context),
+                headers={"Authorization": f"Bearer {self.token}"},
+            )
+            await self._wait_ready()
+            await self.install_crds(*crds)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _launch(self, folder: Path) -> None:
+        authority = Authority()
+        self.ca_pem = authority.pem
+        files = _write_credentials(folder, authority, self.token)
+        etcd_url, peer_url = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+        port = free_port()
+        self.url = f"https://127.0.0.1:{port}"
+        etcd = [
+            self._binary("etcd"),
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls={etcd_url}",
+            f"--advertise-client-urls={etcd_url}",
+            f"--listen-peer-urls={peer_url}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=default={peer_url}",
+            "--unsafe-no-fsync",
+        ]
+        apiserver = [
+            self._binary("kube-apiserver"),
+            f"--etcd-servers={etcd_url}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--tls-cert-file={files['server.crt']}",
+            f"--tls-private-key-file={files['server.key']}",
+            f"--client-ca-file={files['ca.crt']}",
+            f"--token-auth-file={files['tokens.csv']}",
+            f"--cert-dir={folder}",
+            "--authorization-mode=RBAC",
+            "--disable-admission-plugins=ServiceAccount",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={files['sa.key']}",
+            f"--service-account-signing-key-file={files['sa.key']}",
+            "--allow-privileged=true",
+        ]
+        for name, command in (("etcd", etcd), ("kube-apiserver", apiserver)):
+            program = _Program(name, command, folder / f"{name}.log")
+            self._programs.append(program)
+            await program.start()
+
+    async def _wait_ready(self) -> None:
+        assert self._session is not None
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while True:
+                    for program in self._programs:
+                        program.check()
+                    with suppress(aiohttp.ClientError):
+                        async with self._session.get("/readyz") as answer:
+                            if answer.status == 200:
+                                return
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise StartFailed(f"kube-apiserver was not ready within {READY_SECONDS:.0f} s") from None
+
+    async def stop(self) -> None:
+        """Stops the API server, then etcd, and removes their files."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+        while self._programs:
+            await self._programs.pop().stop()
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def install_crds(self, *sources: Manifests) -> list[str]:
+        """Applies CRDs and waits until they are established. Raises :class:`InstallError` for one that is refused."""
+        names: list[str] = []
+        for crd in load_crds(sources):
+            names.append(crd["metadata"]["name"])
+            await self._install(crd)
+        for name in names:
+            await self._wait_established(name)
+        return names
+
+    async def _install(self, obj: Object) -> None:
+        await self._send(
+            "PATCH",
+            obj,
+            params={"fieldManager": "envtest", "force": "true"},
+            data=orjson.dumps({key: value for key, value in obj.items() if key != "status"}),
+            headers={"Content-Type": "application/apply-patch+yaml"},
+        )
+
+    async def _remove(self, obj: Object) -> None:
+        await self._send("DELETE", obj, absent=404)
+
+    async def _send(self, method: str, obj: Object, *, absent: int = 0, **more: Any) -> None:
+        assert self._session is not None
+        name = obj["metadata"]["name"]
+        async with self._session.request(method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more) as answer:
+            if answer.status not in {200, 201, absent}:
+                raise InstallError(f"{name}: {(await answer.json()).get('message')}")
+
+    async def _wait_established(self, name: str) -> None:
+        assert self._session is not None
+        async with asyncio.timeout(READY_SECONDS):
+            while True:
+                async with self._session.get(f"{_CRDS}/{name}") as answer:
+                    conditions = ((await answer.json()).get("status") or {}).get("conditions")
+                established = find_condition(conditions, "Established")
+                if established is not None and established.get("status") == "True":
+                    return
+                await asyncio.sleep(0.02)
+
+
+def _write_credentials(folder: Path, authority: Authority, token: str) -> dict[str, Path]:
+    """The files that kube-apiserver reads, only for their owner."""
+    server = authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"])
+    signing = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    contents = {
+        "ca.crt": authority.pem,
+        "server.crt": server.certificate,
+        "server.key": server.key,
+        "sa.key": signing,
+        "tokens.csv": f'{token},admin,admin,"system:masters"\n'.encode(),
+    }
+    files: dict[str, Path] = {}
+    for name, content in contents.items():
+        file = folder / name
+        file.touch(mode=0o600)
+        file.write_bytes(content)
+        files[name] = file
+    return files

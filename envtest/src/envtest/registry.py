@@ -1,0 +1,191 @@
+"""Which resources are served: the built-in ones and those of the CRDs, found by URL or by kind.
+
+A :class:`ResourceInfo` describes one resource in one served version; versions of the same resource, and
+resources that show the same objects (``events`` of the core group and of ``events.k8s.io``), share their
+``storage``. What is special about a kind is its :class:`~envtest.strategy.Strategy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from envtest.errors import GroupResource
+from envtest.objects import Object
+from envtest.strategy import Strategy
+
+if TYPE_CHECKING:
+    from envtest.schema.node import Schema
+
+__all__ = ["Converter", "GroupResource", "Registry", "ResourceInfo", "Subresource"]
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+Converter = Callable[[Sequence[Object], str], Awaitable[list[Object]]]
+"""Converts stored objects to an ``apiVersion``; raises StatusError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A subresource as discovery lists it.
+
+    ``group``, ``version`` and ``kind`` say what its body is (``autoscaling/v1 Scale``, ...); they are those of the
+    resource itself where empty. ``settings`` is free for its handler (a CRD's scale paths).
+    """
+
+    name: str
+    kind: str = ""
+    group: str = ""
+    version: str = ""
+    verbs: tuple[str, ...] = ("get", "patch", "update")
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ResourceInfo:
+    """One resource in one served version.
+
+    ``storage`` names the table of the store that holds the objects, ``storage_version`` the ``apiVersion``
+    that their bytes are in. ``convert`` is needed where the served version differs from it; ``None`` means
+    that only ``apiVersion`` changes. ``selectable_fields`` are paths (``.spec.size``) usable in field selectors
+    next to ``metadata.name`` and ``metadata.namespace``. ``columns`` are a CRD's ``additionalPrinterColumns``.
+    """
+
+    group: str
+    version: str
+    plural: str
+    singular: str
+    kind: str
+    namespaced: bool
+    strategy: Strategy
+    list_kind: str = ""
+    verbs: tuple[str, ...] = ALL_VERBS
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: dict[str, Subresource] = field(default_factory=dict)
+    schema: Schema | None = None
+    is_crd: bool = False
+    columns: Sequence[Mapping[str, Any]] = ()
+    selectable_fields: tuple[str, ...] = ()
+    storage: GroupResource = field(default_factory=lambda: GroupResource("", ""))
+    storage_version: str = ""
+    storage_version_hash: str = ""
+    convert: Converter | None = None
+    converts_by_webhook: bool = False
+    """``convert`` asks a conversion webhook."""
+    storage_kind: str = ""
+    read_through: int = 0
+    """Records up to this store revision were written under another schema: they are pruned and defaulted when read."""
+    terminating: bool = False
+    """A CRD that is being deleted: its objects can be read and deleted, none created."""
+    deprecation: str = ""
+    """The warning that every request for this version gets."""
+
+    def __post_init__(self) -> None:
+        self.list_kind = self.list_kind or f"{self.kind}List"
+        if not self.storage.resource:
+            self.storage = GroupResource(self.group, self.plural)
+        self.storage_version = self.storage_version or self.api_version
+
+    @property
+    def api_version(self) -> str:
+        """``group/version`` as objects carry it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> GroupResource:
+        """The name that messages use."""
+        return GroupResource(self.group, self.plural)
+
+
+class Registry:
+    """The served resources. Changes are counted in ``generation``; ``on_change`` callbacks run after each."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[tuple[str, str, str], ResourceInfo] = {}
+        self._by_kind: dict[tuple[str, str, str], ResourceInfo] = {}
+        self._groups: dict[str, dict[str, int]] = {}
+        self.generation = 0
+        self.on_change: list[Callable[[], None]] = []
+
+    def register(self, info: ResourceInfo) -> None:
+        """Serves ``info``, in place of what had the same group, version and plural."""
+        path = (info.group, info.version, info.plural)
+        if path in self._by_path:
+            self._remove(path)
+        self._by_path[path] = info
+        self._by_kind[info.group, info.version, info.kind] = info
+        versions = self._groups.setdefault(info.group, {})
+        versions[info.version] = versions.get(info.version, 0) + 1
+        self._changed()
+
+    def unregister(self, group: str, plural: str, version: str | None = None) -> None:
+        """Stops serving a resource, in one version or in all."""
+        gone = [path for path in self._by_path if path[0] == group and path[2] == plural]
+        for path in gone:
+            if version is None or path[1] == version:
+                self._remove(path)
+        self._changed()
+
+    def lookup(self, group: str, version: str, plural: str) -> ResourceInfo | None:
+        """The resource at a URL."""
+        return self._by_path.get((group, version, plural))
+
+    def by_kind(self, group: str, version: str, kind: str) -> ResourceInfo | None:
+        """The resource of a kind."""
+        return self._by_kind.get((group, version, kind))
+
+    def any_version(self, group: str, plural: str) -> ResourceInfo | None:
+        """The resource in the version it is stored in, or else in any served version."""
+        found = None
+        for info in self._by_path.values():
+            if info.group == group and info.plural == plural:
+                if info.api_version == info.storage_version:
+                    return info
+                found = found or info
+        return found
+
+    def has_group(self, group: str) -> bool:
+        """Whether any version of ``group`` is served."""
+        return group in self._groups
+
+    def has_version(self, group: str, version: str) -> bool:
+        """Whether this version of ``group`` is served."""
+        return version in self._groups.get(group, ())
+
+    def versions(self, group: str) -> list[str]:
+        """The served versions of ``group``, in the order of registration."""
+        return list(self._groups.get(group, ()))
+
+    def groups(self) -> list[str]:
+        """The served groups, in the order of registration."""
+        return list(self._groups)
+
+    def stored(self) -> Iterator[ResourceInfo]:
+        """One info for each storage table: the version that is stored where it is served."""
+        seen: dict[GroupResource, ResourceInfo] = {}
+        for info in self._by_path.values():
+            best = seen.get(info.storage)
+            if best is None or (info.api_version == info.storage_version != best.api_version):
+                seen[info.storage] = info
+        return iter(list(seen.values()))
+
+    def __iter__(self) -> Iterator[ResourceInfo]:
+        return iter(list(self._by_path.values()))
+
+    def _remove(self, path: tuple[str, str, str]) -> None:
+        info = self._by_path.pop(path)
+        if self._by_kind.get((info.group, info.version, info.kind)) is info:
+            del self._by_kind[info.group, info.version, info.kind]
+        versions = self._groups[info.group]
+        versions[info.version] -= 1
+        if not versions[info.version]:
+            del versions[info.version]
+        if not versions:
+            del self._groups[info.group]
+
+    def _changed(self) -> None:
+        self.generation += 1
+        for callback in self.on_change:
+            callback()

@@ -1,0 +1,441 @@
+"""Kubernetes' extensions of CEL: strings, lists, sets, regular expressions, URLs, quantities, addresses, versions.
+
+Declared for the CEL library's type checker with Python implementations. A quantity, an address, a URL ... is a map
+with one entry that names what it is (``{"quantity": "1"}``): the library has no place for other opaque values; being
+canonical, equal ones are equal maps.
+
+Reference: https://kubernetes.io/docs/reference/using-api/cel/#cel-options-language-features-and-libraries
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cmp_to_key
+from ipaddress import ip_address, ip_network
+from itertools import pairwise
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from cel_expr_python import cel
+
+from envtest.field_errors import go_quote
+from envtest.schema import cel_authorizer
+from envtest.schema.cel_formats import format_problems
+from envtest.schema.formats import FORMATS
+from envtest.schema.patterns import compile_pattern
+from envtest.schema.quantity import Quantity, QuantityError, parse_quantity
+
+__all__ = ["declarations"]
+
+_T = cel.Type
+BOOL, INT, DOUBLE, STRING, DYN = _T.BOOL, _T.INT, _T.DOUBLE, _T.STRING, _T.DYN
+LIST = _T.List(_T.DYN)
+STRINGS = _T.List(_T.STRING)
+OPAQUE = _T.Map(_T.STRING, _T.DYN)
+_ELEMENTS = (BOOL, INT, _T.UINT, DOUBLE, STRING, _T.BYTES, LIST, _T.Map(_T.DYN, _T.DYN), _T.TIMESTAMP, _T.DURATION)
+
+
+class _Table:
+    """The overloads declared so far, by function name."""
+
+    def __init__(self) -> None:
+        self._overloads: dict[str, list[cel.Overload]] = {}
+
+    def add(self, name: str, impl: Callable[..., Any], result: Any, *parameters: Any, member: bool = False) -> None:
+        overloads = self._overloads.setdefault(name, [])
+        label = f"k8s_{name.replace('.', '_')}_{len(overloads)}"
+        overloads.append(
+            cel.Overload(label, return_type=result, parameters=list(parameters), is_member=member, impl=impl)
+        )
+
+    def method(self, name: str, impl: Callable[..., Any], result: Any, *parameters: Any) -> None:
+        self.add(name, impl, result, *parameters, member=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (cel.FunctionDecl(name, overloads) for name, overloads in self._overloads.items())
+
+
+def declarations() -> list[Any]:
+    """All function declarations of the environment."""
+    table = _Table()
+    _strings(table)
+    _lists(table)
+    _sets(table)
+    _patterns(table)
+    _urls(table)
+    _quantities(table)
+    _addresses(table)
+    _versions(table)
+    table.add("format.validate", format_problems, STRINGS, STRING, STRING)
+    cel_authorizer.declare(table.method, OPAQUE, STRING, BOOL)
+    return list(table)
+
+
+def _strings(table: _Table) -> None:
+    table.method("charAt", _char_at, STRING, STRING, INT)
+    table.method("indexOf", lambda text, part: text.find(part), INT, STRING, STRING)
+    table.method("indexOf", lambda text, part, start: text.find(part, start), INT, STRING, STRING, INT)
+    table.method("lastIndexOf", lambda text, part: text.rfind(part), INT, STRING, STRING)
+    table.method("lastIndexOf", lambda text, part, end: text.rfind(part, 0, end + len(part)), INT, STRING, STRING, INT)
+    table.method("lowerAscii", lambda text: _ascii(text, str.lower), STRING, STRING)
+    table.method("upperAscii", lambda text: _ascii(text, str.upper), STRING, STRING)
+    table.method("replace", lambda text, old, new: text.replace(old, new), STRING, STRING, STRING, STRING)
+    table.method("replace", lambda text, old, new, n: text.replace(old, new, n), STRING, STRING, STRING, STRING, INT)
+    table.method("split", _split, STRINGS, STRING, STRING)
+    table.method("split", _split, STRINGS, STRING, STRING, INT)
+    table.method("substring", _substring, STRING, STRING, INT)
+    table.method("substring", _substring, STRING, STRING, INT, INT)
+    table.method("trim", lambda text: text.strip(), STRING, STRING)
+    table.method("join", lambda parts: "".join(parts), STRING, STRINGS)
+    table.method("join", lambda parts, separator: separator.join(parts), STRING, STRINGS, STRING)
+    table.method("format", _format, STRING, STRING, LIST)
+
+
+def _ascii(text: str, change: Callable[[str], str]) -> str:
+    return "".join(change(character) if character < "\x80" else character for character in text)
+
+
+def _char_at(text: str, position: int) -> str:
+    if not 0 <= position <= len(text):
+        raise ValueError(f"index out of range: {position}")
+    return text[position : position + 1]
+
+
+def _split(text: str, separator: str, limit: int = -1) -> list[str]:
+    if limit == 0:
+        return []
+    if not separator:
+        parts = list(text)
+        return parts if limit < 0 or len(parts) <= limit else [*parts[: limit - 1], "".join(parts[limit - 1 :])]
+    return text.split(separator, -1 if limit < 0 else limit - 1)
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    stop = len(text) if end is None else end
+    if not 0 <= start <= stop <= len(text):
+        raise ValueError(f"invalid substring range. start: {start}, end: {stop}")
+    return text[start:stop]
+
+
+_CLAUSE = re.compile(r"%(?:%|(\.\d+)?([sdfebxXo]))")
+
+
+def _format(template: str, arguments: list[Any]) -> str:
+    rest = iter(arguments)
+
+    def clause(match: re.Match[str]) -> str:
+        if match.group() == "%%":
+            return "%"
+        value = next(rest)
+        precision = int((match.group(1) or ".6")[1:])
+        match match.group(2):
+            case "s":
+                return _shown(value)
+            case "d":
+                return str(int(value))
+            case "f":
+                return f"{float(value):.{precision}f}"
+            case "e":
+                return f"{float(value):.{precision}e}"
+            case "b":
+                return format(int(value), "b")
+            case "o":
+                return format(int(value), "o")
+            case letter:
+                text = value.encode().hex() if isinstance(value, str) else format(int(value), "x")
+                return text.upper() if letter == "X" else text
+
+    try:
+        return _CLAUSE.sub(clause, template)
+    except StopIteration:
+        raise ValueError("index out of range in format arguments") from None
+
+
+def _shown(value: Any) -> str:
+    """``%s``."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(sorted(f"{_shown(key)}: {_shown(item)}" for key, item in value.items())) + "}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)
+
+
+def _lists(table: _Table) -> None:
+    table.method("isSorted", lambda items: all(a <= b for a, b in pairwise(items)), BOOL, LIST)
+    table.method("sum", lambda items: sum(items[1:], items[0]) if items else 0, DYN, LIST)
+    table.method("min", lambda items: _extreme(min, items), DYN, LIST)
+    table.method("max", lambda items: _extreme(max, items), DYN, LIST)
+    for element in _ELEMENTS:
+        table.method("indexOf", lambda items, item: _index(items, item), INT, LIST, element)
+        table.method("lastIndexOf", lambda items, item: _last_index(items, item), INT, LIST, element)
+
+
+def _extreme(choose: Callable[[list[Any]], Any], items: list[Any]) -> Any:
+    if not items:
+        raise ValueError(f"{choose.__name__} called on empty list")
+    return choose(items)
+
+
+def _index(items: list[Any], item: Any) -> int:
+    return items.index(item) if item in items else -1
+
+
+def _last_index(items: list[Any], item: Any) -> int:
+    return len(items) - 1 - items[::-1].index(item) if item in items else -1
+
+
+def _sets(table: _Table) -> None:
+    table.add("sets.contains", lambda a, b: all(item in a for item in b), BOOL, LIST, LIST)
+    table.add("sets.intersects", lambda a, b: any(item in a for item in b), BOOL, LIST, LIST)
+    table.add(
+        "sets.equivalent",
+        lambda a, b: all(item in a for item in b) and all(item in b for item in a),
+        BOOL,
+        LIST,
+        LIST,
+    )
+
+
+def _patterns(table: _Table) -> None:
+    table.method("find", _find, STRING, STRING, STRING)
+    table.method("findAll", _find_all, STRINGS, STRING, STRING)
+    table.method("findAll", _find_all, STRINGS, STRING, STRING, INT)
+
+
+def _find(text: str, pattern: str) -> str:
+    match = compile_pattern(pattern).search(text)
+    return match.group() if match else ""
+
+
+def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    found = [match.group() for match in compile_pattern(pattern).finditer(text)]
+    return found if limit < 0 else found[:limit]
+
+
+def _urls(table: _Table) -> None:
+    table.add("isURL", _is_url, BOOL, STRING)
+    table.add("url", _url, OPAQUE, STRING)
+    table.method("getScheme", lambda url: urlsplit(url["url"]).scheme, STRING, OPAQUE)
+    table.method("getHost", lambda url: urlsplit(url["url"]).netloc.rpartition("@")[2], STRING, OPAQUE)
+    table.method("getHostname", lambda url: urlsplit(url["url"]).hostname or "", STRING, OPAQUE)
+    table.method("getPort", lambda url: str(urlsplit(url["url"]).port or ""), STRING, OPAQUE)
+    table.method("getEscapedPath", lambda url: urlsplit(url["url"]).path, STRING, OPAQUE)
+    table.method(
+        "getQuery",
+        lambda url: parse_qs(urlsplit(url["url"]).query, keep_blank_values=True),
+        _T.Map(STRING, STRINGS),
+        OPAQUE,
+    )
+
+
+def _is_url(text: str) -> bool:
+    return FORMATS["uri"](text)
+
+
+def _url(text: str) -> dict[str, str]:
+    if not _is_url(text):
+        raise ValueError(f'URL parse error during conversion from string: parse "{text}": invalid URI for request')
+    return {"url": text}
+
+
+def _quantities(table: _Table) -> None:
+    table.add("isQuantity", _is_quantity, BOOL, STRING)
+    table.add("quantity", _quantity, OPAQUE, STRING)
+    table.method("sign", lambda q: (_value(q).value > 0) - (_value(q).value < 0), INT, OPAQUE)
+    table.method("isInteger", lambda q: _value(q).value.denominator == 1, BOOL, OPAQUE)
+    table.method("asInteger", _as_integer, INT, OPAQUE)
+    table.method("asApproximateFloat", lambda q: float(_value(q).value), DOUBLE, OPAQUE)
+    table.method("add", lambda q, other: _combined(q, other, 1), OPAQUE, OPAQUE, OPAQUE)
+    table.method("add", lambda q, other: _combined(q, _quantity(str(other)), 1), OPAQUE, OPAQUE, INT)
+    table.method("sub", lambda q, other: _combined(q, other, -1), OPAQUE, OPAQUE, OPAQUE)
+    table.method("sub", lambda q, other: _combined(q, _quantity(str(other)), -1), OPAQUE, OPAQUE, INT)
+    table.method("isGreaterThan", lambda a, b: _compare(a, b) > 0, BOOL, OPAQUE, OPAQUE)
+    table.method("isLessThan", lambda a, b: _compare(a, b) < 0, BOOL, OPAQUE, OPAQUE)
+    table.method("compareTo", lambda a, b: _compare(a, b), INT, OPAQUE, OPAQUE)
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        parse_quantity(text)
+    except QuantityError:
+        return False
+    return True
+
+
+def _quantity(text: str) -> dict[str, str]:
+    return {"quantity": _exact(parse_quantity(text))}
+
+
+def _exact(quantity: Quantity) -> str:
+    return str(quantity._replace(family="decimal"))
+
+
+def _value(opaque: dict[str, str]) -> Quantity:
+    return parse_quantity(opaque["quantity"])
+
+
+def _as_integer(opaque: dict[str, str]) -> int:
+    value = _value(opaque).value
+    if value.denominator != 1:
+        raise ValueError("cannot convert value to integer")
+    return value.numerator
+
+
+def _combined(a: dict[str, str], b: dict[str, str], sign: int) -> dict[str, str]:
+    return {"quantity": _exact(Quantity(_value(a).value + sign * _value(b).value, "decimal"))}
+
+
+def _compare(a: dict[str, str], b: dict[str, str]) -> int:
+    """Of quantities or of semantic versions."""
+    if "semver" in a:
+        return _compare_versions(a["semver"], b["semver"])
+    first, second = _value(a).value, _value(b).value
+    return (first > second) - (first < second)
+
+
+def _addresses(table: _Table) -> None:
+    table.add("isIP", _is_ip, BOOL, STRING)
+    table.add("ip", lambda text: {"ip": _strict_ip(text)}, OPAQUE, STRING)
+    table.method("ip", lambda cidr: {"ip": cidr["cidr"].split("/")[0]}, OPAQUE, OPAQUE)
+    table.add("ip.isCanonical", lambda text: _strict_ip(text) == text, BOOL, STRING)
+    table.method("family", lambda opaque: _address(opaque).version, INT, OPAQUE)
+    table.method("isUnspecified", lambda opaque: _address(opaque).is_unspecified, BOOL, OPAQUE)
+    table.method("isLoopback", lambda opaque: _address(opaque).is_loopback, BOOL, OPAQUE)
+    table.method("isLinkLocalMulticast", _link_local_multicast, BOOL, OPAQUE)
+    table.method("isLinkLocalUnicast", lambda opaque: _address(opaque).is_link_local, BOOL, OPAQUE)
+    table.method("isGlobalUnicast", _global_unicast, BOOL, OPAQUE)
+    table.add("isCIDR", _is_cidr, BOOL, STRING)
+    table.add("cidr", _cidr, OPAQUE, STRING)
+    table.method("prefixLength", lambda cidr: int(cidr["cidr"].split("/")[1]), INT, OPAQUE)
+    table.method("masked", lambda cidr: {"cidr": str(ip_network(cidr["cidr"], strict=False))}, OPAQUE, OPAQUE)
+    table.method("containsIP", _contains_ip, BOOL, OPAQUE, STRING)
+    table.method("containsIP", lambda cidr, ip: _contains_ip(cidr, ip["ip"]), BOOL, OPAQUE, OPAQUE)
+    table.method("containsCIDR", _contains_cidr, BOOL, OPAQUE, STRING)
+    table.method("containsCIDR", lambda cidr, other: _contains_cidr(cidr, other["cidr"]), BOOL, OPAQUE, OPAQUE)
+
+
+def _strict_ip(text: str) -> str:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        why = "unexpected character" if ":" in text or "." in text else "unable to parse IP"
+        quoted = go_quote(text)
+        said = f"IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {why}"
+        raise ValueError(said) from None
+    if "%" in text:
+        raise ValueError(f"IP address {go_quote(text)} with zone value is not allowed")
+    if address.version == 6 and address.ipv4_mapped is not None:
+        raise ValueError(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+    return str(address)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        _strict_ip(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _address(opaque: dict[str, str]) -> Any:
+    return ip_address(opaque["ip"] if "ip" in opaque else opaque["cidr"].split("/")[0])
+
+
+def _link_local_multicast(opaque: dict[str, str]) -> bool:
+    address = _address(opaque)
+    scope = "224.0.0.0/24" if address.version == 4 else "ff02::/16"
+    return address in ip_network(scope)
+
+
+def _global_unicast(opaque: dict[str, str]) -> bool:
+    address = _address(opaque)
+    return not (
+        address.is_unspecified
+        or address.is_loopback
+        or address.is_multicast
+        or address.is_link_local
+        or str(address) == "255.255.255.255"
+    )
+
+
+def _is_cidr(text: str) -> bool:
+    return FORMATS["cidr"](text) and not re.search(r"(^|[./])0\d", text)
+
+
+def _cidr(text: str) -> dict[str, str]:
+    if not _is_cidr(text):
+        raise ValueError("network address parse error during conversion from string")
+    address, _, bits = text.partition("/")
+    return {"cidr": f"{ip_address(address)}/{bits}"}
+
+
+def _contains_ip(cidr: dict[str, str], text: str) -> bool:
+    return ip_address(text) in ip_network(cidr["cidr"], strict=False)
+
+
+def _contains_cidr(cidr: dict[str, str], text: str) -> bool:
+    outer, inner = ip_network(cidr["cidr"], strict=False), ip_network(text, strict=False)
+    return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
+
+
+_SEMVER = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?"
+)
+
+
+def _versions(table: _Table) -> None:
+    table.add("isSemver", lambda text: _semver_text(text, False) is not None, BOOL, STRING)
+    table.add("isSemver", lambda text, lax: _semver_text(text, lax) is not None, BOOL, STRING, BOOL)
+    table.add("semver", lambda text: _semver(text, False), OPAQUE, STRING)
+    table.add("semver", _semver, OPAQUE, STRING, BOOL)
+    for position, name in enumerate(("major", "minor", "patch")):
+        table.method(name, lambda opaque, at=position: _numbers(opaque["semver"])[at], INT, OPAQUE)
+
+
+def _semver_text(text: str, lax: bool) -> str | None:
+    if lax:
+        core, mark, tail = re.fullmatch(r"([^-+]*)([-+]?)(.*)", text.removeprefix("v"), re.DOTALL).groups()  # type: ignore[union-attr]
+        numbers = [part.lstrip("0") or "0" for part in core.split(".")]
+        text = ".".join((*numbers, "0", "0")[: max(3, len(numbers))]) + mark + tail
+    return text if _SEMVER.fullmatch(text) else None
+
+
+def _semver(text: str, lax: bool) -> dict[str, str]:
+    version = _semver_text(text, lax)
+    if version is None:
+        raise ValueError(f"{text} is no semantic version")
+    return {"semver": version}
+
+
+def _numbers(version: str) -> list[int]:
+    match = _SEMVER.fullmatch(version)
+    return [int(part) for part in match.groups()[:3]] if match else [0, 0, 0]
+
+
+def _compare_versions(a: str, b: str) -> int:
+    if _numbers(a) != _numbers(b):
+        return 1 if _numbers(a) > _numbers(b) else -1
+    first, second = (_SEMVER.fullmatch(version).group(4) or "" for version in (a, b))  # type: ignore[union-attr]
+    if not first or not second:
+        return bool(second) - bool(first)
+    return _compare_labels(first.split("."), second.split("."))
+
+
+def _compare_labels(first: list[str], second: list[str]) -> int:
+    def order(a: str, b: str) -> int:
+        if a.isdigit() and b.isdigit():
+            return (int(a) > int(b)) - (int(a) < int(b))
+        if a.isdigit() != b.isdigit():
+            return -1 if a.isdigit() else 1
+        return (a > b) - (a < b)
+
+    key = cmp_to_key(order)
+    keyed = [key(label) for label in first], [key(label) for label in second]
+    return (keyed[0] > keyed[1]) - (keyed[0] < keyed[1])

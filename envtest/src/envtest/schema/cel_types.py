@@ -1,0 +1,173 @@
+"""The static types of schemas in CEL: expressions are checked against them as the real server does.
+
+To the CEL library objects are maps when it evaluates. For the check of types they are protobuf messages, one for each
+object of the schema, so that ``self.nope`` and ``self.replicas + 'a'`` are errors when a definition is created. Only
+fields that the expression names are declared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from envtest.schema.cel import CELCompileError, Kind, checked_kind
+from envtest.schema.node import Schema
+
+__all__ = ["check_types", "escape"]
+
+_RESERVED = frozenset(
+    {
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "namespace",
+        "null",
+        "package",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    }
+)
+_ESCAPES = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
+_PACKAGE = "schema"
+_MOMENTS = {"date": "Timestamp", "date-time": "Timestamp", "duration": "Duration"}
+_WORD = re.compile(r"\w+")
+_TEXT = Schema({"type": "string"})
+_NAMES = Schema({"type": "object", "properties": {"name": _TEXT.raw, "generateName": _TEXT.raw}})
+_NOWHERE = re.compile(r" not found in struct '[^']*'")
+
+
+def escape(name: str) -> str | None:
+    """The identifier of a property in expressions (``a-b`` is ``a__dash__b``); ``None`` where it has none."""
+    if not name or name[0].isdigit() or not all(c.isascii() and (c.isalnum() or c in "_.-/") for c in name):
+        return None
+    if name in _RESERVED:
+        return f"__{name}__"
+    for plain, escaped in _ESCAPES:
+        name = name.replace(plain, escaped) if plain in name else name
+    return name
+
+
+def check_types(source: str, schemas: Mapping[str, Schema], others: Mapping[str, Kind], *, resource_root: bool) -> Kind:
+    """The type of an expression over values of ``schemas`` and variables of other kinds.
+
+    Raises :class:`CELCompileError`.
+    """
+    file = _File(frozenset(_WORD.findall(source)))
+    kinds = {name: file.kind(schema, root=resource_root) for name, schema in schemas.items()}
+    try:
+        return checked_kind(source, {**kinds, **others}, file.pool())
+    except CELCompileError as error:
+        raise CELCompileError(_NOWHERE.sub("", str(error))) from None
+
+
+def _entry_name(field: str) -> str:
+    """The message of a map's entries, which must be named after the field."""
+    return "".join(word[0].upper() + word[1:] for word in field.split("_") if word) + "Entry"
+
+
+class _File:
+    """The messages of one expression; ``words`` are the names that occur in it."""
+
+    def __init__(self, words: frozenset[str]) -> None:
+        from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+        self._words = words
+        self._file = FileDescriptorProto(name="schema.proto", package=_PACKAGE, syntax="proto2")
+        self._known: dict[int, tuple[Schema, str]] = {}
+
+    def pool(self) -> Any:
+        """A pool with all messages."""
+        from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+        from google.protobuf.descriptor_pool import DescriptorPool
+
+        pool = DescriptorPool()
+        for module in (duration_pb2, struct_pb2, timestamp_pb2):
+            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+            self._file.dependency.append(module.DESCRIPTOR.name)
+        pool.AddSerializedFile(self._file.SerializeToString())
+        return pool
+
+    def kind(self, schema: Schema, *, root: bool = False) -> Kind:
+        """The kind of a variable with such a value."""
+        if schema.int_or_string or schema.is_schemaless:
+            return "dyn"
+        match schema.type:
+            case "array":
+                return f"list({self.kind(schema.items) if schema.items is not None else 'dyn'})"
+            case "object":
+                if schema.additional is not None and not schema.properties:
+                    return f"map(string, {self.kind(schema.additional)})"
+                return self._message(schema, root=root)
+            case "string" if schema.format in _MOMENTS:
+                return _MOMENTS[schema.format].lower()
+            case "string" if schema.format == "byte":
+                return "bytes"
+            case "integer":
+                return "int"
+            case "boolean":
+                return "bool"
+            case "string":
+                return "string"
+        return "dyn"
+
+    def _message(self, schema: Schema, *, root: bool = False) -> str:
+        known = self._known.get(id(schema))
+        if known is not None:
+            return known[1]
+        name = f"Object{len(self._known)}"
+        self._known[id(schema)] = schema, f"{_PACKAGE}.{name}"
+        message = self._file.message_type.add(name=name)
+        fields = dict(schema.properties.items())
+        if root or schema.embedded:
+            fields = {**fields, "apiVersion": _TEXT, "kind": _TEXT, "metadata": _NAMES}
+        for field, node in fields.items():
+            identifier = escape(field)
+            if identifier is not None and identifier in self._words:
+                self._field(message, identifier, node)
+        return f"{_PACKAGE}.{name}"
+
+    def _field(self, message: Any, name: str, schema: Schema) -> None:
+        field = message.field.add(name=name, number=len(message.field) + 1, label=1)
+        node: Schema | None = schema
+        if schema.type == "array":
+            node = schema.items
+            field.label = field.LABEL_REPEATED
+        elif schema.type == "object" and schema.additional is not None and not schema.properties:
+            node = schema.additional
+            entry = message.nested_type.add(name=_entry_name(name))
+            entry.options.map_entry = True
+            entry.field.add(name="key", number=1, label=1, type=field.TYPE_STRING)
+            field.label, field.type = field.LABEL_REPEATED, field.TYPE_MESSAGE
+            field.type_name = f".{_PACKAGE}.{message.name}.{entry.name}"
+            field = entry.field.add(name="value", number=2, label=1)
+        self._type(field, node)
+
+    def _type(self, field: Any, schema: Schema | None) -> None:
+        """The type of a single value; what protobuf has no type for, lists of lists for one, is dynamic."""
+        kind = "dyn" if schema is None else self.kind(schema)
+        if kind in ("bool", "int", "string", "bytes"):
+            field.type = getattr(field, f"TYPE_{'INT64' if kind == 'int' else kind.upper()}")
+            return
+        field.type = field.TYPE_MESSAGE
+        if kind.startswith("list("):
+            field.type_name = ".google.protobuf.ListValue"
+        elif kind.startswith("map("):
+            field.type_name = ".google.protobuf.Struct"
+        elif kind in ("timestamp", "duration"):
+            field.type_name = f".google.protobuf.{kind.capitalize()}"
+        else:
+            field.type_name = ".google.protobuf.Value" if kind == "dyn" else f".{kind}"

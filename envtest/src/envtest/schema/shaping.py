@@ -1,0 +1,191 @@
+"""Pruning and defaulting of custom resources, compiled from their schema.
+
+A pruner takes out what the schema does not describe and says where it was; a defaulter drops nulls that mean nothing
+and fills in defaults. Both work in place. Closures for the parts of a schema are made when an object first has such
+a part, so that a large definition costs what its objects use.
+
+The rules are those of apiextensions' ``structural/pruning`` and ``structural/defaulting``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from envtest.schema.node import MISSING, Schema
+
+__all__ = ["Default", "Prune", "compile_defaulter", "compile_pruner", "copy_json"]
+
+Prune: TypeAlias = Callable[[Any, str, list[str]], None]
+"""Prunes a value at a path; the paths of what was taken out go to the list."""
+Default: TypeAlias = Callable[[Any], None]
+"""Sets the defaults of a value, in place."""
+
+_IDENTITY = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def copy_json(value: Any) -> Any:
+    """A deep copy of a JSON value."""
+    if isinstance(value, dict):
+        return {name: copy_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [copy_json(item) for item in value]
+    return value
+
+
+def compile_pruner(schema: Schema | None, *, resource_root: bool = False) -> Prune:
+    """The pruner of a node; of a whole object, whose identity and metadata are not its business, at the root."""
+    if schema is None:
+        return _prune_all
+    keep = _IDENTITY if resource_root or schema.embedded else frozenset()
+    properties = schema.properties
+    additional = schema.additional
+    open_map = schema.additional_allowed
+    preserve = schema.preserve_unknown
+    below: dict[str, Prune] = {}
+    items: list[Prune] = []
+
+    def prune(value: Any, path: str, unknown: list[str]) -> None:
+        if isinstance(value, dict):
+            gone: list[str] = []
+            prefix = f"{path}." if path else ""
+            for name, item in value.items():
+                if name in keep:
+                    continue
+                if name in properties:
+                    if isinstance(item, (dict, list)):
+                        inner = below.get(name) or below.setdefault(name, compile_pruner(properties[name]))
+                        inner(item, prefix + name, unknown)
+                elif open_map:
+                    if isinstance(item, (dict, list)):
+                        inner = below.get("") or below.setdefault("", compile_pruner(additional))
+                        inner(item, prefix + name, unknown)
+                elif not preserve:
+                    gone.append(name)
+            for name in gone:
+                del value[name]
+                unknown.append(prefix + name)
+        elif isinstance(value, list):
+            if not items:
+                items.append(compile_pruner(schema.items) if not preserve or schema.items is not None else _prune_none)
+            inner = items[0]
+            for position, item in enumerate(value):
+                if isinstance(item, (dict, list)):
+                    inner(item, f"{path}[{position}]", unknown)
+
+    return prune
+
+
+def _prune_none(value: Any, path: str, unknown: list[str]) -> None:
+    """Where nothing is described and everything is kept."""
+
+
+def _prune_all(value: Any, path: str, unknown: list[str]) -> None:
+    """Where nothing is described: objects lose all they have."""
+    if isinstance(value, dict):
+        unknown.extend(f"{path}.{name}" if path else name for name in value)
+        value.clear()
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            _prune_all(item, f"{path}[{position}]", unknown)
+
+
+def compile_defaulter(schema: Schema, *, resource_root: bool = False) -> Default:
+    """The defaulter of a node: first nulls without a meaning go, then defaults come."""
+    skip = _IDENTITY if resource_root else frozenset()
+    drop = _null_dropper(schema, skip)
+    fill = _filler(schema, skip) if _has_default(schema.raw) else None
+
+    def default(value: Any) -> None:
+        drop(value)
+        if fill is not None:
+            fill(value)
+
+    return default
+
+
+def _has_default(raw: Any) -> bool:
+    """Whether anything below sets a default; reads the JSON form, makes no nodes."""
+    if not isinstance(raw, Mapping):
+        return False
+    if raw.get("default") is not None:
+        return True
+    if any(_has_default(inner) for inner in (raw.get("properties") or {}).values()):
+        return True
+    return _has_default(raw.get("items")) or _has_default(raw.get("additionalProperties"))
+
+
+def _null_dropper(schema: Schema, skip: frozenset[str] = frozenset()) -> Default:
+    properties = schema.properties
+    below: dict[str, Default] = {}
+    items: list[Default | None] = []
+
+    def drop(value: Any) -> None:
+        if isinstance(value, dict):
+            gone: list[str] = []
+            for name, item in value.items():
+                if item is not None and not isinstance(item, (dict, list)):
+                    continue
+                node = properties.get(name, schema.additional)
+                if node is None or name in skip:
+                    continue
+                if item is None:
+                    if not node.nullable and (node.default is MISSING or node.default is None):
+                        gone.append(name)
+                else:
+                    key = name if name in properties else ""
+                    (below.get(key) or below.setdefault(key, _null_dropper(node)))(item)
+            for name in gone:
+                del value[name]
+        elif isinstance(value, list):
+            if not items:
+                items.append(_null_dropper(schema.items) if schema.items is not None else None)
+            inner = items[0]
+            if inner is not None:
+                for item in value:
+                    if isinstance(item, (dict, list)):
+                        inner(item)
+
+    return drop
+
+
+def _filler(schema: Schema, skip: frozenset[str] = frozenset()) -> Default:
+    """Fills defaults in below a node (its own is its parent's business)."""
+    properties = schema.properties
+    raw_properties: Mapping[str, Any] = schema.raw.get("properties") or {}
+    own = [
+        (name, inner["default"], bool(inner.get("nullable")))
+        for name, inner in raw_properties.items()
+        if isinstance(inner, Mapping) and inner.get("default") is not None
+    ]
+    fruitful = frozenset(name for name, inner in raw_properties.items() if name not in skip and _has_default(inner))
+    below: dict[str, Default] = {}
+    rest = schema.additional
+    rest_default = rest.default if rest is not None and rest.default is not MISSING else None
+    rest_fill = _filler(rest) if rest is not None and _has_default(rest.raw) else None
+    element = schema.items
+    element_default = element.default if element is not None and element.default is not MISSING else None
+    element_fill = _filler(element) if element is not None and _has_default(element.raw) else None
+
+    def fill(value: Any) -> None:
+        if isinstance(value, dict):
+            for name, default, nullable in own:
+                if name not in value or (value[name] is None and not nullable):
+                    value[name] = copy_json(default)
+            for name, item in value.items():
+                if name in fruitful:
+                    if isinstance(item, (dict, list)):
+                        (below.get(name) or below.setdefault(name, _filler(properties[name])))(item)
+                elif rest is not None and name not in raw_properties:
+                    if item is None and rest_default is not None and not rest.nullable:
+                        item = value[name] = copy_json(rest_default)
+                    if rest_fill is not None and isinstance(item, (dict, list)):
+                        rest_fill(item)
+        elif isinstance(value, list) and element is not None:
+            for position, item in enumerate(value):
+                if item is None and element_default is not None and not element.nullable:
+                    item = value[position] = copy_json(element_default)
+                if element_fill is not None and isinstance(item, (dict, list)):
+                    element_fill(item)
+
+    return fill

@@ -1,0 +1,163 @@
+"""The HTTPS server: from a connection to a handler and back, with every failure turned into a Status.
+
+The order is that of kube-apiserver's filter chain: faults, authentication, impersonation, authorization, routing;
+the audit event is written when the answer is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import orjson
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from envtest.audit import AuditLog
+from envtest.auth.attributes import Attributes, attributes_of, forbidden_message
+from envtest.auth.authenticator import Authenticator
+from envtest.auth.impersonation import impersonate, requested_user
+from envtest.auth.rbac import Authorizer
+from envtest.dispatch import Dispatcher
+from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
+from envtest.faults import FAULTS_PATH, Faults
+from envtest.http import Call, Page, Reply, log_failure, not_found_page, status_reply
+from envtest.request_timeout import check_timeout
+from envtest.response import send
+
+__all__ = ["Server"]
+
+HEADER_LIMIT = 1 << 20
+"""Bytes of a request line or a header, as in Go's ``net/http``: selectors in urls grow long."""
+
+
+def _logger() -> logging.Logger:
+    """aiohttp's logger, without what a client gets as a 400: that it sent no HTTP is not this server's failure."""
+    logger = logging.getLogger("envtest.http")
+    if not logger.filters:
+        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+    return logger
+
+
+class Server:
+    """Serves a control plane on one address."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        pages: Sequence[Page],
+        audit: AuditLog,
+        faults: Faults,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._pages = pages
+        self._audit = audit
+        self._faults = faults
+        self._runner: web.ServerRunner | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listens; ``port`` 0 takes a free one, :attr:`port` says which. Raises OSError."""
+        server = web.Server(
+            self._handle,
+            access_log=None,
+            logger=_logger(),
+            keepalive_timeout=3630.0,
+            max_line_size=HEADER_LIMIT,
+            max_field_size=HEADER_LIMIT,
+        )
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024)
+        try:
+            await site.start()
+        except BaseException:
+            await self.stop()
+            raise
+        assert self._runner.addresses
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Closes the listener and all connections."""
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.cleanup()
+
+    async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
+        received = datetime.now(UTC)
+        started = time.perf_counter()
+        call = Call(raw)
+        attributes = attributes_of(raw.method, call.path, call.query)
+        try:
+            answer = await self._answer(call, attributes)
+        except StatusError as error:
+            answer = status_reply(error)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug is an answer, never the end of the server
+            answer = status_reply(_failure(call, error))
+        self._audit.record(
+            call, attributes, answer.status if isinstance(answer, web.StreamResponse) else answer.code, received
+        )
+        self._dispatcher.observe(attributes, answer, time.perf_counter() - started)
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        return await send(call, answer)
+
+    async def _answer(self, call: Call, attributes: Attributes) -> Reply | web.StreamResponse:
+        if call.path != FAULTS_PATH:
+            await self._faults.pass_gate()
+        call.faults = self._faults
+        call.fault = self._faults.match(attributes)
+        if call.fault is not None:
+            answer = await call.fault.strike(call, attributes)
+            if answer is not None:
+                return answer
+        check_timeout(call.parameter("timeout"), attributes)
+        transport = call.raw.transport
+        tls = transport.get_extra_info("ssl_object") if transport else None
+        certificate = tls.getpeercert(binary_form=True) if tls else None
+        user = self._authenticator.authenticate(call.headers.get("Authorization", ""), certificate)
+        if user is None:
+            raise unauthorized()
+        call.user = user
+        attributes = attributes.by(user)
+        wanted = requested_user(call.headers.items())
+        if wanted is not None:
+            call.user = impersonate(self._authorizer, attributes, wanted)
+            call.audit["impersonator"] = user
+            attributes = attributes.by(call.user)
+        decision = self._authorizer.authorize(attributes)
+        call.audit["decision"] = decision
+        if not decision.allowed:
+            raise _refused(attributes, decision.reason)
+        if attributes.is_resource_request:
+            return await self._dispatcher.dispatch(call, attributes)
+        for page in self._pages:
+            found = await page(call)
+            if found is not None:
+                return found
+        return not_found_page()
+
+
+def _failure(call: Call, error: Exception) -> StatusError:
+    """A bug in a handler; or a body with so many levels that no honest client sends it, which is nobody's bug."""
+    if isinstance(error, RecursionError) or (isinstance(error, orjson.JSONEncodeError) and "Recursion" in str(error)):
+        return bad_request("exceeded max depth")
+    log_failure("a request failed", method=call.method, path=call.path)
+    return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})
+
+
+def _refused(attributes: Attributes, reason: str) -> StatusError:
+    message = forbidden_message(attributes, reason)
+    if not attributes.is_resource_request:
+        return forbidden_path(message)
+    return forbidden(GroupResource(attributes.group, attributes.resource), attributes.name, message)

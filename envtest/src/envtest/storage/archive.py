@@ -1,0 +1,113 @@
+"""Persistence: what is stored, and the keys of the control plane, in one SQLite file.
+
+Each change is written as it happens and committed a moment later, together with others; :meth:`Archive.close`
+commits the rest. History is not kept: after a restart, watches from before it answer 410 and clients list anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+from envtest.errors import GroupResource
+from envtest.storage.record import DELETED, Change
+from envtest.storage.store import Store
+
+__all__ = ["Archive", "ArchiveError"]
+
+COMMIT_SECONDS = 0.1
+FORMAT = "1"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects (
+    api_group TEXT NOT NULL, resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    revision INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (api_group, resource, namespace, name)
+) WITHOUT ROWID;
+"""
+
+
+class ArchiveError(ValueError):
+    """The data folder cannot be used; the message says why."""
+
+
+class Archive:
+    """The file of one control plane in ``folder``. Only one process at a time may have it open."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / "control-plane.sqlite"
+            file.touch(mode=0o600)
+            self._database = sqlite3.connect(file, isolation_level=None, timeout=0.5)
+            self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.executescript(_SCHEMA)
+            self._check_format(file)
+        except (OSError, sqlite3.Error) as error:
+            raise ArchiveError(f"cannot use the data folder {folder}: {error}") from error
+        self._open_transaction = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _check_format(self, file: Path) -> None:
+        found = self.get("format")
+        if found is None:
+            self.put("format", FORMAT.encode())
+        elif found.decode() != FORMAT:
+            raise ArchiveError(f"{file} has format {found.decode()}, this version reads {FORMAT}")
+
+    def get(self, name: str) -> bytes | None:
+        """A setting: a key, a certificate, ..."""
+        row = self._database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, name: str, value: bytes) -> None:
+        """Keeps a setting."""
+        self._database.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+
+    def restore(self, store: Store) -> int:
+        """Fills an empty store, and follows it from now on; returns the number of objects."""
+        revision = self.get("revision")
+        rows = self._database.execute("SELECT api_group, resource, data FROM objects ORDER BY revision")
+        count = 0
+        for group, resource, data in rows:
+            store.restore(GroupResource(group, resource), bytes(data))
+            count += 1
+        if revision is not None:
+            store.advance(int(revision))
+        store.journal.append(self.record)
+        return count
+
+    def record(self, resource: GroupResource, change: Change) -> None:
+        """Writes a change; it is safe after the next commit."""
+        if not self._open_transaction:
+            self._database.execute("BEGIN")
+            self._open_transaction = True
+            self._timer = asyncio.get_running_loop().call_later(COMMIT_SECONDS, self.commit)
+        record = change.record
+        key = (resource.group, resource.resource, record.namespace, record.name)
+        if change.type == DELETED:
+            self._database.execute(
+                "DELETE FROM objects WHERE api_group = ? AND resource = ? AND namespace = ? AND name = ?", key
+            )
+        else:
+            self._database.execute(
+                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", (*key, record.revision, record.data)
+            )
+        self.put("revision", str(record.revision).encode())
+
+    def commit(self) -> None:
+        """Makes safe what was written."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._open_transaction:
+            self._database.execute("COMMIT")
+            self._open_transaction = False
+
+    def close(self) -> None:
+        """Commits and closes the file."""
+        self.commit()
+        self._database.close()

@@ -1,0 +1,119 @@
+"""What the store keeps of an object, and what it tells of a change."""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import Any
+
+import orjson
+
+from envtest.objects import Object
+
+__all__ = ["ADDED", "DELETED", "MODIFIED", "Change", "Record", "encode", "record_from", "record_of"]
+
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+
+
+class Record:
+    """One object at one revision: its encoded bytes and the little that is needed to find and select it.
+
+    Immutable. ``obj()`` decodes, so that every caller owns its copy.
+    """
+
+    __slots__ = ("data", "deleting", "labels", "name", "namespace", "revision", "uid")
+
+    def __init__(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        revision: int,
+        data: bytes,
+        labels: dict[str, str] | None,
+        deleting: bool,
+    ) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.uid = uid
+        self.revision = revision
+        self.data = data
+        self.labels = labels
+        self.deleting = deleting
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name: the order of lists."""
+        return self.namespace, self.name
+
+    def obj(self) -> Object:
+        """The object, decoded anew."""
+        obj: Object = orjson.loads(self.data)
+        return obj
+
+    def __repr__(self) -> str:
+        return f"Record({self.namespace}/{self.name}@{self.revision})"
+
+
+def encode(obj: Object) -> bytes:
+    """The bytes of an object: apiVersion and kind first, the other keys sorted, so that equal objects have equal bytes.
+
+    Lists of built-in kinds leave apiVersion and kind out of their items: a slice of these bytes does.
+    """
+    rest = obj.copy()
+    head = orjson.dumps({"apiVersion": rest.pop("apiVersion"), "kind": rest.pop("kind")})
+    return b"%s,%s" % (head[:-1], orjson.dumps(rest, option=orjson.OPT_SORT_KEYS)[1:])
+
+
+def record_of(obj: Object, revision: int) -> Record:
+    """Encodes ``obj``, whose ``metadata.resourceVersion`` becomes ``revision``."""
+    obj["metadata"]["resourceVersion"] = str(revision)
+    return _record(obj["metadata"], revision, encode(obj))
+
+
+def record_from(data: bytes) -> Record:
+    """The record of an object that was encoded earlier."""
+    metadata = orjson.loads(data)["metadata"]
+    return _record(metadata, int(metadata["resourceVersion"]), data)
+
+
+def _record(metadata: dict[str, Any], revision: int, data: bytes) -> Record:
+    labels = metadata.get("labels")
+    return Record(
+        intern(metadata.get("namespace") or ""),
+        metadata["name"],
+        metadata.get("uid") or "",
+        revision,
+        data,
+        {intern(key): intern(value) for key, value in labels.items()} if labels else None,
+        bool(metadata.get("deletionTimestamp")),
+    )
+
+
+class Change:
+    """One step in a table's history: ``ADDED``, ``MODIFIED`` or ``DELETED``.
+
+    ``record`` is the object as it is now; of a deletion, its last content with the revision of the deletion.
+    ``previous`` is the record before (``None`` when added). ``lines`` keeps what watchers made of the change
+    (encoded once, shared), by a key of the encoder's choice.
+    """
+
+    __slots__ = ("lines", "previous", "record", "revision", "type")
+
+    def __init__(self, kind: str, record: Record, previous: Record | None) -> None:
+        self.type = kind
+        self.record = record
+        self.previous = previous
+        self.revision = record.revision
+        self.lines: dict[Any, bytes] | None = None
+
+    def line(self) -> bytes:
+        """The watch line of the object as it is stored."""
+        if self.lines is None:
+            self.lines = {}
+        line = self.lines.get("")
+        if line is None:
+            line = self.lines[""] = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.record.data)
+        return line
+
+    def __repr__(self) -> str:
+        return f"Change({self.type}, {self.record!r})"

@@ -1,0 +1,105 @@
+"""The objects of one resource, in key order, with a window of their history."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Sequence
+
+from envtest.storage.record import Change, Record
+from envtest.storage.watcher import Watcher
+
+__all__ = ["Key", "Table"]
+
+Key = tuple[str, str]
+
+WINDOW_EVENTS = 20_000
+WINDOW_BYTES = 48 * 1024 * 1024
+
+
+class Table:
+    """Current records, sorted keys, the changes of the recent past, and who watches.
+
+    The window is bounded by number and by the bytes of the records that only history still holds.
+    ``compacted`` is the revision up to which changes are forgotten.
+    """
+
+    __slots__ = ("_held", "changes", "compacted", "history", "keys", "records", "watchers")
+
+    def __init__(self) -> None:
+        self.records: dict[Key, Record] = {}
+        self.keys: list[Key] = []
+        self.history: deque[Change] = deque()
+        self.watchers: list[Watcher] = []
+        self.compacted = 0
+        self.changes = 0
+        self._held = 0
+
+    def put(self, change: Change) -> None:
+        """Makes ``change`` true and tells the watchers."""
+        record = change.record
+        key = record.key
+        if change.type == "DELETED":
+            del self.records[key]
+            del self.keys[bisect_left(self.keys, key)]
+        else:
+            if change.previous is None:
+                insort(self.keys, key)
+            self.records[key] = record
+        self.changes += 1
+        self.history.append(change)
+        self._held += len(change.previous.data) if change.previous else 0
+        if len(self.history) > WINDOW_EVENTS or self._held > WINDOW_BYTES:
+            self._forget_oldest()
+        for watcher in self.watchers.copy():
+            watcher.offer(change)
+
+    def restore(self, record: Record) -> None:
+        """Holds a record without a change: it was there before."""
+        if record.key not in self.records:
+            insort(self.keys, record.key)
+        self.records[record.key] = record
+
+    def _forget_oldest(self) -> None:
+        change = self.history.popleft()
+        self._held -= len(change.previous.data) if change.previous else 0
+        self.compacted = change.revision
+
+    def compact(self, revision: int) -> None:
+        """Forgets the changes up to ``revision``."""
+        while self.history and self.history[0].revision <= revision:
+            self._forget_oldest()
+        self.compacted = max(self.compacted, revision)
+
+    def since(self, revision: int, namespace: str) -> list[Change]:
+        """The changes after ``revision``, oldest first."""
+        found: list[Change] = []
+        for change in reversed(self.history):
+            if change.revision <= revision:
+                break
+            if not namespace or change.record.namespace == namespace:
+                found.append(change)
+        found.reverse()
+        return found
+
+    def current(self, namespace: str, after: Key | None) -> Sequence[Key]:
+        """The keys, in order; of one namespace, or all; those greater than ``after``."""
+        keys = self.keys
+        start = bisect_right(keys, after) if after is not None else 0
+        if not namespace:
+            return keys[start:] if start else keys
+        first = bisect_left(keys, (namespace, ""))
+        last = bisect_left(keys, (namespace + "\0", ""))
+        return keys[max(first, start) : last]
+
+    def at(self, revision: int) -> dict[Key, Record]:
+        """The records as they were at ``revision``, which must be within the window."""
+        records = dict(self.records)
+        for change in reversed(self.history):
+            if change.revision <= revision:
+                break
+            if change.previous is None:
+                records.pop(change.record.key, None)
+            else:
+                records[change.record.key] = change.previous
+        return records

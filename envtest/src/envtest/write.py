@@ -1,0 +1,268 @@
+"""Creates and updates: from a decoded object to the store, in the order of apiserver's generic registry.
+
+Creating: defaults, owners, mutating admission, system metadata, strategy, validation, validating admission,
+store. Updating runs the same in a loop around optimistic concurrency: while a webhook is asked, others write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+
+from envtest.apply.manager import keep_times
+from envtest.context import RequestContext
+from envtest.core import Core, from_storage, to_storage
+from envtest.deletion import deletes_during_update
+from envtest.errors import MODIFIED, StatusError, already_exists, conflict, invalid, not_found, plain_error
+from envtest.field_errors import invalid as invalid_value
+from envtest.listing import parse_revision
+from envtest.metadata import (
+    fill_for_create,
+    restore_for_update,
+    tidy,
+    validate_metadata,
+    validate_metadata_update,
+    wipe_for_create,
+)
+from envtest.objects import Object
+from envtest.storage import Record
+
+__all__ = ["Transform", "create_object", "dedupe_owners", "registry_key", "update_object"]
+
+Transform = Callable[[Object | None], Awaitable[Object]]
+"""From the live object (``None``: there is none) to the one to store; may be called again after a conflict."""
+
+View = Callable[[Object], Object]
+
+
+def _whole(obj: Object) -> Object:
+    return obj
+
+
+ATTEMPTS = 64
+
+
+def registry_key(ctx: RequestContext) -> str:
+    """The object's key as storage errors of the real server show it."""
+    info = ctx.info
+    prefix = f"{info.group}/{info.plural}" if info.is_crd else info.plural
+    return "/registry/" + "/".join(part for part in (prefix, ctx.namespace, ctx.name) if part)
+
+
+def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
+    """Drops owner references that name the same owner again, with a warning."""
+    owners = obj["metadata"].get("ownerReferences")
+    if not owners or len(owners) < 2:
+        return
+    kept: list[dict[str, Any]] = []
+    for reference in owners:
+        if reference not in kept:
+            kept.append(reference)
+    if len(kept) < len(owners):
+        obj["metadata"]["ownerReferences"] = kept
+        names = ", ".join(dict.fromkeys(str(each.get("uid", "")) for each in owners if owners.count(each) > 1))
+        ctx.warn(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
+            f"may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {names}"
+        )
+
+
+async def create_object(core: Core, ctx: RequestContext, obj: Object) -> Object:
+    """Stores a decoded object; returns it as it is answered, in the request's version."""
+    wipe_for_create(obj["metadata"])
+    tidy(obj)
+    ctx.info.strategy.default(obj)
+    ctx.name = obj["metadata"].get("name") or ""
+    dedupe_owners(obj, ctx)
+    core.trackers.of(ctx.info, ctx.subresource).track(None, obj, manager=ctx.field_manager, now=ctx.now)
+    obj = await admit_mutating(core, ctx, obj, None)
+    return await _insert(core, ctx, obj)
+
+
+async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
+    """Mutating admission; what it changed is defaulted again."""
+    before = obj
+    obj = await core.admission.mutate(ctx, obj, old)
+    if obj is not before:
+        tidy(obj)
+        dedupe_owners(obj, ctx)
+    return obj
+
+
+async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
+    fill_for_create(obj["metadata"], ctx)
+    stored = False
+    try:
+        stored = await _store_new(core, ctx, obj)
+    finally:
+        if not stored:
+            ctx.info.strategy.release(obj["metadata"]["uid"])
+    return obj
+
+
+async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
+    """Prepares, judges and stores; returns whether it was stored (a dry run stores nothing)."""
+    info, metadata = ctx.info, obj["metadata"]
+    info.strategy.prepare_create(obj, ctx)
+    if info.strategy.has_spec_generation:
+        metadata["generation"] = 1
+    _check(obj, None, ctx)
+    await core.admission.validate(ctx, obj, None)
+    name = metadata["name"]
+    if metadata.pop("resourceVersion", "0") not in {"", "0"}:
+        raise plain_error("resourceVersion should not be set on objects to be created")
+    existing = core.store.get(info.storage, ctx.namespace if info.namespaced else "", name)
+    if existing is not None:
+        raise already_exists(info.resource, name, terminating=existing.deleting)
+    tidy(obj)
+    if ctx.dry_run:
+        return False
+    stored = await to_storage(info, obj)
+    if core.store.get(info.storage, ctx.namespace if info.namespaced else "", name) is not None:
+        raise already_exists(info.resource, name)
+    record = core.store.create(info.storage, stored)
+    if info.api_version != info.storage_version:
+        shown = await from_storage(info, record)  # what the stored version does not have is lost
+        obj.clear()
+        obj.update(shown)
+    obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    return True
+
+
+def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
+    info = ctx.info
+    # the real server checks metadata twice on updates, generically and by the kind, and reports both
+    errors = validate_metadata(obj, info) if old is None else validate_metadata_update(obj, old) * 2
+    errors += info.strategy.validate(obj, old, ctx)
+    if errors:
+        kind = obj.get("kind") or info.kind
+        raise invalid(info.storage.group, kind, obj["metadata"].get("name") or "", errors)
+    for text in info.strategy.warnings(obj, old, ctx):
+        ctx.warn(text)
+
+
+def copy_object(obj: Object) -> Object:
+    """A deep copy of plain JSON."""
+    copied: Object = orjson.loads(orjson.dumps(obj))
+    return copied
+
+
+async def update_object(
+    core: Core,
+    ctx: RequestContext,
+    transform: Transform,
+    *,
+    uid: str = "",
+    create: bool = False,
+    view: View | None = None,
+    quiet: bool = False,
+) -> tuple[Object, bool]:
+    """Updates the object that ``ctx`` names; returns the answer and whether it was created.
+
+    ``uid`` is a precondition; ``create`` lets an absent object be created whatever its kind (apply). ``view`` makes
+    of the object what validating admission sees; with ``quiet`` it is not asked.
+    """
+    info = ctx.info
+    namespace = ctx.namespace if info.namespaced else ""
+    for _ in range(ATTEMPTS):
+        record = core.store.get(info.storage, namespace, ctx.name)
+        if record is None:
+            return await _create_by_update(core, ctx, transform, uid, create), True
+        old = await from_storage(info, record)
+        if uid and uid != old["metadata"].get("uid"):
+            raise _uid_conflict(ctx, uid, old["metadata"].get("uid", ""))
+        new = await transform(copy_object(old))
+        result = await _replace(core, ctx, record, old, new, None if quiet else view or _whole)
+        if result is not None:
+            return result, False
+    raise conflict(info.resource, ctx.name, MODIFIED)
+
+
+def _uid_conflict(ctx: RequestContext, wanted: str, actual: str) -> StatusError:
+    return conflict(
+        ctx.info.resource,
+        ctx.name,
+        f"StorageError: invalid object, Code: 4, Key: {registry_key(ctx)}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}",
+    )
+
+
+async def _create_by_update(core: Core, ctx: RequestContext, transform: Transform, uid: str, create: bool) -> Object:
+    info = ctx.info
+    if not (info.strategy.allow_create_on_update or create) or ctx.subresource:
+        raise not_found(info.resource, ctx.name)
+    if uid:
+        raise _uid_conflict(ctx, uid, "")
+    ctx.operation = "CREATE"
+    obj = await transform(None)
+    obj["metadata"].pop("resourceVersion", None)
+    return await _insert(core, ctx, obj)
+
+
+async def _replace(
+    core: Core, ctx: RequestContext, record: Record, old: Object, new: Object, view: View | None
+) -> Object | None:
+    """Stores ``new`` over ``record``; ``None`` when another write came between."""
+    info, metadata = ctx.info, new["metadata"]
+    revision = _sent_revision(metadata.get("resourceVersion") or "")
+    if not revision:
+        if not info.strategy.allow_unconditional_update:
+            error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(info.group, info.plural, ctx.name, [error])
+    elif revision != record.revision:
+        raise conflict(info.resource, ctx.name, MODIFIED)
+    metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+    _restore_generation(new, old)
+    info.strategy.prepare_update(new, old, ctx)
+    restore_for_update(metadata, old["metadata"])
+    _count_generation(new, old, ctx)
+    tidy(new)
+    _check(new, old, ctx)
+    if view is not None:
+        await core.admission.validate(ctx, view(new), view(old))
+    keep_times(new, old)
+    if ctx.dry_run:
+        return new
+    if deletes_during_update(new, old):
+        if not core.store.is_current(info.storage, record):
+            return None
+        core.store.delete(info.storage, record)
+        info.strategy.release(record.uid)
+        return new
+    stored = await to_storage(info, new)
+    if not core.store.is_current(info.storage, record):
+        return None
+    after = core.store.update(info.storage, stored, record)
+    if info.api_version != info.storage_version:
+        return await from_storage(info, after)
+    new["metadata"]["resourceVersion"] = str(after.revision)
+    return new
+
+
+def _sent_revision(text: str) -> int:
+    try:
+        return parse_revision(text)
+    except StatusError as error:
+        raise plain_error(error.message.removeprefix(f'resourceVersion: Invalid value: "{text}": ')) from None
+
+
+def _restore_generation(new: Object, old: Object) -> None:
+    generation = old["metadata"].get("generation")
+    if generation is None:
+        new["metadata"].pop("generation", None)
+    else:
+        new["metadata"]["generation"] = generation
+
+
+_UNCOUNTED = frozenset({"metadata", "status", "apiVersion", "kind"})
+
+
+def _count_generation(new: Object, old: Object, ctx: RequestContext) -> None:
+    """A change of what is desired makes a new generation."""
+    if not ctx.info.strategy.has_spec_generation:
+        return
+    names = (new.keys() | old.keys()) - _UNCOUNTED
+    if any(new.get(name) != old.get(name) for name in names):
+        new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1

@@ -1,0 +1,301 @@
+"""Custom resource definitions: what they must be, how they come into force, and what they do to their objects."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+
+from envtest.api_client import APIClient
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+THINGS = "/apis/example.com/v1/namespaces/default/things"
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "size": {"type": "integer", "minimum": 1, "default": 2},
+                "mode": {"type": "string", "enum": ["a", "b"]},
+                "fixed": {
+                    "type": "string",
+                    "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed is fixed"}],
+                },
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            },
+            "x-kubernetes-validations": [
+                {"rule": "!has(self.mode) || self.mode != 'b' || self.size > 5", "message": "b is for the big"}
+            ],
+        },
+        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}}},
+    },
+}
+
+
+def version(name: str = "v1", **fields: Any) -> dict[str, Any]:
+    base = {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": copy.deepcopy(SCHEMA)}}
+    return {**base, **fields}
+
+
+def definition(*versions: dict[str, Any], group: str = "example.com", **names: Any) -> dict[str, Any]:
+    all_names = {"plural": "things", "kind": "Thing", **names}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{all_names['plural']}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": all_names, "versions": list(versions) or [version()]},
+    }
+
+
+async def establish(api: APIClient, crd: dict[str, Any]) -> dict[str, Any]:
+    answer = await api.post(CRDS, crd)
+    assert answer.code == 201, answer.body
+    group, served = crd["spec"]["group"], crd["spec"]["versions"][0]["name"]
+    await api.until(f"/apis/{group}/{served}/{crd['spec']['names']['plural']}", 200)
+    stored: dict[str, Any] = (await api.get(f"{CRDS}/{crd['metadata']['name']}")).body
+    return stored
+
+
+def thing(name: str = "one", **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": spec}
+
+
+def conditions(crd: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in crd["status"]["conditions"]}
+
+
+async def test_names_are_completed_and_accepted(api: APIClient) -> None:
+    crd = await establish(api, definition(shortNames=["th"], categories=["all"]))
+    names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
+    names |= {"shortNames": ["th"], "categories": ["all"]}  # type: ignore[dict-item]
+    assert crd["spec"]["names"] == crd["status"]["acceptedNames"] == names
+    assert crd["spec"]["conversion"] == {"strategy": "None"}
+    assert crd["status"]["storedVersions"] == ["v1"]
+    assert conditions(crd)["NamesAccepted"] == ("True", "NoConflicts")
+    assert conditions(crd)["Established"] == ("True", "InitialNamesAccepted")
+    (resource,) = (await api.get("/apis/example.com/v1")).body["resources"]
+    assert (resource["name"], resource["shortNames"], resource["categories"]) == ("things", ["th"], ["all"])
+
+
+async def test_a_name_that_is_taken_waits_until_it_is_free(api: APIClient) -> None:
+    await establish(api, definition())
+    second = definition(plural="others", kind="Thing", listKind="OtherList")
+    assert (await api.post(CRDS, second)).code == 201
+    refused = (await api.get(f"{CRDS}/others.example.com")).body
+    while not (refused.get("status") or {}).get("conditions"):
+        refused = (await api.get(f"{CRDS}/others.example.com")).body
+    assert conditions(refused)["NamesAccepted"] == ("False", "KindConflict")
+    assert conditions(refused)["Established"] == ("False", "NotAccepted")
+    assert (await api.delete(f"{CRDS}/things.example.com")).code == 200
+    await api.until("/apis/example.com/v1/others", 200)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda schema: schema.pop("type"), "openAPIV3Schema.type: Required value: must not be empty at the root"),
+        (
+            lambda schema: schema["properties"]["spec"]["properties"].update(x={"properties": {}}),
+            "properties[spec].properties[x].type: Required value: must not be empty for specified object fields",
+        ),
+        (
+            lambda schema: schema["properties"]["spec"]["properties"]["size"].update(default="two"),
+            "properties[size].default: Invalid value",
+        ),
+        (
+            lambda schema: schema["properties"]["spec"]["properties"]["mode"].update(pattern="("),
+            "properties[mode].pattern: Invalid value",
+        ),
+        (
+            lambda schema: schema["properties"]["spec"]["x-kubernetes-validations"].append({"rule": "self.none > 1"}),
+            "undefined field 'none'",
+        ),
+        (
+            lambda schema: schema["properties"]["spec"]["properties"].update(l={"type": "array"}),
+            "properties[l].items: Required value: must be specified",
+        ),
+        (
+            lambda schema: schema["properties"]["spec"]["properties"]["mode"].update(uniqueItems=True),
+            "uniqueItems cannot be set to true",
+        ),
+    ],
+)
+async def test_schemas_that_are_refused(api: APIClient, change: Any, message: str) -> None:
+    bad = version()
+    change(bad["schema"]["openAPIV3Schema"])
+    answer = await api.post(CRDS, definition(bad))
+    assert answer.code == 422
+    assert message in answer.body["message"]
+
+
+@pytest.mark.parametrize("odd", [None, [], "", 0, "x", True, [{}]], ids=repr)
+@pytest.mark.parametrize("word", ["type", "properties", "items", "required", "enum", "default", "additionalProperties"])
+async def test_odd_schemas_are_never_the_servers_fault(api: APIClient, word: str, odd: Any) -> None:
+    for place in ("list", "item"):
+        strange = version()
+        items: dict[str, Any] = {"type": "object", "properties": {"k": {"type": "string"}}}
+        node: dict[str, Any] = {"type": "array", "items": items}
+        (node if place == "list" else items)[word] = odd
+        strange["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["strange"] = node
+        assert (await api.post(CRDS, definition(strange), {"dryRun": "All"})).code in (201, 400, 422)
+
+
+async def test_a_definition_must_be_named_after_its_resource(api: APIClient) -> None:
+    crd = definition()
+    crd["metadata"]["name"] = "wrong"
+    answer = await api.post(CRDS, crd)
+    assert answer.code == 422
+    assert 'must be spec.names.plural+"."+spec.group' in answer.body["message"]
+
+
+async def test_objects_are_defaulted_pruned_and_judged(api: APIClient) -> None:
+    await establish(api, definition())
+    created = await api.post(THINGS, thing(mode="a", stranger=1, free={"any": ["thing"]}))
+    assert created.code == 201
+    assert created.body["spec"] == {"size": 2, "mode": "a", "free": {"any": ["thing"]}}
+    assert created.body["metadata"]["generation"] == 1
+    refused = await api.post(THINGS, thing("two", size=0, mode="c"))
+    assert refused.code == 422
+    assert {(each["field"], each["reason"]) for each in refused.body["details"]["causes"]} >= {
+        ("spec.size", "FieldValueInvalid"),
+        ("spec.mode", "FieldValueNotSupported"),
+    }
+    ruled = await api.post(THINGS, thing("two", mode="b"))
+    assert ruled.code == 422
+    assert "b is for the big" in ruled.body["message"]
+
+
+async def test_unknown_fields_by_request(api: APIClient) -> None:
+    await establish(api, definition())
+    strict = await api.post(THINGS, thing(stranger=1), {"fieldValidation": "Strict"})
+    assert strict.code == 400
+    assert 'strict decoding error: unknown field "spec.stranger"' in strict.body["message"]
+    warned = await api.post(THINGS, thing(stranger=1), {"fieldValidation": "Warn"})
+    assert warned.code == 201
+    assert warned.headers["Warning"] == '299 - "unknown field \\"spec.stranger\\""'
+
+
+async def test_rules_about_changes(api: APIClient) -> None:
+    await establish(api, definition())
+    await api.post(THINGS, thing(fixed="x"))
+    assert (await api.merge(f"{THINGS}/one", {"spec": {"size": 3}})).code == 200
+    refused = await api.merge(f"{THINGS}/one", {"spec": {"fixed": "y"}})
+    assert refused.code == 422
+    assert "fixed is fixed" in refused.body["message"]
+
+
+async def test_a_schema_that_becomes_stricter_lets_old_objects_change(api: APIClient) -> None:
+    """KEP-4008: only what a change makes wrong is held against it."""
+    await establish(api, definition())
+    await api.post(THINGS, thing(mode="a", size=3))
+    stricter = [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size"}]
+    stricter[0]["value"] = {"type": "integer", "minimum": 10}  # type: ignore[assignment]
+    patched = await api.request(
+        "PATCH", f"{CRDS}/things.example.com", stricter, content_type="application/json-patch+json"
+    )
+    assert patched.code == 200
+    while (await api.post(THINGS, thing("probe", size=5), {"dryRun": "All"})).code != 422:
+        pass
+    assert (await api.merge(f"{THINGS}/one", {"metadata": {"labels": {"a": "b"}}})).code == 200
+    assert (await api.merge(f"{THINGS}/one", {"spec": {"size": 4}})).code == 422
+
+
+async def test_status_and_scale(api: APIClient) -> None:
+    scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.replicas"}
+    scale["labelSelectorPath"] = ".status.selector"
+    await establish(api, definition(version(subresources={"status": {}, "scale": scale})))
+    created = await api.post(THINGS, {**thing(size=3), "status": {"replicas": 9}})
+    assert "status" not in created.body
+    status = {**created.body, "spec": {"size": 8}, "status": {"replicas": 1, "selector": "a=b"}}
+    updated = await api.put(f"{THINGS}/one/status", status)
+    assert (updated.body["spec"]["size"], updated.body["status"]["replicas"]) == (3, 1)
+    assert updated.body["metadata"]["generation"] == 1
+    scaled = (await api.get(f"{THINGS}/one/scale")).body
+    assert (scaled["spec"], scaled["status"]) == ({"replicas": 3}, {"replicas": 1, "selector": "a=b"})
+    scaled["spec"]["replicas"] = 5
+    assert (await api.put(f"{THINGS}/one/scale", scaled)).code == 200
+    after = (await api.get(f"{THINGS}/one")).body
+    assert (after["spec"]["size"], after["metadata"]["generation"]) == (5, 2)
+
+
+async def test_versions_without_conversion(api: APIClient) -> None:
+    both = [version("v2", storage=True), version("v1", storage=False)]
+    both[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = {"type": "string"}
+    await establish(api, definition(*both))
+    newer = {**thing(later="x", size=4), "apiVersion": "example.com/v2"}
+    assert (await api.post("/apis/example.com/v2/namespaces/default/things", newer)).code == 201
+    older = (await api.get(f"{THINGS}/one")).body
+    assert older["apiVersion"] == "example.com/v1"
+    assert older["spec"] == {"size": 4}
+
+
+async def test_defaults_that_came_later_are_read(api: APIClient) -> None:
+    """Objects are defaulted when they are read, too: by the schema of the version that they are stored in."""
+    both = [version("v1"), version("v1beta1", storage=False)]
+    await establish(api, definition(*both))
+    await api.post(THINGS, thing(mode="a"))
+    crd = (await api.get(f"{CRDS}/things.example.com")).body
+    for position, default in enumerate(("of v1", "of v1beta1")):
+        fields = crd["spec"]["versions"][position]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        fields["later"] = {"type": "string", "default": default}
+    assert (await api.put(f"{CRDS}/things.example.com", crd)).code == 200
+    async with asyncio.timeout(10):
+        while "later" not in (await api.get(f"{THINGS}/one")).body["spec"]:
+            pass
+    for path in ("v1", "v1beta1"):
+        (item,) = (await api.get(f"/apis/example.com/{path}/things")).body["items"]
+        assert (item["apiVersion"], item["spec"]["later"]) == (f"example.com/{path}", "of v1")
+
+
+async def test_a_deprecated_version_warns(api: APIClient) -> None:
+    both = [version("v1"), version("v1beta1", storage=False, deprecated=True)]
+    both.append(version("v1alpha1", storage=False, deprecated=True, deprecationWarning="do not"))
+    await establish(api, definition(*both))
+    old = await api.get("/apis/example.com/v1beta1/things")
+    assert old.headers["Warning"] == '299 - "example.com/v1beta1 Thing is deprecated; use example.com/v1 Thing"'
+    older = await api.get("/apis/example.com/v1alpha1/things")
+    assert older.headers["Warning"] == '299 - "do not"'
+    assert "Warning" not in (await api.get("/apis/example.com/v1/things")).headers
+
+
+async def test_selectable_fields(api: APIClient) -> None:
+    await establish(api, definition(version(selectableFields=[{"jsonPath": ".spec.mode"}])))
+    await api.post(THINGS, thing("one", mode="a"))
+    await api.post(THINGS, thing("two", mode="b", size=9))
+    chosen = (await api.get(THINGS, {"fieldSelector": "spec.mode=b"})).body
+    assert [each["metadata"]["name"] for each in chosen["items"]] == ["two"]
+    refused = await api.get(THINGS, {"fieldSelector": "spec.size=9"})
+    assert refused.code == 400
+    assert "field label not supported: spec.size" in refused.body["message"]
+
+
+async def test_printer_columns(api: APIClient) -> None:
+    columns = [{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}]
+    await establish(api, definition(version(additionalPrinterColumns=columns)))
+    await api.post(THINGS, thing(mode="a"))
+    headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    table = (await api.get(THINGS, headers=headers)).body
+    assert [each["name"] for each in table["columnDefinitions"]] == ["Name", "Mode"]
+    assert [row["cells"] for row in table["rows"]] == [["one", "a"]]
+
+
+async def test_a_definition_takes_its_objects_along(api: APIClient) -> None:
+    await establish(api, definition())
+    await api.post(THINGS, thing())
+    assert (await api.delete(f"{CRDS}/things.example.com")).code == 200
+    await api.until(f"{CRDS}/things.example.com", 404)
+    await api.until(f"{THINGS}/one", 404)
+    await establish(api, definition())
+    assert (await api.get(THINGS)).body["items"] == []
+
+
+async def test_stored_versions_cannot_be_taken_away(api: APIClient) -> None:
+    await establish(api, definition(version("v1"), version("v2", storage=False)))
+    crd = (await api.get(f"{CRDS}/things.example.com")).body
+    crd["spec"]["versions"] = [{**crd["spec"]["versions"][1], "storage": True}]
+    refused = await api.put(f"{CRDS}/things.example.com", crd)
+    assert refused.code == 422
+    assert "status.storedVersions[0]" in refused.body["message"]

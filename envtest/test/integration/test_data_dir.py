@@ -1,0 +1,56 @@
+"""A control plane that is stopped and continued."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envtest import ControlPlane
+from envtest.api_client import APIClient
+from envtest.storage.archive import ArchiveError
+from test.integration.test_plugin import TOYS
+from test.support.config_maps import CONFIG_MAPS, config_map
+
+TOY = {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "bear"}}
+
+
+async def test_everything_is_there_again(tmp_path: Path) -> None:
+    async with ControlPlane.embedded(data_dir=tmp_path / "data", crds=[TOYS]) as plane, APIClient(plane) as api:
+        before = (plane.ca_pem, plane.token)
+        kept = (await api.post(CONFIG_MAPS, config_map("kept", {"k": "v"}, labels={"a": "b"}))).body
+        await api.post(CONFIG_MAPS, config_map("gone"))
+        last = (await api.delete(f"{CONFIG_MAPS}/gone")).code
+        toy = (await api.post("/apis/example.com/v1/namespaces/default/toys", TOY)).body
+        service = (await api.post("/api/v1/namespaces/default/services", _service("one"))).body
+        assert last == 200
+    async with ControlPlane.embedded(data_dir=tmp_path / "data") as plane, APIClient(plane) as api:
+        assert (plane.ca_pem, plane.token) == before
+        assert (await api.get(f"{CONFIG_MAPS}/kept")).body == kept
+        assert (await api.get(f"{CONFIG_MAPS}/gone")).code == 404
+        assert (await api.get("/apis/example.com/v1/namespaces/default/toys/bear")).body == toy
+        selected = await api.get(CONFIG_MAPS, {"labelSelector": "a=b"})
+        assert [item["metadata"]["name"] for item in selected.body["items"]] == ["kept"]
+        changed = (await api.merge(f"{CONFIG_MAPS}/kept", {"data": {"k": "w"}})).body
+        newer = int(changed["metadata"]["resourceVersion"])
+        assert newer > int(service["metadata"]["resourceVersion"]) > int(kept["metadata"]["resourceVersion"])
+        other = (await api.post("/api/v1/namespaces/default/services", _service("two"))).body
+        assert other["spec"]["clusterIP"] != service["spec"]["clusterIP"]
+        async with api.watch(CONFIG_MAPS, {"resourceVersion": kept["metadata"]["resourceVersion"]}) as watch:
+            assert (await watch.event())["object"]["code"] == 410
+
+
+def _service(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
+
+
+async def test_one_process_at_a_time(tmp_path: Path) -> None:
+    async with ControlPlane.embedded(data_dir=tmp_path, controllers=()):
+        with pytest.raises(ArchiveError, match="cannot use the data folder"):
+            await ControlPlane.embedded(data_dir=tmp_path, controllers=()).start()
+
+
+async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArchiveError, match="cannot use the data folder"):
+        await ControlPlane.embedded(data_dir=tmp_path / "file").start()

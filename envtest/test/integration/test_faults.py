@@ -1,0 +1,115 @@
+"""Faults on demand, as clients meet them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from envtest import ControlPlane
+from envtest.api_client import APIClient
+from envtest.embedded import EmbeddedControlPlane
+from envtest.faults import Fault
+from test.support.config_maps import CONFIG_MAPS, config_map
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[EmbeddedControlPlane]:
+    async with ControlPlane.embedded(controllers=()) as running:
+        yield running
+
+
+async def test_an_answer_scoped_by_verb_resource_and_count(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    fault = plane.faults.add(Fault(verbs=("list",), resources=("configmaps",), count=2, code=429, retry_after=3))
+    for _ in range(2):
+        answer = await api.get(CONFIG_MAPS)
+        assert (answer.code, answer.headers["Retry-After"]) == (429, "3")
+        assert answer.body["details"]["retryAfterSeconds"] == 3
+    assert (await api.get(CONFIG_MAPS)).code == 200
+    assert (await api.get("/api/v1/secrets")).code == 200
+    assert fault.struck == 2
+
+
+async def test_a_fault_is_over_after_its_time(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    plane.faults.add(Fault(seconds=-1.0, code=503))
+    assert (await api.get(CONFIG_MAPS)).code == 200
+
+
+async def test_a_reset(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    plane.faults.add(Fault(verbs=("create",), reset=True, count=1))
+    with pytest.raises(aiohttp.ClientError):
+        await api.post(CONFIG_MAPS, config_map("a"))
+    assert (await api.get(f"{CONFIG_MAPS}/a")).code == 404
+
+
+@pytest.mark.parametrize("torn", [False, True])
+async def test_a_broken_watch(plane: EmbeddedControlPlane, api: APIClient, torn: bool) -> None:
+    for name in "abc":
+        await api.post(CONFIG_MAPS, config_map(name))
+    plane.faults.add(Fault(verbs=("watch",), cut_after=2, torn=torn))
+    async with api.watch(CONFIG_MAPS) as watch:
+        with pytest.raises((aiohttp.ClientError, AssertionError, ValueError)):
+            await watch.summary(3)
+    plane.faults.clear()
+    async with api.watch(CONFIG_MAPS) as watch:
+        assert len(await watch.summary(3)) == 3
+
+
+async def test_an_expired_version(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    plane.faults.add(Fault(verbs=("watch", "list"), expired=True))
+    assert (await api.get(CONFIG_MAPS)).body["reason"] == "Expired"
+    async with api.watch(CONFIG_MAPS, {"resourceVersion": "5"}) as watch:
+        event = await watch.event()
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+        assert await watch.ended()
+
+
+async def test_a_cache_that_stays_behind(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    created = await api.post(CONFIG_MAPS, config_map("a", {"k": "old"}))
+    plane.faults.stale_revision = int(created.body["metadata"]["resourceVersion"])
+    await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "new"}})
+    cached = await api.get(f"{CONFIG_MAPS}/a", {"resourceVersion": "0"})
+    assert cached.body["data"] == {"k": "old"}
+    assert (await api.get(CONFIG_MAPS, {"resourceVersion": "0"})).body["items"][0]["data"] == {"k": "old"}
+    assert (await api.get(f"{CONFIG_MAPS}/a")).body["data"] == {"k": "new"}
+    plane.faults.clear()
+    assert (await api.get(f"{CONFIG_MAPS}/a", {"resourceVersion": "0"})).body["data"] == {"k": "new"}
+
+
+async def test_a_paused_server(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    plane.faults.pause()
+    asked = asyncio.create_task(api.get(CONFIG_MAPS))
+    done, _ = await asyncio.wait([asked], timeout=0.05)
+    assert not done
+    plane.faults.resume()
+    assert (await asked).code == 200
+
+
+async def test_from_outside(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    added = await api.post("/envtest/faults", {"verbs": ["get"], "code": 500, "count": 1})
+    assert added.body["faults"][0]["verbs"] == ["get"]
+    assert (await api.get(f"{CONFIG_MAPS}/a")).code == 500
+    assert (await api.get(f"{CONFIG_MAPS}/a")).code == 404
+    wrong = await api.post("/envtest/faults", {"verb": "get"})
+    assert wrong.code == 400
+    assert wrong.body["message"].startswith("unknown field 'verb': a fault has ")
+    assert (await api.delete("/envtest/faults")).body == {"faults": []}
+    assert (await api.get("/envtest/faults", headers={"Authorization": ""})).code == 403
+
+
+async def test_a_watcher_that_does_not_read_is_cut_and_holds_up_nobody(
+    plane: EmbeddedControlPlane, api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("envtest.storage.store.WATCHER_LIMIT", 50)
+    text = "x" * 500_000
+    cut = asyncio.Event()
+    monkeypatch.setattr("envtest.handlers.watch._Stream.abort", lambda stream: cut.set())
+    async with api.watch(CONFIG_MAPS, {"resourceVersion": "0"}):
+        for number in range(300):
+            answer = await api.post(CONFIG_MAPS, config_map(f"c-{number}", {"k": text}))
+            assert answer.code == 201
+            if cut.is_set():
+                break
+    assert cut.is_set()

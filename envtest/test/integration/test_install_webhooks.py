@@ -1,0 +1,189 @@
+"""Webhook manifests of a project, installed so that the control plane asks a server of the test's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from aiohttp import web
+
+from envtest import ControlPlane
+from envtest.api_client import APIClient
+from envtest.local_webhooks import LocalWebhooks
+from envtest.plane import InstallError
+from envtest.real import RealControlPlane
+from test.support.config_maps import CONFIG_MAPS, config_map
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+
+
+def configuration(path: str, name: str = "paint") -> dict[str, Any]:
+    service = {"namespace": "acme-system", "name": "webhook-service", "path": path}
+    hook = {"name": "paint.acme.io", "clientConfig": {"service": service}, "rules": [RULE], "sideEffects": "None"}
+    hook |= {"admissionReviewVersions": ["v1"], "objectSelector": {"matchLabels": {"paint": "yes"}}}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [hook],
+    }
+
+
+def crd() -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    service = {"namespace": "acme-system", "name": "webhook-service", "path": "/convert"}
+    webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "toys.acme.io"},
+        "spec": {
+            "group": "acme.io",
+            "scope": "Cluster",
+            "names": {"plural": "toys", "singular": "toy", "kind": "Toy", "listKind": "ToyList"},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": schema},
+                {"name": "v2", "served": True, "storage": False, "schema": schema},
+            ],
+            "conversion": {"strategy": "Webhook", "webhook": webhook},
+        },
+    }
+
+
+def paint(request: dict[str, Any]) -> dict[str, Any]:
+    patch = [{"op": "add", "path": "/data", "value": {"color": "red"}}]
+    encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+    return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
+
+
+def convert(request: dict[str, Any]) -> dict[str, Any]:
+    wanted = request["desiredAPIVersion"]
+    objects = [{**obj, "apiVersion": wanted, "converted": wanted} for obj in request["objects"]]
+    return {"convertedObjects": objects, "result": {"status": "Success"}}
+
+
+@asynccontextmanager
+async def serving(
+    webhooks: LocalWebhooks, **answers: Callable[[dict[str, Any]], dict[str, Any]]
+) -> AsyncIterator[None]:
+    async def handle(request: web.Request) -> web.Response:
+        review = await request.json()
+        response = {"uid": review["request"]["uid"], **answers[request.path.strip("/")](review["request"])}
+        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(webhooks.certificate, webhooks.key)
+    await web.TCPSite(runner, webhooks.host, webhooks.port, ssl_context=context).start()
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def painted(api: APIClient, name: str) -> bool:
+    """Whether the webhook is asked; a real server learns of configurations a moment after they were written."""
+    body = config_map(name, labels={"paint": "yes"})
+    await api.delete(f"{CONFIG_MAPS}/{name}")
+    answer = await api.post(CONFIG_MAPS, body)
+    assert answer.code == 201, answer.body
+    return (answer.body.get("data") or {}) == {"color": "red"}
+
+
+async def test_a_folder_as_controller_gen_writes_it(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "webhook"
+    folder.mkdir(parents=True)
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "webhook-service"}, "spec": {}}
+    (folder / "manifests.yaml").write_text(yaml.safe_dump_all([configuration("/paint"), service]))
+    (folder / "kustomization.yaml").write_text("resources:\n- manifests.yaml\n")
+    webhooks = await plane.install_webhooks(folder, server=tmp_path / "certificates")
+    assert webhooks.directory == tmp_path / "certificates"
+    installed = (await api.get(f"{CONFIGURATIONS}/paint")).body["webhooks"][0]["clientConfig"]
+    assert installed == {
+        "url": f"{webhooks.url}/paint",
+        "caBundle": base64.b64encode((webhooks.directory / "ca.crt").read_bytes()).decode(),
+    }
+    async with serving(webhooks, paint=paint):
+        await wait_painted(api)
+        assert (await api.post(CONFIG_MAPS, config_map("plain"))).body.get("data") is None
+        await plane.install_webhooks(configuration("/paint", name="more"), server=webhooks)
+        more = (await api.get(f"{CONFIGURATIONS}/more")).body["webhooks"][0]["clientConfig"]
+        assert more == installed
+        await plane.remove_webhooks(folder, configuration("/paint", name="more"), configuration("/", name="absent"))
+    assert (await api.get(CONFIGURATIONS)).body["items"] == []
+
+
+async def wait_painted(api: APIClient) -> None:
+    for attempt in range(100):
+        if await painted(api, f"wall-{attempt}"):
+            return
+    raise AssertionError("the webhook was never asked")
+
+
+async def test_installing_again_replaces(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+    webhooks = await plane.install_webhooks(configuration("/old"), server=tmp_path)
+    await plane.install_webhooks(configuration("/new"), server=webhooks)
+    installed = (await api.get(f"{CONFIGURATIONS}/paint")).body["webhooks"]
+    assert [hook["clientConfig"]["url"] for hook in installed] == [f"{webhooks.url}/new"]
+
+
+async def test_conversion_webhooks(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+    without = {**crd(), "metadata": {"name": "cars.acme.io"}}
+    without["spec"] = {key: value for key, value in without["spec"].items() if key != "conversion"}
+    webhooks = await plane.install_webhooks(crd(), without, server=tmp_path)
+    assert (await api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cars.acme.io")).code == 404
+    async with serving(webhooks, convert=convert):
+        toy = {"apiVersion": "acme.io/v1", "kind": "Toy", "metadata": {"name": "bear"}}
+        await api.until("/apis/acme.io/v1/toys", 200)
+        assert (await api.post("/apis/acme.io/v1/toys", toy)).code == 201
+        assert (await api.get("/apis/acme.io/v2/toys/bear")).body["converted"] == "acme.io/v2"
+
+
+@pytest.fixture
+async def over_http(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[RealControlPlane]:
+    """What the real control plane does, done to the one that there is: through its API."""
+    real = RealControlPlane(crds=[], assets=tmp_path)
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=plane.ca_pem.decode()))
+    headers = {"Authorization": f"Bearer {plane.token}"}
+    async with aiohttp.ClientSession(plane.url, connector=connector, headers=headers) as session:
+        real._session = session
+        yield real
+
+
+async def test_over_http(over_http: RealControlPlane, api: APIClient, tmp_path: Path) -> None:
+    webhooks = await over_http.install_webhooks(configuration("/old"), crd(), server=tmp_path)
+    await over_http.install_webhooks(configuration("/new"), server=webhooks)
+    installed = (await api.get(f"{CONFIGURATIONS}/paint")).body
+    assert [hook["clientConfig"]["url"] for hook in installed["webhooks"]] == [f"{webhooks.url}/new"]
+    assert (await api.get("/apis/acme.io/v1/toys")).code == 200
+    await over_http.remove_webhooks(configuration("/new"), configuration("/", name="absent"))
+    assert (await api.get(CONFIGURATIONS)).body["items"] == []
+    broken = configuration("/x")
+    broken["webhooks"][0]["sideEffects"] = "Maybe"
+    with pytest.raises(InstallError, match=r"paint.*sideEffects"):
+        await over_http.install_webhooks(broken, server=tmp_path)
+
+
+async def test_what_cannot_be_installed_is_named(plane: ControlPlane, tmp_path: Path) -> None:
+    broken = configuration("/x")
+    broken["webhooks"][0]["sideEffects"] = "Maybe"
+    with pytest.raises(InstallError, match=r"paint.*sideEffects"):
+        await plane.install_webhooks(broken, server=tmp_path)
+    nameless = {**configuration("/x"), "metadata": {}}
+    with pytest.raises(ValueError, match=r"MutatingWebhookConfiguration: metadata.name is missing"):
+        await plane.install_webhooks(nameless, server=tmp_path)
+    no_crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "a.b"}}
+    with pytest.raises(InstallError, match=r"a\.b"):
+        await plane.install_crds(no_crd)

@@ -1,0 +1,104 @@
+"""OpenAPI documents: what clients read of them to explain, validate, diff and apply."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from envtest.api_client import APIClient
+
+WIDGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "description": "A widget.",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {
+                                    "size": {"type": "string", "description": "How big it is.", "nullable": True},
+                                    "any": {"x-kubernetes-int-or-string": True},
+                                },
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+async def establish(api: APIClient) -> None:
+    assert (await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", WIDGETS)).code == 201
+    await api.until("/apis/example.com/v1/widgets", 200)
+
+
+async def document(api: APIClient, path: str) -> Any:
+    index = (await api.get("/openapi/v3")).body["paths"]
+    answer = await api.get(index[path]["serverRelativeURL"])
+    assert answer.code == 200
+    return answer
+
+
+def kinds(schema: dict[str, Any]) -> set[str]:
+    return {each["kind"] for each in schema.get("x-kubernetes-group-version-kind") or ()}
+
+
+async def test_every_group_version_has_a_document(api: APIClient) -> None:
+    index = (await api.get("/openapi/v3")).body["paths"]
+    assert {"api/v1", "apis/apps/v1", "apis/batch/v1", "apis/apiextensions.k8s.io/v1"} <= index.keys()
+    answer = await document(api, "apis/apps/v1")
+    schemas = answer.body["components"]["schemas"]
+    deployment = schemas["io.k8s.api.apps.v1.Deployment"]
+    assert "Deployment" in kinds(deployment)
+    referenced = deployment["properties"]["spec"]["allOf"][0]["$ref"].rpartition("/")[2]
+    assert schemas[referenced]["required"] == ["selector", "template"]
+    assert "/apis/apps/v1/namespaces/{namespace}/deployments/{name}" in answer.body["paths"]
+
+
+async def test_documents_by_hash_may_be_kept(api: APIClient) -> None:
+    answer = await document(api, "apis/apps/v1")
+    assert "immutable" in answer.headers["Cache-Control"]
+    tag = answer.headers["Etag"]
+    again = await api.get("/openapi/v3/apis/apps/v1", headers={"If-None-Match": tag})
+    assert again.code == 304
+
+
+async def test_custom_resources_are_published(api: APIClient) -> None:
+    await establish(api)
+    async with asyncio.timeout(10):
+        while "apis/example.com/v1" not in (await api.get("/openapi/v3")).body["paths"]:
+            pass
+    schemas = (await document(api, "apis/example.com/v1")).body["components"]["schemas"]
+    (widget,) = [schema for schema in schemas.values() if "Widget" in kinds(schema)]
+    assert widget["description"] == "A widget."
+    assert set(widget["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
+    assert widget["properties"]["spec"]["properties"]["size"]["description"] == "How big it is."
+    assert {"WidgetList"} <= {kind for schema in schemas.values() for kind in kinds(schema)}
+
+
+async def test_version_2_has_definitions_too(api: APIClient) -> None:
+    body = (await api.get("/openapi/v2")).body
+    assert body["swagger"] == "2.0"
+    pod = body["definitions"]["io.k8s.api.core.v1.Pod"]
+    assert pod["x-kubernetes-group-version-kind"] == [{"group": "", "kind": "Pod", "version": "v1"}]
+    assert pod["properties"]["spec"]["$ref"] == "#/definitions/io.k8s.api.core.v1.PodSpec"
+
+
+async def test_the_server_says_which_fields_a_dry_run_knows(api: APIClient) -> None:
+    """kubectl looks for the parameter in the document before it asks for a dry run."""
+    patch = (await document(api, "api/v1")).body["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
+    assert {"dryRun", "fieldValidation"} <= {each["name"] for each in patch["parameters"]}

@@ -1,0 +1,211 @@
+"""The four kinds of patches on the wire, above all who owns what after server-side apply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest.api_client import APIClient
+from test.support.config_maps import CONFIG_MAPS, config_map
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+A = f"{CONFIG_MAPS}/a"
+
+
+def owned(obj: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    """What each manager owns, by its name and operation."""
+    entries = obj["metadata"]["managedFields"]
+    return {(entry["manager"], entry["operation"]): entry["fieldsV1"] for entry in entries}
+
+
+def deployment(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": list(containers)}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "a"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, "template": template, **spec},
+    }
+
+
+async def test_apply_creates_and_owns(api: APIClient) -> None:
+    answer = await api.apply(A, config_map("a", {"k": "v"}, labels={"l": "1"}), "one")
+    assert answer.code == 201
+    assert owned(answer.body) == {("one", "Apply"): {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}}
+
+
+async def test_applying_the_same_again_changes_nothing(api: APIClient) -> None:
+    first = await api.apply(A, config_map("a", {"k": "v"}), "one")
+    again = await api.apply(A, config_map("a", {"k": "v"}), "one")
+    assert (again.code, again.body) == (200, first.body)
+
+
+@pytest.mark.parametrize(("metadata", "writes"), [({"labels": {"l": "1"}}, 0), ({}, 1)])
+async def test_a_namespace_applied_again_changes_at_most_once(
+    api: APIClient, metadata: dict[str, Any], writes: int
+) -> None:
+    """Whoever applies nothing but the name owns nothing; then the second apply meets fields that nobody owns, and
+    writes down that they were there before. (conformance/notes.md: an object created with nothing to own.)"""
+    path = "/api/v1/namespaces/twice"
+    bare = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "twice", **metadata}}
+    versions = [(await api.apply(path, bare, "one")).body["metadata"]["resourceVersion"] for _ in range(4)]
+    assert len(set(versions)) == 1 + writes
+    assert versions[1] == versions[2] == versions[3]
+
+
+async def test_a_field_that_is_no_longer_applied_goes(api: APIClient) -> None:
+    await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
+    assert (await api.apply(A, config_map("a", {"k": "v"}), "one")).body["data"] == {"k": "v"}
+
+
+async def test_a_field_that_another_applies_as_well_stays(api: APIClient) -> None:
+    await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
+    shared = await api.apply(A, config_map("a", {"k": "v"}), "two")
+    assert owned(shared.body)["two", "Apply"] == {"f:data": {"f:k": {}}}
+    left = await api.apply(A, config_map("a"), "one")
+    assert left.body["data"] == {"k": "v"}
+    assert list(owned(left.body)) == [("two", "Apply")]
+
+
+async def test_another_value_is_a_conflict_unless_forced(api: APIClient) -> None:
+    await api.apply(A, config_map("a", {"k": "v"}), "one")
+    refused = await api.apply(A, config_map("a", {"k": "w"}), "two")
+    assert (refused.code, refused.body["reason"]) == (409, "Conflict")
+    assert refused.body["message"] == 'Apply failed with 1 conflict: conflict with "one": .data.k'
+    assert refused.body["details"]["causes"] == [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.k"}
+    ]
+    forced = await api.apply(A, config_map("a", {"k": "w"}), "two", {"force": "true"})
+    assert forced.body["data"] == {"k": "w"}
+    assert list(owned(forced.body)) == [("two", "Apply")]
+
+
+async def test_updates_take_what_they_change(api: APIClient) -> None:
+    await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
+    changed = await api.request(
+        "PATCH", A, {"data": {"k": "x"}}, query={"fieldManager": "two"}, content_type="application/merge-patch+json"
+    )
+    assert owned(changed.body) == {
+        ("one", "Apply"): {"f:data": {"f:l": {}}},
+        ("two", "Update"): {"f:data": {"f:k": {}}},
+    }
+    refused = await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
+    assert refused.code == 409
+    assert refused.body["message"].startswith('Apply failed with 1 conflict: conflict with "two" using v1')
+
+
+async def test_items_of_a_list_belong_to_whoever_applied_them(api: APIClient) -> None:
+    path = f"{DEPLOYMENTS}/a"
+    await api.apply(path, deployment({"name": "x", "image": "x", "ports": [{"containerPort": 80}]}), "one")
+    both = await api.apply(path, deployment({"name": "y", "image": "y"}), "two")
+    containers = both.body["spec"]["template"]["spec"]["containers"]
+    assert [one["name"] for one in containers] == ["x", "y"]
+    template = owned(both.body)["one", "Apply"]["f:spec"]["f:template"]["f:spec"]
+    ports: dict[str, Any] = {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}}
+    assert template == {"f:containers": {'k:{"name":"x"}': {".": {}, "f:image": {}, "f:name": {}, "f:ports": ports}}}
+
+
+async def test_status_and_scale_are_owned_apart(api: APIClient) -> None:
+    path = f"{DEPLOYMENTS}/a"
+    await api.apply(path, deployment({"name": "x", "image": "x"}, replicas=1), "one")
+    status = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "status": {"replicas": 1}}
+    reported = await api.apply(f"{path}/status", status, "two")
+    assert [entry.get("subresource") for entry in reported.body["metadata"]["managedFields"]] == [None, "status"]
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 5}}
+    refused = await api.apply(f"{path}/scale", scale, "three")
+    assert refused.body["details"]["causes"][0]["field"] == ".spec.replicas"
+
+
+async def test_managed_fields_can_be_forgotten(api: APIClient) -> None:
+    await api.apply(A, config_map("a", {"k": "v"}), "one")
+    cleared = await api.merge(A, {"metadata": {"managedFields": [{}]}})
+    assert "managedFields" not in cleared.body["metadata"]
+    taken = await api.apply(A, config_map("a", {"k": "v"}), "two")
+    assert list(owned(taken.body)) == [("two", "Apply"), ("before-first-apply", "Update")]
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "code", "message"),
+    [
+        (config_map("a"), {"fieldManager": ""}, 422, "fieldManager: Required value: is required for apply patch"),
+        (config_map("b"), {}, 400, "the name of the object (b) does not match the name on the URL (a)"),
+        (b"a: [", {}, 400, "error decoding YAML"),
+        (
+            b'{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"v","k":"w"}}',
+            {"fieldValidation": "Strict"},
+            400,
+            "line 1: key",
+        ),
+        (config_map("a", data={"k": "v"}, managedFields=[{}]), {}, 400, "metadata.managedFields must be nil"),
+        ({**config_map("a"), "nonsense": 1}, {}, 500, ".nonsense: field not declared in schema"),
+    ],
+)
+async def test_what_cannot_be_applied(
+    api: APIClient, body: Any, query: dict[str, str], code: int, message: str
+) -> None:
+    answer = await api.apply(A, body, "one", query)
+    assert answer.code == code
+    assert message in answer.body["message"]
+    assert (await api.get(A)).code == 404
+
+
+async def test_lists_are_merged_by_their_keys(api: APIClient) -> None:
+    await api.post(DEPLOYMENTS, deployment({"name": "x", "image": "x"}, {"name": "y", "image": "y"}))
+    patch = {
+        "containers": [{"name": "w", "image": "w"}, {"name": "x", "image": "z"}, {"name": "y", "$patch": "delete"}],
+        "$setElementOrder/containers": [{"name": "w"}, {"name": "x"}],
+    }
+    answer = await api.request(
+        "PATCH",
+        f"{DEPLOYMENTS}/a",
+        {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}, "template": {"spec": patch}}},
+        content_type="application/strategic-merge-patch+json",
+    )
+    containers = answer.body["spec"]["template"]["spec"]["containers"]
+    assert [(one["name"], one["image"]) for one in containers] == [("w", "w"), ("x", "z")]
+    assert answer.body["spec"]["strategy"] == {"type": "Recreate"}
+
+
+async def test_json_patches(api: APIClient) -> None:
+    await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
+
+    async def patch(*operations: dict[str, Any]) -> Any:
+        return await api.request("PATCH", A, list(operations), content_type="application/json-patch+json")
+
+    moved = await patch(
+        {"op": "test", "path": "/data/k", "value": "v"},
+        {"op": "move", "from": "/data/k", "path": "/data/l"},
+        {"op": "add", "path": "/metadata/labels", "value": {"a/b": "c"}},
+        {"op": "replace", "path": "/metadata/labels/a~1b", "value": "d"},
+    )
+    assert moved.body["data"] == {"l": "v"}
+    assert moved.body["metadata"]["labels"] == {"a/b": "d"}
+    failed = await patch({"op": "test", "path": "/data/l", "value": "other"})
+    assert (failed.code, failed.body["reason"]) == (422, "Invalid")
+    missing = await patch({"op": "remove", "path": "/data/none"})
+    assert missing.code == 422
+    assert (await api.get(A)).body == moved.body
+
+
+async def test_an_unknown_kind_of_patch(api: APIClient) -> None:
+    await api.post(CONFIG_MAPS, config_map("a"))
+    answer = await api.request("PATCH", A, {}, content_type="application/json")
+    assert (answer.code, answer.body["reason"]) == (415, "UnsupportedMediaType")
+
+
+@pytest.mark.parametrize("accept", ["application/json;as=Table;v=v1;g=meta.k8s.io,application/json"])
+async def test_tables(api: APIClient, accept: str) -> None:
+    await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
+    answer = await api.get(CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, headers={"Accept": accept})
+    table = answer.body
+    assert (table["apiVersion"], table["kind"]) == ("meta.k8s.io/v1", "Table")
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Data", "Age"]
+    (row,) = table["rows"]
+    assert row["cells"][:2] == ["a", 1]
+    assert row["object"]["kind"] == "PartialObjectMetadata"
+    assert "data" not in row["object"]
+    async with api.watch(CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, {"Accept": accept}) as watch:
+        event = await watch.event()
+    assert (event["type"], event["object"]["kind"]) == ("ADDED", "Table")
+    assert event["object"]["rows"][0]["cells"][0] == "a"

@@ -1,0 +1,184 @@
+"""LimitRanges and ResourceQuotas, as those meet them who make pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from envtest import ControlPlane
+from envtest.admission.resources import pod_resources, written
+from envtest.api_client import APIClient
+from test.support.config_maps import CONFIG_MAPS, config_map
+
+CORE = "/api/v1/namespaces/default"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[APIClient]:
+    async with ControlPlane.embedded(controllers=("resourcequota",)) as plane, APIClient(plane) as requests:
+        yield requests
+
+
+def container(name: str = "c", **resources: dict[str, str]) -> dict[str, Any]:
+    return {"name": name, "image": "i", "resources": resources}
+
+
+def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    spec = {"containers": list(containers or (container(),)), **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+async def limit(api: APIClient, *limits: dict[str, Any]) -> None:
+    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"}, "spec": {"limits": list(limits)}}
+    assert (await api.post(f"{CORE}/limitranges", body)).code == 201
+
+
+async def quota(api: APIClient, name: str, hard: dict[str, str], **spec: Any) -> None:
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": hard, **spec}}
+    assert (await api.post(f"{CORE}/resourcequotas", body)).code == 201
+    await used(api, name, {**dict.fromkeys(hard, "0")}, at_least=True)
+
+
+async def used(api: APIClient, name: str, wanted: dict[str, str], *, at_least: bool = False) -> None:
+    """Waits, on a watch, until the quota's status says so."""
+    query = {"fieldSelector": f"metadata.name={name}"}
+    async with asyncio.timeout(10), api.watch(f"{CORE}/resourcequotas", query) as watch:
+        while True:
+            status = (await watch.event())["object"].get("status") or {}
+            counted = status.get("used")
+            if counted == wanted or (at_least and (counted or {}).keys() == wanted.keys()):
+                return
+
+
+async def test_containers_get_defaults(api: APIClient) -> None:
+    await limit(
+        api, {"type": "Container", "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}
+    )
+    body = pod("a", container("x"), container("y", requests={"cpu": "1"}, limits={"cpu": "2"}))
+    created = (await api.post(f"{CORE}/pods", body)).body
+    x, y = (each["resources"] for each in created["spec"]["containers"])
+    assert x == {"limits": {"cpu": "500m"}, "requests": {"cpu": "100m", "memory": "1Gi"}}
+    assert y == {"limits": {"cpu": "2"}, "requests": {"cpu": "1", "memory": "1Gi"}}
+    assert created["metadata"]["annotations"]["kubernetes.io/limit-ranger"] == (
+        "LimitRanger plugin set: cpu, memory request for container x; cpu limit for container x; "
+        "memory request for container y"
+    )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "resources", "problem"),
+    [
+        ({"min": {"cpu": "1"}}, {"requests": {"cpu": "100m"}}, "minimum cpu usage per Pod is 1, but request is 100m"),
+        ({"min": {"cpu": "1"}}, {}, "minimum cpu usage per Pod is 1.  No request is specified"),
+        ({"max": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, "maximum cpu usage per Pod is 1, but limit is 2"),
+        ({"max": {"cpu": "1"}}, {}, "maximum cpu usage per Pod is 1.  No limit is specified"),
+        (
+            {"maxLimitRequestRatio": {"cpu": "2"}},
+            {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}},
+            "cpu max limit to request ratio per Pod is 2, but provided ratio is 3.000000",
+        ),
+        (
+            {"max": {"memory": "1Gi"}, "min": {"cpu": "1"}},
+            {"requests": {"cpu": "1m"}, "limits": {"memory": "2Gi"}},
+            (
+                "[minimum cpu usage per Pod is 1, but request is 1m, "
+                "maximum memory usage per Pod is 1Gi, but limit is 2Gi]"
+            ),
+        ),
+    ],
+)
+async def test_pods_have_limits(
+    api: APIClient, bounds: dict[str, Any], resources: dict[str, Any], problem: str
+) -> None:
+    await limit(api, {"type": "Pod", **bounds})
+    answer = await api.post(f"{CORE}/pods", pod("a", container(**resources)))
+    assert (answer.code, answer.body["message"]) == (403, f'pods "a" is forbidden: {problem}')
+
+
+async def test_claims_have_limits(api: APIClient) -> None:
+    await limit(api, {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}})
+    for size, problem in (
+        ("1Mi", "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 1Mi"),
+        ("3Gi", "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"),
+    ):
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"}, "spec": spec}
+        answer = await api.post(f"{CORE}/persistentvolumeclaims", claim)
+        assert answer.body["message"] == f'persistentvolumeclaims "a" is forbidden: {problem}'
+
+
+async def test_objects_are_counted_and_limited(api: APIClient) -> None:
+    await quota(api, "maps", {"configmaps": "2", "count/configmaps": "5", "count/deployments.apps": "1"})
+    assert (await api.post(CONFIG_MAPS, config_map("a"))).code == 201
+    dry = await api.post(CONFIG_MAPS, config_map("dry"), {"dryRun": "All"})
+    assert dry.code == 201
+    assert (await api.post(CONFIG_MAPS, config_map("b"))).code == 201
+    answer = await api.post(CONFIG_MAPS, config_map("c"))
+    assert answer.code == 403
+    assert answer.body["message"] == (
+        'configmaps "c" is forbidden: exceeded quota: maps, requested: configmaps=1, used: configmaps=2, '
+        "limited: configmaps=2"
+    )
+    assert (await api.delete(f"{CONFIG_MAPS}/a")).code == 200
+    await used(api, "maps", {"configmaps": "1", "count/configmaps": "1", "count/deployments.apps": "0"})
+    assert (await api.post(CONFIG_MAPS, config_map("c"))).code == 201
+
+
+async def test_pods_are_counted_by_what_they_ask_for(api: APIClient) -> None:
+    await quota(api, "compute", {"requests.cpu": "1", "limits.memory": "2Gi", "pods": "10"})
+    answer = await api.post(f"{CORE}/pods", pod("a", container("x"), container("y", requests={"cpu": "1"})))
+    assert answer.body["message"] == (
+        'pods "a" is forbidden: failed quota: compute: must specify limits.memory for: x,y; requests.cpu for: x'
+    )
+    fits = container(requests={"cpu": "600m"}, limits={"memory": "1Gi"})
+    assert (await api.post(f"{CORE}/pods", pod("a", fits))).code == 201
+    await used(api, "compute", {"limits.memory": "1Gi", "pods": "1", "requests.cpu": "600m"})
+    answer = await api.post(f"{CORE}/pods", pod("b", fits))
+    assert answer.body["message"] == (
+        'pods "b" is forbidden: exceeded quota: compute, requested: requests.cpu=600m, used: requests.cpu=600m, '
+        "limited: requests.cpu=1"
+    )
+    done = {**(await api.get(f"{CORE}/pods/a")).body, "status": {"phase": "Succeeded"}}
+    assert (await api.put(f"{CORE}/pods/a/status", done)).code == 200
+    await used(api, "compute", {"limits.memory": "0", "pods": "0", "requests.cpu": "0"})
+    assert (await api.post(f"{CORE}/pods", pod("b", fits))).code == 201
+
+
+async def test_scopes(api: APIClient) -> None:
+    await quota(api, "short", {"pods": "0"}, scopes=["Terminating"])
+    await quota(
+        api,
+        "free",
+        {"pods": "1"},
+        scopeSelector={"matchExpressions": [{"scopeName": "BestEffort", "operator": "Exists"}]},
+    )
+    assert (await api.post(f"{CORE}/pods", pod("long", container(requests={"cpu": "1"})))).code == 201
+    answer = await api.post(f"{CORE}/pods", pod("short", container(requests={"cpu": "1"}), activeDeadlineSeconds=5))
+    assert "exceeded quota: short, requested: pods=1, used: pods=0, limited: pods=0" in answer.body["message"]
+    assert (await api.post(f"{CORE}/pods", pod("free"))).code == 201
+    assert (await api.post(f"{CORE}/pods", pod("freer"))).code == 403
+
+
+async def test_services(api: APIClient) -> None:
+    await quota(api, "services", {"services": "5", "services.nodeports": "1"})
+    ports = [{"port": 1, "name": "a"}, {"port": 2, "name": "b"}]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": ports}}
+    created = await api.post(f"{CORE}/services", service)
+    assert created.code == 201
+    created.body["spec"]["type"] = "NodePort"
+    answer = await api.put(f"{CORE}/services/a", created.body)
+    assert answer.code == 403
+    assert "exceeded quota: services, requested: services.nodeports=2" in answer.body["message"]
+
+
+def test_what_a_pod_asks_for_in_all() -> None:
+    def asks(cpu: str, **more: Any) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    starting = [asks("3"), asks("1", restartPolicy="Always"), asks("2500m")]
+    spec = {"containers": [asks("1"), asks("500m")], "initContainers": starting, "overhead": {"cpu": "10m"}}
+    assert written(pod_resources({"spec": spec}, "requests")) == {"cpu": "3510m"}
+    assert pod_resources({"spec": spec}, "limits") == {}

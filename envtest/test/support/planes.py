@@ -1,0 +1,131 @@
+"""A control plane without a server: its parts, what tests do to it, and how they wait for what it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from envtest.assembly import SYSTEM, assemble, boot
+from envtest.context import RequestContext
+from envtest.controllers import make_runner
+from envtest.core import Core
+from envtest.deletion import delete_object
+from envtest.errors import GroupResource
+from envtest.objects import Object
+from envtest.options import DeleteOptions
+from envtest.storage import Change
+from envtest.write import copy_object, create_object, update_object
+
+CONFIG_MAPS = GroupResource("", "configmaps")
+
+
+class Plane:
+    """Everything happens in the namespace ``default``, by default to ConfigMaps."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._changed = asyncio.Event()
+        core.store.journal.append(self._observe)
+
+    def _observe(self, resource: GroupResource, change: Change) -> None:
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Waits for a condition, looking at it after each change."""
+        async with asyncio.timeout(10):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+                await asyncio.sleep(0)
+
+    def _context(self, verb: str, resource: GroupResource, name: str = "", subresource: str = "") -> RequestContext:
+        info = self.core.registry.any_version(*resource)
+        assert info is not None
+        return RequestContext(
+            SYSTEM,
+            verb,
+            info,
+            "default" if info.namespaced else "",
+            name,
+            subresource=subresource,
+            operation={"create": "CREATE", "update": "UPDATE", "delete": "DELETE"}[verb],
+            field_manager="test",
+        )
+
+    async def create(self, name: str, *owners: Object, resource: GroupResource = CONFIG_MAPS, **content: Any) -> Object:
+        ctx = self._context("create", resource)
+        metadata: Object = {"name": name, **content.pop("metadata", {})}
+        if ctx.info.namespaced:
+            metadata.setdefault("namespace", "default")
+            ctx.namespace = metadata["namespace"]
+        if owners:
+            metadata["ownerReferences"] = [reference(owner) for owner in owners]
+        obj = {"apiVersion": ctx.info.api_version, "kind": ctx.info.kind, "metadata": metadata, **content}
+        ctx.info.strategy.decode(obj, ctx)
+        return await create_object(self.core, ctx, obj)
+
+    async def delete(self, obj: Object, policy: str | None = None, resource: GroupResource = CONFIG_MAPS) -> None:
+        ctx = self._context("delete", resource, obj["metadata"]["name"])
+        ctx.namespace = obj["metadata"].get("namespace") or ""
+        await delete_object(self.core, ctx, DeleteOptions(propagation=policy))
+
+    async def edit(
+        self,
+        obj: Object,
+        change: Callable[[Object], Any],
+        resource: GroupResource = CONFIG_MAPS,
+        subresource: str = "",
+    ) -> None:
+        ctx = self._context("update", resource, obj["metadata"]["name"], subresource)
+        ctx.namespace = obj["metadata"].get("namespace") or ""
+
+        async def transform(old: Object | None) -> Object:
+            assert old is not None
+            new = copy_object(old)
+            change(new)
+            ctx.info.strategy.default(new)
+            return new
+
+        await update_object(self.core, ctx, transform)
+
+    def get(self, name: str, resource: GroupResource = CONFIG_MAPS, namespace: str = "default") -> Object | None:
+        record = self.core.store.get(resource, namespace, name)
+        return None if record is None else record.obj()
+
+    def list(self, resource: GroupResource, namespace: str = "default") -> list[Object]:
+        return [record.obj() for record in self.core.store.list(resource, namespace)]
+
+    def names(self, resource: GroupResource, namespace: str = "default") -> set[str]:
+        return {record.name for record in self.core.store.list(resource, namespace)}
+
+    def owners(self, name: str) -> list[str]:
+        obj = self.get(name)
+        assert obj is not None
+        return [owner["name"] for owner in obj["metadata"].get("ownerReferences") or ()]
+
+
+def reference(owner: Object, **more: Any) -> Object:
+    """An owner reference to ``owner``."""
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        **more,
+    }
+
+
+@asynccontextmanager
+async def plane(*controllers: str) -> AsyncIterator[Plane]:
+    """A plane with these controllers running."""
+    machine = assemble(admin_token="t", users={}, audit_log=None)
+    await boot(machine)
+    runner = make_runner(machine.core, controllers, authority=b"PEM")
+    runner.start()
+    try:
+        yield Plane(machine.core)
+    finally:
+        await runner.stop()

@@ -1,0 +1,154 @@
+"""Which hooks and policies a request concerns: rules, selectors, conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest.admission.conditions import MatchConditions, asking, request_variables
+from envtest.admission.matching import Matcher, Rule, label_selector
+from envtest.admission.review import admission_request
+from envtest.auth.rbac import RBACAuthorizer
+from envtest.context import RequestContext, User
+from envtest.errors import GroupResource
+from envtest.registry import Registry, ResourceInfo
+from envtest.storage import Store
+from envtest.strategy import Strategy
+from test.support.admission_world import (
+    ADMIN,
+    NAMESPACES,
+    NODES,
+    PODS,
+    config_map,
+    context,
+    put,
+)
+
+
+@pytest.fixture
+def store() -> Store:
+    store = Store()
+    put(store, "v1", "Namespace", "namespaces", "a", metadata={"labels": {"team": "one"}})
+    return store
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "expected"),
+    [
+        (None, {}, True),
+        ({}, {"a": "b"}, True),
+        ({"matchLabels": {"a": "b"}}, {"a": "b", "c": "d"}, True),
+        ({"matchLabels": {"a": "b"}}, {"a": "c"}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c"]}]}, {"a": "c"}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}, {}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, {}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, {"a": "b"}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {"a": ""}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {"a": ""}, False),
+    ],
+)
+def test_label_selectors(selector: dict[str, Any] | None, labels: dict[str, str], expected: bool) -> None:
+    assert label_selector(selector).matches(labels) is expected
+
+
+def rule(**fields: Any) -> Rule:
+    return Rule({"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"], **fields})
+
+
+@pytest.mark.parametrize(
+    ("given", "ctx", "expected"),
+    [
+        (rule(), context(), True),
+        (rule(operations=["UPDATE"]), context(), False),
+        (rule(apiGroups=["apps"]), context(), False),
+        (rule(apiVersions=["v2"]), context(), False),
+        (rule(resources=["configmaps"]), context(), True),
+        (rule(resources=["*"]), context(PODS, "UPDATE", subresource="status"), False),
+        (rule(resources=["*/*"]), context(PODS, "UPDATE", subresource="status"), True),
+        (rule(resources=["pods/*"]), context(PODS, "UPDATE", subresource="status"), True),
+        (rule(resources=["pods/*"]), context(PODS, "UPDATE"), True),
+        (rule(resources=["*/status"]), context(PODS, "UPDATE"), False),
+        (rule(scope="Namespaced"), context(NODES), False),
+        (rule(scope="Cluster"), context(NODES), True),
+        (rule(scope="Cluster"), context(), False),
+        (rule(scope="Cluster"), context(NAMESPACES), True),
+        (rule(resourceNames=["y"]), context(), False),
+        (rule(resourceNames=["x"]), context(), True),
+    ],
+)
+def test_rules(given: Rule, ctx: RequestContext, expected: bool) -> None:
+    assert given.matches(ctx, {}, ctx.info) is expected
+
+
+def test_namespace_selectors(store: Store) -> None:
+    matcher = Matcher(store, Registry())
+    one, two = label_selector({"matchLabels": {"team": "one"}}), label_selector({"matchLabels": {"team": "two"}})
+    assert matcher.namespace_matches(context(), config_map(), one)
+    assert not matcher.namespace_matches(context(), config_map(), two)
+    assert matcher.namespace_matches(context(NODES), {}, two)
+    to_come = {"metadata": {"name": "b", "labels": {"team": "two"}}}
+    assert matcher.namespace_matches(context(NAMESPACES, name="b"), to_come, two)
+    assert not matcher.namespace_matches(context(NAMESPACES, "DELETE", name="a"), {}, two)
+
+
+def test_object_selectors_look_at_both_states() -> None:
+    selector = label_selector({"matchLabels": {"hook": "me"}})
+    assert Matcher.object_matches(config_map(), config_map(hook="me"), selector)
+    assert Matcher.object_matches(config_map(hook="me"), None, selector)
+    assert not Matcher.object_matches({}, config_map(), selector)
+
+
+def test_equivalent_resources_match_unless_told_otherwise(store: Store) -> None:
+    registry = Registry()
+    storage = GroupResource("acme.io", "widgets")
+    old = ResourceInfo("acme.io", "v1", "widgets", "widget", "Widget", True, Strategy(), storage=storage)
+    new = ResourceInfo("acme.io", "v2", "widgets", "widget", "Widget", True, Strategy(), storage=storage)
+    registry.register(old)
+    registry.register(new)
+    rules = [rule(apiGroups=["acme.io"], apiVersions=["v1"])]
+    match = Matcher(store, registry).match_rules(context(new), {}, rules, equivalent=True)
+    assert match is not None
+    assert match.info is old
+    assert Matcher(store, registry).match_rules(context(new), {}, rules, equivalent=False) is None
+
+
+TRUE, FALSE, BROKEN = "object.metadata.name == 'x'", "request.userInfo.username != 'admin'", "object.spec.missing == 1"
+
+
+@pytest.mark.parametrize(
+    ("expressions", "ignore", "matches", "failed"),
+    [
+        ([TRUE], False, True, False),
+        ([TRUE, FALSE], False, False, False),
+        ([BROKEN, FALSE], False, False, False),
+        ([TRUE, BROKEN], False, False, True),
+        ([TRUE, BROKEN], True, False, False),
+        (["1 +"], False, False, True),
+        (["oldObject == null && request.operation == 'CREATE'"], False, True, False),
+    ],
+)
+def test_match_conditions(store: Store, expressions: list[str], ignore: bool, matches: bool, failed: bool) -> None:
+    conditions = MatchConditions([{"name": "n", "expression": each} for each in expressions], ignore_errors=ignore)
+    ctx = context()
+    variables = request_variables(admission_request(ctx, config_map(), None), ctx)
+    conclusion = conditions.evaluate(variables, asking(RBACAuthorizer(store), ctx.user))
+    assert (conclusion.matches, bool(conclusion.error)) == (matches, failed)
+
+
+def test_expressions_can_ask_the_authorizer(store: Store) -> None:
+    put(store, "v1", "Secret", "secrets", "s", namespace="a")
+    ask = "authorizer.group('').resource('secrets').namespace('a').check('get').allowed()"
+    path = "authorizer.path('/metrics').check('get').allowed()"
+    for expression, user, expected in (
+        (ask, ADMIN, True),
+        (ask, User("alice"), False),
+        (path, ADMIN, True),
+        ("authorizer.requestResource.check('create').allowed()", ADMIN, True),
+        ("!authorizer.serviceAccount('a', 'bot').group('').resource('secrets').check('get').allowed()", ADMIN, True),
+    ):
+        ctx = context(user=user)
+        variables = request_variables(admission_request(ctx, config_map(), None), ctx)
+        conditions = MatchConditions([{"name": "n", "expression": expression}], ignore_errors=False)
+        conclusion = conditions.evaluate(variables, asking(RBACAuthorizer(store), user))
+        assert (conclusion.matches, conclusion.error) == (expected, ""), expression

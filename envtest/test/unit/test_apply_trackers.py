@@ -1,0 +1,118 @@
+"""Trackers as the registry makes them: what endpoints let through, other versions, conversion webhooks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from envtest.apply.trackers import Trackers
+from envtest.errors import StatusError, plain_error
+from envtest.objects import Object
+from envtest.registry import Converter, Registry, ResourceInfo, Subresource
+from envtest.schema.node import Schema
+from envtest.strategy import Strategy
+
+
+def info(version: str, field: str, convert: Converter | None = None, **more: Any) -> ResourceInfo:
+    spec = {"type": "object", "properties": {field: {"type": "string"}}}
+    schema = Schema({"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}})
+    return ResourceInfo(
+        "g",
+        version,
+        "things",
+        "thing",
+        "Thing",
+        True,
+        Strategy(),
+        schema=schema,
+        is_crd=True,
+        convert=convert,
+        converts_by_webhook=convert is not None,
+        **more,
+    )
+
+
+def thing(version: str, **content: Any) -> Object:
+    return {"apiVersion": f"g/{version}", "kind": "Thing", "metadata": {"name": "a"}, **content}
+
+
+class Webhook:
+    """Calls the field ``size`` in v1 and ``length`` in v2."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.broken = False
+
+    async def convert(self, objects: Sequence[Object], api_version: str) -> list[Object]:
+        self.calls += 1
+        if self.broken:
+            raise plain_error("conversion webhook failed")
+        names = {"size": "length"} if api_version == "g/v2" else {"length": "size"}
+        converted = []
+        for obj in objects:
+            spec = {names.get(name, name): value for name, value in (obj.get("spec") or {}).items()}
+            converted.append({**obj, "apiVersion": api_version, "spec": spec})
+        return converted
+
+
+async def _live(trackers: Trackers, one: ResourceInfo, webhook: Webhook) -> Object:
+    """An object that ``old`` applied in v1, as v2 shows it."""
+    live = trackers.of(one).apply(None, thing("v1", spec={"size": "1"}), manager="old", force=False, now="t")
+    shown: Object = (await webhook.convert([live], "g/v2"))[0]
+    shown["metadata"]["uid"] = "u"
+    webhook.calls = 0
+    return shown
+
+
+async def test_what_others_own_is_compared_in_their_version() -> None:
+    webhook, registry = Webhook(), Registry()
+    one, two = info("v1", "size", webhook.convert), info("v2", "length", webhook.convert)
+    registry.register(one)
+    registry.register(two)
+    trackers = Trackers(registry)
+    live = await _live(trackers, one, webhook)
+    tracker = trackers.of(two)
+    same = thing("v2", spec={"length": "1"})
+    kept = await tracker.settle(lambda: tracker.apply(live, same, manager="new", force=False, now="t"))
+    assert {entry["manager"] for entry in kept["metadata"]["managedFields"]} == {"old", "new"}
+    other = thing("v2", spec={"length": "2"})
+    with pytest.raises(StatusError) as caught:
+        await tracker.settle(lambda: tracker.apply(live, other, manager="new", force=False, now="t"))
+    assert caught.value.message == 'Apply failed with 1 conflict: conflict with "old": .spec.size'
+    assert webhook.calls
+
+
+async def test_an_update_whose_conversion_fails_has_no_owners_and_an_apply_is_refused() -> None:
+    webhook, registry = Webhook(), Registry()
+    one, two = info("v1", "size", webhook.convert), info("v2", "length", webhook.convert)
+    registry.register(one)
+    registry.register(two)
+    trackers = Trackers(registry)
+    live = await _live(trackers, one, webhook)
+    webhook.broken = True
+    tracker, new = trackers.of(two), thing("v2", spec={"length": "2"})
+    with pytest.raises(StatusError, match="conversion webhook failed"):
+        await tracker.settle(lambda: tracker.apply(live, new, manager="new", force=True, now="t"))
+    await tracker.settle(lambda: tracker.track(live, new, manager="new", now="t"))
+    assert "managedFields" not in new["metadata"]
+
+
+def test_a_status_subresource_divides_who_owns_what() -> None:
+    registry = Registry()
+    one = info("v1", "size", subresources={"status": Subresource("status")})
+    registry.register(one)
+    trackers, both = Trackers(registry), thing("v1", spec={"size": "1"}, status={"x": 1})
+    for subresource, owned in (("", {"f:spec": {"f:size": {}}}), ("status", {"f:status": {"f:x": {}}})):
+        made = trackers.of(one, subresource).apply(None, both, manager="m", force=False, now="t")
+        assert made["metadata"]["managedFields"][0]["fieldsV1"] == owned
+
+
+def test_a_tracker_is_made_once_until_its_resource_changes() -> None:
+    registry = Registry()
+    one = info("v1", "size")
+    registry.register(one)
+    trackers = Trackers(registry)
+    assert trackers.of(one) is trackers.of(one)
+    changed = info("v1", "length")
+    registry.register(changed)
+    assert trackers.of(changed) is not trackers.of(one)

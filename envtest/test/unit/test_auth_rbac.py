@@ -1,0 +1,246 @@
+"""RBAC: what rules allow, who is bound to them, what changes take effect when, and who may hand rights out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest.auth.attributes import attributes_of
+from envtest.auth.bootstrap import bootstrap_policy, install_policy
+from envtest.auth.escalation import check_escalation
+from envtest.auth.rbac import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    RBAC_GROUP,
+    ROLE_BINDINGS,
+    ROLES,
+    RBACAuthorizer,
+)
+from envtest.auth.rules import compact, compact_string, compile_rules, uncovered
+from envtest.auth.user import ANONYMOUS, AUTHENTICATED, MASTERS, User
+from envtest.context import RequestContext
+from envtest.errors import StatusError
+from envtest.registry import ResourceInfo
+from envtest.storage import Store
+from envtest.strategy import Strategy
+
+ALICE = User("alice", "1", ("team-a", AUTHENTICATED))
+BOT = User("system:serviceaccount:a:bot", "2", ("system:serviceaccounts", AUTHENTICATED))
+
+
+def rule(verbs: list[str], resources: list[str], groups: tuple[str, ...] = ("",), **more: Any) -> dict[str, Any]:
+    return {"verbs": verbs, "resources": resources, "apiGroups": list(groups), **more}
+
+
+def add_role(store: Store, name: str, *rules: dict[str, Any], namespace: str = "") -> None:
+    kind, table = ("Role", ROLES) if namespace else ("ClusterRole", CLUSTER_ROLES)
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    store.create(table, {"apiVersion": f"{RBAC_GROUP}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)})
+
+
+def bind(store: Store, name: str, role: tuple[str, str], *subjects: dict[str, str], namespace: str = "") -> None:
+    kind, table = ("RoleBinding", ROLE_BINDINGS) if namespace else ("ClusterRoleBinding", CLUSTER_ROLE_BINDINGS)
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    ref = {"apiGroup": RBAC_GROUP, "kind": role[0], "name": role[1]}
+    obj = {"apiVersion": f"{RBAC_GROUP}/v1", "kind": kind, "metadata": metadata}
+    store.create(table, {**obj, "roleRef": ref, "subjects": list(subjects)})
+
+
+def allowed(authorizer: RBACAuthorizer, user: User, method: str, path: str, **query: str) -> bool:
+    return authorizer.authorize(attributes_of(method, path, query, user)).allowed
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def authorizer(store: Store) -> RBACAuthorizer:
+    return RBACAuthorizer(store)
+
+
+def test_masters_may_do_everything_and_nobody_else_anything(authorizer: RBACAuthorizer) -> None:
+    assert allowed(authorizer, User("x", groups=(MASTERS,)), "DELETE", "/api/v1/nodes")
+    assert not allowed(authorizer, ALICE, "GET", "/api/v1/nodes")
+
+
+def test_a_role_binding_reaches_its_own_namespace_only(store: Store, authorizer: RBACAuthorizer) -> None:
+    add_role(store, "reader", rule(["get", "list"], ["pods"]))
+    bind(store, "b", ("ClusterRole", "reader"), {"kind": "User", "name": "alice"}, namespace="a")
+    assert allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/pods")
+    assert not allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/b/pods")
+    assert not allowed(authorizer, ALICE, "GET", "/api/v1/pods")
+    assert not allowed(authorizer, ALICE, "DELETE", "/api/v1/namespaces/a/pods/p")
+
+
+def test_the_reason_names_binding_role_and_subject(store: Store, authorizer: RBACAuthorizer) -> None:
+    add_role(store, "r", rule(["get"], ["pods"]), namespace="a")
+    bind(store, "b", ("Role", "r"), {"kind": "ServiceAccount", "name": "bot"}, namespace="a")
+    decision = authorizer.authorize(attributes_of("GET", "/api/v1/namespaces/a/pods/p", {}, BOT))
+    assert decision.reason == 'RBAC: allowed by RoleBinding "b/a" of Role "r" to ServiceAccount "bot/a"'
+
+
+def test_a_binding_to_a_missing_role_says_so(store: Store, authorizer: RBACAuthorizer) -> None:
+    bind(store, "b", ("ClusterRole", "gone"), {"kind": "Group", "name": "team-a"})
+    decision = authorizer.authorize(attributes_of("GET", "/api/v1/pods", {}, ALICE))
+    assert decision == (False, 'RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found')
+
+
+def test_changes_take_effect_with_the_next_request(store: Store, authorizer: RBACAuthorizer) -> None:
+    bind(store, "b", ("Role", "r"), {"kind": "User", "name": "alice"}, namespace="a")
+    assert not allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/pods")
+    add_role(store, "r", rule(["list"], ["pods"]), namespace="a")
+    assert allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/pods")
+    record = store.get(ROLES, "a", "r")
+    assert record is not None
+    role = record.obj()
+    role["rules"] = [rule(["list"], ["secrets"])]
+    store.update(ROLES, role, record)
+    assert not allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/pods")
+    assert allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/secrets")
+    binding = store.get(ROLE_BINDINGS, "a", "b")
+    assert binding is not None
+    store.delete(ROLE_BINDINGS, binding)
+    assert not allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/secrets")
+
+
+@pytest.mark.parametrize(
+    ("given", "method", "path", "query", "expected"),
+    [
+        (rule(["*"], ["*"], ("*",)), "PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale", {}, True),
+        (rule(["get"], ["pods"]), "GET", "/api/v1/namespaces/a/pods/p/log", {}, False),
+        (rule(["get"], ["pods/log"]), "GET", "/api/v1/namespaces/a/pods/p/log", {}, True),
+        (rule(["get"], ["*/log"]), "GET", "/api/v1/namespaces/a/pods/p/log", {}, True),
+        (rule(["get"], ["*/log"]), "GET", "/api/v1/namespaces/a/pods/p", {}, False),
+        (rule(["get"], ["deployments"], ("apps",)), "GET", "/apis/apps/v1/namespaces/a/deployments/d", {}, True),
+        (rule(["get"], ["deployments"], ("",)), "GET", "/apis/apps/v1/namespaces/a/deployments/d", {}, False),
+        (rule(["get", "list"], ["pods"], resourceNames=["p"]), "GET", "/api/v1/namespaces/a/pods/p", {}, True),
+        (rule(["get", "list"], ["pods"], resourceNames=["p"]), "GET", "/api/v1/namespaces/a/pods/q", {}, False),
+        (rule(["get", "list"], ["pods"], resourceNames=["p"]), "GET", "/api/v1/namespaces/a/pods", {}, False),
+        (
+            rule(["get", "list"], ["pods"], resourceNames=["p"]),
+            "GET",
+            "/api/v1/namespaces/a/pods",
+            {"fieldSelector": "metadata.name=p"},
+            True,
+        ),
+        ({"verbs": ["get"], "nonResourceURLs": ["/healthz"]}, "GET", "/healthz", {}, True),
+        ({"verbs": ["get"], "nonResourceURLs": ["/healthz"]}, "GET", "/healthz/ping", {}, False),
+        ({"verbs": ["get"], "nonResourceURLs": ["/healthz*"]}, "GET", "/healthz/ping", {}, True),
+        ({"verbs": ["get"], "nonResourceURLs": ["*"]}, "POST", "/healthz", {}, False),
+    ],
+)
+def test_what_a_rule_allows(
+    given: dict[str, Any], method: str, path: str, query: dict[str, str], expected: bool
+) -> None:
+    (compiled,) = compile_rules([given])
+    assert compiled.allows(attributes_of(method, path, query)) is expected
+
+
+def test_rules_cover_each_other_piece_by_piece() -> None:
+    owned = compile_rules([rule(["get"], ["pods"]), rule(["list"], ["pods", "*/status"]), rule(["*"], ["secrets"])])
+    wanted = compile_rules(
+        [
+            rule(["get", "list"], ["pods"]),
+            rule(["list"], ["jobs/status"]),
+            rule(["delete"], ["secrets"], resourceNames=["s"]),
+        ]
+    )
+    assert uncovered(owned, wanted) == []
+    more = compile_rules([rule(["get", "watch"], ["pods"]), {"verbs": ["get"], "nonResourceURLs": ["/metrics"]}])
+    assert uncovered(owned, more) == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["watch"]},
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
+    ]
+    named = compile_rules([rule(["get"], ["pods"], resourceNames=["p"])])
+    assert uncovered(named, compile_rules([rule(["get"], ["pods"])])) != []
+    assert uncovered(named, named) == []
+
+
+def test_what_is_missing_is_told_shortly() -> None:
+    missing = uncovered(
+        (), compile_rules([rule(["get", "list"], ["pods"]), rule(["*"], ["jobs"], ("batch",), resourceNames=["x"])])
+    )
+    assert [compact_string(each) for each in compact(missing)] == [
+        '{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}',
+        '{APIGroups:["batch"], Resources:["jobs"], ResourceNames:["x"], Verbs:["*"]}',
+    ]
+
+
+def context(plural: str, kind: str, namespace: str = "a", user: User = ALICE) -> RequestContext:
+    info = ResourceInfo(RBAC_GROUP, "v1", plural, plural[:-1], kind, bool(namespace), Strategy())
+    return RequestContext(user, "create", info, namespace, "", operation="CREATE")
+
+
+def test_roles_give_no_more_than_their_writer_has(store: Store, authorizer: RBACAuthorizer) -> None:
+    add_role(store, "reader", rule(["get"], ["pods"]))
+    bind(store, "b", ("ClusterRole", "reader"), {"kind": "User", "name": "alice"}, namespace="a")
+    role = {"metadata": {"name": "new"}, "rules": [rule(["get"], ["pods"])]}
+    check_escalation(authorizer, context("roles", "Role"), role, None)
+    role["rules"] = [rule(["get"], ["pods", "secrets"])]
+    with pytest.raises(StatusError) as refusal:
+        check_escalation(authorizer, context("roles", "Role"), role, None)
+    assert refusal.value.message == (
+        'roles.rbac.authorization.k8s.io "new" is forbidden: '
+        'user "alice" (groups=["team-a" "system:authenticated"]) is attempting to grant RBAC permissions '
+        'not currently held:\n{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
+    )
+    check_escalation(authorizer, context("roles", "Role"), role, dict(role))
+    check_escalation(authorizer, context("roles", "Role", user=User("root", groups=(MASTERS,))), role, None)
+
+
+def test_who_may_escalate_or_bind_may_hand_out_anything(store: Store, authorizer: RBACAuthorizer) -> None:
+    role = {"metadata": {"name": "new"}, "rules": [rule(["*"], ["*"], ("*",))]}
+    binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "all"}, "subjects": []}
+    add_role(store, "all", *role["rules"])  # type: ignore[misc]
+    for obj, plural in ((role, "roles"), (binding, "rolebindings")):
+        with pytest.raises(StatusError):
+            check_escalation(authorizer, context(plural, "X"), obj, None)
+    add_role(
+        store,
+        "granter",
+        rule(["escalate"], ["roles"], (RBAC_GROUP,)),
+        rule(["bind"], ["clusterroles"], (RBAC_GROUP,), resourceNames=["all"]),
+    )
+    bind(store, "g", ("ClusterRole", "granter"), {"kind": "Group", "name": "team-a"})
+    for obj, plural in ((role, "roles"), (binding, "rolebindings")):
+        check_escalation(authorizer, context(plural, "X"), obj, None)
+
+
+def test_a_binding_needs_an_existing_role(authorizer: RBACAuthorizer) -> None:
+    binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "gone"}, "subjects": []}
+    with pytest.raises(StatusError, match=r'rolebindings\.rbac\.authorization\.k8s\.io "gone" not found') as refusal:
+        check_escalation(authorizer, context("rolebindings", "RoleBinding"), binding, None)
+    assert refusal.value.code == 404
+
+
+def test_an_aggregation_rule_needs_all_rights(store: Store, authorizer: RBACAuthorizer) -> None:
+    role = {"metadata": {"name": "new"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
+    with pytest.raises(StatusError, match="must have cluster-admin privileges to use the aggregationRule"):
+        check_escalation(authorizer, context("clusterroles", "ClusterRole", ""), role, None)
+    add_role(store, "all", rule(["*"], ["*"], ("*",)), {"verbs": ["*"], "nonResourceURLs": ["*"]})
+    bind(store, "b", ("ClusterRole", "all"), {"kind": "User", "name": "alice"})
+    check_escalation(authorizer, context("clusterroles", "ClusterRole", ""), role, None)
+
+
+def test_the_bootstrap_policy_opens_what_it_should_and_no_more(store: Store, authorizer: RBACAuthorizer) -> None:
+    install_policy(store, "2026-01-01T00:00:00Z")
+    assert allowed(authorizer, ANONYMOUS, "GET", "/version")
+    assert not allowed(authorizer, ANONYMOUS, "GET", "/api")
+    assert allowed(authorizer, ALICE, "GET", "/apis/apps/v1")
+    assert allowed(authorizer, ALICE, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+    assert not allowed(authorizer, ALICE, "GET", "/metrics")
+    assert not allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/default/pods")
+
+
+def test_the_bootstrap_policy_is_installed_once(store: Store) -> None:
+    install_policy(store, "2026-01-01T00:00:00Z")
+    revision = store.revision
+    install_policy(store, "2026-01-02T00:00:00Z")
+    assert store.revision == revision
+    names = [
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in bootstrap_policy()
+    ]
+    assert len(names) == len(set(names))

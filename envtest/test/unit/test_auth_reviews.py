@@ -1,0 +1,228 @@
+"""Reviews are answered from what authenticates and authorizes requests; malformed ones are refused with causes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest.auth.authenticator import Authenticator
+from envtest.auth.bootstrap import install_policy
+from envtest.auth.rbac import RBACAuthorizer
+from envtest.auth.reviews import Reviews
+from envtest.auth.token_request import request_token
+from envtest.auth.tokens import ISSUER, ServiceAccountTokens
+from envtest.context import RequestContext, User
+from envtest.errors import GroupResource, StatusError
+from envtest.objects import Object
+from envtest.registry import ResourceInfo
+from envtest.storage import Store
+from envtest.strategy import Strategy
+
+AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
+ALICE = User("alice", "1", ("team-a", "system:authenticated"))
+PODS = {"verb": "get", "resource": "pods"}
+VERSION = {"verb": "get", "path": "/version"}
+
+
+@pytest.fixture
+def store() -> Store:
+    store = Store()
+    install_policy(store, "2026-01-01T00:00:00Z")
+    put(store, "ServiceAccount", "serviceaccounts", "bot", "u1")
+    return store
+
+
+def put(store: Store, kind: str, plural: str, name: str, uid: str, **fields: Any) -> None:
+    metadata = {"namespace": "a", "name": name, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    store.create(GroupResource("", plural), {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields})
+
+
+@pytest.fixture
+def tokens(store: Store) -> ServiceAccountTokens:
+    return ServiceAccountTokens(store)
+
+
+@pytest.fixture
+def reviews(store: Store, tokens: ServiceAccountTokens) -> Reviews:
+    return Reviews(RBACAuthorizer(store), Authenticator(tokens, users={"alice-token": ALICE}))
+
+
+def ask(reviews: Reviews, group: str, plural: str, *, user: User = ALICE, namespace: str = "", **obj: Any) -> Object:
+    info = ResourceInfo(group, "v1", plural, plural[:-1], plural, bool(namespace), Strategy())
+    return reviews.answer(RequestContext(user, "create", info, namespace, ""), obj)
+
+
+def causes(refusal: pytest.ExceptionInfo[StatusError]) -> list[tuple[str, str]]:
+    assert refusal.value.code == 422
+    assert refusal.value.details is not None
+    return [(each["field"], each["message"]) for each in refusal.value.details["causes"]]
+
+
+def test_access_reviews(reviews: Reviews) -> None:
+    answer = ask(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"resourceAttributes": PODS})
+    assert answer["status"] == {"allowed": False}
+    answer = ask(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"nonResourceAttributes": VERSION})
+    assert answer["status"]["allowed"]
+    assert answer["status"]["reason"].startswith("RBAC: allowed by ClusterRoleBinding")
+    spec = {"user": "x", "groups": ["system:masters"], "resourceAttributes": PODS}
+    assert ask(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)["status"] == {"allowed": True}
+    local = {"user": "x", "groups": ["system:masters"], "resourceAttributes": {**PODS, "namespace": "a"}}
+    answer = ask(
+        reviews,
+        AUTHORIZATION,
+        "localsubjectaccessreviews",
+        namespace="a",
+        metadata={"namespace": "a"},
+        spec=local,
+    )
+    assert answer["status"] == {"allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            {"user": "x"},
+            [
+                (
+                    "spec.resourceAttributes",
+                    "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+                )
+            ],
+        ),
+        (
+            {"user": "x", "resourceAttributes": PODS, "nonResourceAttributes": VERSION},
+            [
+                (
+                    "spec.nonResourceAttributes",
+                    (
+                        'Invalid value: {"Path":"/version","Verb":"get"}: '
+                        "cannot be specified in combination with resourceAttributes"
+                    ),
+                )
+            ],
+        ),
+        (
+            {"resourceAttributes": PODS},
+            [("spec.user", 'Invalid value: "": at least one of user or group must be specified')],
+        ),
+    ],
+)
+def test_access_reviews_ask_one_thing_about_somebody(
+    reviews: Reviews, spec: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    with pytest.raises(StatusError) as refusal:
+        ask(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)
+    assert causes(refusal) == expected
+
+
+def test_reviews_have_no_names(reviews: Reviews) -> None:
+    entry = {"fieldsV1": {"f:spec": {}}, "manager": "m", "operation": "Update"}
+    metadata = {"managedFields": [entry], "name": "named"}
+    with pytest.raises(StatusError) as refusal:
+        ask(
+            reviews,
+            AUTHORIZATION,
+            "selfsubjectaccessreviews",
+            metadata=metadata,
+            spec={"resourceAttributes": PODS},
+        )
+    printed = '{"name":"named","managedFields":[{"manager":"m","operation":"Update","fieldsV1":{"f:spec":{}}}]}'
+    assert causes(refusal) == [("metadata", f"Invalid value: {printed}: must be empty")]
+
+
+def test_local_reviews_stay_in_their_namespace(reviews: Reviews) -> None:
+    spec = {"user": "x", "resourceAttributes": {**PODS, "namespace": "b"}}
+    with pytest.raises(StatusError) as refusal:
+        ask(reviews, AUTHORIZATION, "localsubjectaccessreviews", namespace="a", metadata={"namespace": "a"}, spec=spec)
+    assert causes(refusal) == [
+        ("spec.resourceAttributes.namespace", 'Invalid value: "b": must match metadata.namespace')
+    ]
+
+
+def test_rules_reviews_list_what_one_may_do(reviews: Reviews) -> None:
+    status = ask(reviews, AUTHORIZATION, "selfsubjectrulesreviews", spec={"namespace": "a"})["status"]
+    assert status["incomplete"] is False
+    assert {
+        "verbs": ["create"],
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["selfsubjectreviews"],
+    } in status["resourceRules"]
+    assert any("/version" in rule["nonResourceURLs"] for rule in status["nonResourceRules"])
+    with pytest.raises(StatusError, match="no namespace on request"):
+        ask(reviews, AUTHORIZATION, "selfsubjectrulesreviews", spec={})
+
+
+def test_token_reviews(reviews: Reviews) -> None:
+    known = ask(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "alice-token"})["status"]
+    assert known["authenticated"]
+    assert (known["user"]["username"], known["audiences"]) == ("alice", [ISSUER])
+    unknown = ask(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "nonsense"})["status"]
+    assert unknown == {"user": {}, "error": "invalid bearer token"}
+    with pytest.raises(StatusError, match="token is required for TokenReview in authentication"):
+        ask(reviews, AUTHENTICATION, "tokenreviews", spec={})
+
+
+def test_self_reviews_tell_who_asks(reviews: Reviews) -> None:
+    answer = ask(reviews, AUTHENTICATION, "selfsubjectreviews", metadata={"managedFields": []})
+    assert answer["status"]["userInfo"] == {
+        "username": "alice",
+        "uid": "1",
+        "groups": ["team-a", "system:authenticated"],
+    }
+    assert list(answer["metadata"]) == ["creationTimestamp"]
+
+
+def token(store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any], name: str = "bot") -> Object:
+    info = ResourceInfo("", "v1", "serviceaccounts", "serviceaccount", "ServiceAccount", True, Strategy())
+    ctx = RequestContext(ALICE, "create", info, "a", name, subresource="token")
+    return request_token(store, tokens, ctx, {"spec": spec})
+
+
+def test_token_requests(store: Store, tokens: ServiceAccountTokens) -> None:
+    answer = token(store, tokens, {"expirationSeconds": 600})
+    assert answer["metadata"]["uid"] == "u1"
+    assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 600, "boundObjectRef": None}
+    user, _ = tokens.authenticate(answer["status"]["token"])
+    assert user.name == "system:serviceaccount:a:bot"
+
+
+def test_tokens_bound_to_a_pod(store: Store, tokens: ServiceAccountTokens) -> None:
+    put(store, "Pod", "pods", "p", "pu", spec={"serviceAccountName": "bot"})
+    put(store, "Pod", "pods", "foreign", "fu", spec={"serviceAccountName": "other"})
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "p"}
+    answer = token(store, tokens, {"boundObjectRef": reference})
+    user, _ = tokens.authenticate(answer["status"]["token"])
+    assert user.extra["authentication.kubernetes.io/pod-uid"] == ("pu",)
+    with pytest.raises(StatusError, match="to pod running with different serviceaccount name"):
+        token(store, tokens, {"boundObjectRef": {**reference, "name": "foreign"}})
+    with pytest.raises(StatusError, match="does not match the UID in record") as refusal:
+        token(store, tokens, {"boundObjectRef": {**reference, "uid": "other"}})
+    assert refusal.value.code == 409
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "problem"),
+    [
+        ({"expirationSeconds": 10}, 422, "may not specify a duration less than 10 minutes"),
+        ({"expirationSeconds": 2**33}, 422, "may not specify a duration larger than"),
+        ({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "no"}}, 404, 'pods "no" not found'),
+        (
+            {"boundObjectRef": {"apiVersion": "apps/v1", "kind": "X", "name": "no"}},
+            400,
+            "to object type apps/v1, Kind=X",
+        ),
+    ],
+)
+def test_impossible_token_requests(
+    store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any], code: int, problem: str
+) -> None:
+    with pytest.raises(StatusError, match=problem) as refusal:
+        token(store, tokens, spec)
+    assert refusal.value.code == code
+
+
+def test_tokens_of_nobody(store: Store, tokens: ServiceAccountTokens) -> None:
+    with pytest.raises(StatusError, match='serviceaccounts "no" not found'):
+        token(store, tokens, {}, name="no")

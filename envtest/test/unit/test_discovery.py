@@ -1,0 +1,181 @@
+"""Discovery documents, health and metrics: pure functions of the registry and of what was counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from envtest.discovery import Answer, Discovery, storage_version_hash, version_order
+from envtest.errors import StatusError
+from envtest.health import HealthChecks, RequestLabels, RequestMetrics, version_answer
+from envtest.registry import Registry, ResourceInfo, Subresource
+from envtest.strategy import Strategy
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+SCALE = Subresource("scale", "Scale", "autoscaling", "v1")
+
+
+def info(group: str, version: str, plural: str, kind: str, **more: Any) -> ResourceInfo:
+    return ResourceInfo(group, version, plural, kind.lower(), kind, more.pop("namespaced", True), Strategy(), **more)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry()
+    status = Subresource("status")
+    registry.register(info("acme.io", "v1beta1", "widgets", "Widget", is_crd=True, short_names=("wd",)))
+    subresources = {"scale": SCALE, "status": status}
+    registry.register(info("acme.io", "v1", "widgets", "Widget", is_crd=True, subresources=subresources))
+    registry.register(info("apps", "v1", "deployments", "Deployment", subresources=subresources, categories=("all",)))
+    registry.register(info("", "v1", "pods", "Pod", subresources={"status": status}, short_names=("po",)))
+    registry.register(info("", "v1", "bindings", "Binding", verbs=("create",)))
+    registry.register(info("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler"))
+    registry.register(info("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"))
+    return registry
+
+
+@pytest.fixture
+def discovery(registry: Registry) -> Discovery:
+    return Discovery(registry)
+
+
+def body(answer: Answer | None) -> Any:
+    assert answer is not None
+    assert answer.code == 200
+    return json.loads(answer.body)
+
+
+def test_groups_come_by_priority_and_versions_by_stability(discovery: Discovery) -> None:
+    groups = body(discovery.answer("/apis"))["groups"]
+    assert [each["name"] for each in groups] == ["apps", "autoscaling", "acme.io"]
+    assert [each["preferredVersion"]["version"] for each in groups] == ["v1", "v2", "v1"]
+    assert [each["version"] for each in groups[2]["versions"]] == ["v1", "v1beta1"]
+
+
+def test_api_versions_tell_the_address(discovery: Discovery) -> None:
+    assert body(discovery.answer("/api", address="h:1"))["serverAddressByClientCIDRs"][0]["serverAddress"] == "h:1"
+    assert body(discovery.answer("/api/", address="h:2"))["serverAddressByClientCIDRs"][0]["serverAddress"] == "h:2"
+
+
+def test_built_in_resources_are_sorted_with_their_subresources(discovery: Discovery) -> None:
+    document = body(discovery.answer("/api/v1"))
+    assert "apiVersion" not in document
+    assert [each["name"] for each in document["resources"]] == ["bindings", "pods", "pods/status"]
+    bindings, pods, status = document["resources"]
+    assert "storageVersionHash" not in bindings
+    assert pods["storageVersionHash"] == "xPOwRZ+Yhw8="
+    assert pods["verbs"] == ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    assert pods["shortNames"] == ["po"]
+    assert status == {
+        "name": "pods/status",
+        "singularName": "",
+        "namespaced": True,
+        "kind": "Pod",
+        "verbs": ["get", "patch", "update"],
+    }
+
+
+def test_custom_resources_name_status_before_scale(discovery: Discovery) -> None:
+    document = body(discovery.answer("/apis/acme.io/v1"))
+    assert document["apiVersion"] == "v1"
+    assert [each["name"] for each in document["resources"]] == ["widgets", "widgets/status", "widgets/scale"]
+    assert document["resources"][0]["verbs"][0] == "delete"
+    scale = document["resources"][2]
+    assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
+
+
+def test_aggregated_discovery(discovery: Discovery) -> None:
+    answer = discovery.answer("/apis", AGGREGATED)
+    assert answer is not None
+    assert answer.headers["Content-Type"] == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    items = body(answer)["items"]
+    assert [each["metadata"].get("name") for each in items] == ["apps", "autoscaling", "acme.io"]
+    (deployments,) = items[0]["versions"][0]["resources"]
+    assert deployments["responseKind"] == {"group": "", "version": "", "kind": "Deployment"}
+    assert [each["responseKind"]["kind"] for each in deployments["subresources"]] == ["Scale", "Deployment"]
+    (widgets,) = items[2]["versions"][0]["resources"]
+    assert widgets["responseKind"] == {"group": "acme.io", "version": "v1", "kind": "Widget"}
+    assert discovery.answer("/apis", AGGREGATED, answer.headers["ETag"]) == (304, answer.headers, b"")
+    assert body(discovery.answer("/apis", "application/json"))["kind"] == "APIGroupList"
+    assert body(discovery.answer("/api", AGGREGATED))["items"][0]["metadata"] == {}
+
+
+def test_documents_follow_the_registry(discovery: Discovery, registry: Registry) -> None:
+    assert discovery.answer("/apis/new.io/v1") is None
+    before = discovery.answer("/apis", AGGREGATED)
+    registry.register(info("new.io", "v1", "things", "Thing", is_crd=True))
+    assert body(discovery.answer("/apis/new.io/v1"))["groupVersion"] == "new.io/v1"
+    after = discovery.answer("/apis", AGGREGATED)
+    assert before is not None
+    assert after is not None
+    assert before.headers["ETag"] != after.headers["ETag"]
+
+
+def test_what_is_not_there(discovery: Discovery) -> None:
+    assert discovery.answer("/apis/nosuch.io") is None
+    assert discovery.answer("/apis/acme.io/v1alpha1") is None
+    assert discovery.answer("/metrics") is None
+    for path in ("/apis/apps/v9", "/api/v2"):
+        with pytest.raises(StatusError) as refusal:
+            discovery.answer(path)
+        assert (refusal.value.code, refusal.value.details) == (404, {})
+    with pytest.raises(StatusError) as refusal:
+        discovery.answer("/apis", "text/html")
+    assert refusal.value.code == 406
+
+
+def test_documents_can_be_had_as_yaml(discovery: Discovery) -> None:
+    answer = discovery.answer("/apis/apps", "application/yaml")
+    assert answer is not None
+    assert answer.headers["Content-Type"] == "application/yaml"
+    assert answer.body.startswith(b"apiVersion: v1\nkind: APIGroup\nname: apps\n")
+
+
+def test_a_terminating_resource_cannot_be_written(discovery: Discovery, registry: Registry) -> None:
+    registry.register(info("acme.io", "v1", "widgets", "Widget", is_crd=True, terminating=True))
+    (widgets,) = body(discovery.answer("/apis/acme.io/v1"))["resources"]
+    assert widgets["verbs"] == ["delete", "deletecollection", "get", "list", "watch"]
+
+
+def test_version_order() -> None:
+    versions = ["v1alpha1", "foo", "v2", "v1beta2", "v10", "v1", "v1beta10"]
+    assert sorted(versions, key=version_order) == ["v10", "v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]
+    assert storage_version_hash("", "v1", "ConfigMap") == "qFsyl6wFWjQ="
+
+
+def test_health_is_ok_until_a_check_fails() -> None:
+    health = HealthChecks()
+    healthy = [True]
+    health.add("etcd", lambda: healthy[0], endpoints=("healthz", "readyz"))
+    assert health.answer("/readyz") == (200, health.answer("/healthz/ping").headers, b"ok")  # type: ignore[union-attr]
+    verbose = health.answer("/readyz", verbose=True)
+    assert verbose is not None
+    assert verbose.body == b"[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n"
+    healthy[0] = False
+    failed = health.answer("/readyz")
+    assert failed is not None
+    assert failed.code == 500
+    assert b"[-]etcd failed: reason withheld\nreadyz check failed\n" in failed.body
+    assert health.answer("/livez").code == 200  # type: ignore[union-attr]
+    assert health.answer("/readyz", exclude=["etcd"]).code == 200  # type: ignore[union-attr]
+    assert health.answer("/readyz/etcd").code == 500  # type: ignore[union-attr]
+    assert health.answer("/readyz/nosuch") is None
+    assert health.answer("/other") is None
+
+
+def test_metrics_count_requests() -> None:
+    metrics = RequestMetrics(lambda: iter([("pods", 2)]))
+    for code, seconds in (("200", 0.004), ("200", 0.3), ("404", 70.0)):
+        metrics.observe(RequestLabels("GET", "", "v1", "pods", scope="resource", code=code), seconds)
+    text = metrics.answer().body.decode()
+    labels = 'component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="",verb="GET"'
+    assert f'apiserver_request_total{{code="200",{labels},version="v1"}} 2.0' in text
+    assert f'apiserver_request_duration_seconds_count{{{labels},version="v1"}} 3.0' in text
+    assert 'apiserver_storage_objects{resource="pods"} 2.0' in text
+
+
+def test_version() -> None:
+    version = json.loads(version_answer().body)
+    assert (version["major"], version["minor"], version["gitVersion"]) == ("1", "36", "v1.36.0")

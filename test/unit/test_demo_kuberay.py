@@ -1,0 +1,39 @@
+"""The stand-in for KubeRay: which pods a RayCluster gets, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cfo.demo.kuberay import pods_of, status_of
+
+
+def cluster(**group: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}
+    workers = {"groupName": "small", "replicas": 2, "minReplicas": 1, "maxReplicas": 3, "template": template, **group}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "rc", "namespace": "ns", "uid": "u", "generation": 4},
+        "spec": {"headGroupSpec": {"template": template}, "workerGroupSpecs": [workers]},
+    }
+
+
+def ready(pod: dict[str, Any]) -> dict[str, Any]:
+    return {**pod, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+def test_one_pod_for_the_head_and_one_for_each_host_of_each_worker() -> None:
+    pods = list(pods_of(cluster(numOfHosts=2)))
+    assert [pod["metadata"]["labels"]["ray.io/node-type"] for pod in pods] == ["head"] + ["worker"] * 4
+    assert len({pod["metadata"]["name"] for pod in pods}) == 5
+
+
+def test_a_cluster_is_ready_when_its_head_and_all_workers_are() -> None:
+    subject = cluster()
+    head, first, second = pods_of(subject)
+    status = status_of(subject, [ready(head), ready(first), second])
+    assert "state" not in status
+    assert (status["desiredWorkerReplicas"], status["availableWorkerReplicas"]) == (2, 1)
+    assert (status["minWorkerReplicas"], status["maxWorkerReplicas"], status["observedGeneration"]) == (1, 3, 4)
+    assert status_of(subject, map(ready, (head, first, second)))["state"] == "ready"
+    assert "state" not in status_of(subject, map(ready, (first, second)))
