@@ -22,8 +22,9 @@ from cfo.config.durations import format_duration, parse_duration
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
+from cfo.runtime.kinds import NODE
 from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of
-from test.integration.appwrappers import NODE, Watched, operating, state, watched_world
+from test.integration.appwrappers import Watched, operating, state, watched_world
 from test.integration.go_operator import assert_continuable
 from test.integration.world import eventually
 from test.recordings import GOLDEN, appwrapper_cases, load_appwrapper

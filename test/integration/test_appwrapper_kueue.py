@@ -9,12 +9,10 @@ import pytest
 import yaml
 
 from cfo.api.appwrapper import QUEUE_NAME_LABEL
+from cfo.runtime.kinds import JOB, NODE, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, name_of, uid_of
 from test.integration.appwrappers import (
     CONTROLLERS,
-    JOB,
-    NODE,
-    POD,
     Watched,
     configuration,
     job,

@@ -13,10 +13,11 @@ import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.clock import FakeClock
+from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object
 from test.integration import appwrappers
-from test.integration.appwrappers import CONTROLLERS, POD, Watched, job, pod, wrapper
+from test.integration.appwrappers import CONTROLLERS, Watched, job, pod, wrapper
 from test.integration.world import (
     OAUTH,
     OPENSHIFT,

@@ -21,9 +21,9 @@ from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.demo import crds
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import CONFIG_MAP_NAME
-from cfo.runtime.kinds import CONFIG_MAP
+from cfo.runtime.kinds import CONFIG_MAP, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object
-from test.integration.appwrappers import POD, pod, state, wrapper
+from test.integration.appwrappers import pod, state, wrapper
 from test.integration.test_install import configure, events_of_the_operator, in_cluster, install, kubectl
 from test.integration.test_operator import Operator
 from test.integration.test_raycluster_networkpolicy import binding, let_in, role

@@ -21,9 +21,9 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.demo import crds
 from cfo.demo.run import read_objects
 from cfo.manifests import render
-from cfo.manifests.names import DEFAULT_NAMESPACE
+from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET, SERVICE_ACCOUNT
+from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
 from envtest.certificates import Authority
 from envtest.embedded import EmbeddedControlPlane

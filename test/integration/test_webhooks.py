@@ -16,7 +16,7 @@ from cfo.runtime.client.client import PatchType
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, Forbidden, InternalError, Invalid
 from cfo.runtime.clock import FakeClock
-from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import GVK, NamespacedName, Object, uid_of
 from cfo.runtime.reconcile import policy_rules
 from cfo.runtime.webhook.admission import AdmissionRequest
@@ -27,12 +27,10 @@ from cfo.runtime.webhook.setup import rules
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from test.integration.webhooks import (
-    CONFIG_MAP,
     GUARDED,
     NAME,
     OPTIONS,
     POLICY,
-    SECRET,
     SECRET_KEY,
     Load,
     Replica,

@@ -37,7 +37,7 @@ def test_the_list_of_commands_says_what_the_commands_say() -> None:
 def test_a_definition_that_cannot_be_installed_is_one_line(tmp_path: Path) -> None:
     crd = tmp_path / "crd.yaml"
     crd.write_text("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: foo}\n")
-    result = CliRunner().invoke(cli, ["envtest", "--crds", str(crd)])
+    result = CliRunner().invoke(cli, ["envtest", "--crds", str(crd)], prog_name="cfo")
     assert result.exit_code == 2
     lines = result.output.splitlines()
     assert len(lines) == 1

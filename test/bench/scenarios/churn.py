@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.runtime.kinds import NAMESPACE
 from cfo.runtime.objects import GVK, NamespacedName
 from test.bench.fleet import namespaces, raycluster
 from test.bench.harness import Case, Sample, benchmark
-from test.bench.scenarios.appwrappers import NAMESPACE, Phases, create, watched
+from test.bench.scenarios.appwrappers import Phases, create, watched
 from test.bench.stage import Plane, gathered, plane
 from test.bench.subjects import operator
 from test.integration.appwrappers import CONTROLLERS
