@@ -22,10 +22,10 @@ from cfo.runtime.webhook.admission import Operation, UserInfo
 from cfo.webhooks import appwrapper
 from envtest import ControlPlane
 from envtest.api_client import Answer, APIClient
-from test.appwrappers import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of
-from test.integration.webhooks import OPTIONS, free_url, until
-from test.integration.world import crd
-from test.recordings import appwrapper_cases, load_appwrapper
+from test.support.appwrapper_recordings import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of
+from test.support.config_map_webhooks import OPTIONS, free_url, until
+from test.support.raycluster_environment import crd
+from test.support.recordings import appwrapper_cases, load_appwrapper
 
 ADMIN = UserInfo("admin", "admin", ("system:masters",))
 ALICE = UserInfo("alice", "alice-uid", ("system:authenticated",))

@@ -18,21 +18,19 @@ import yaml
 
 from cfo.api.appwrapper import APPWRAPPER, infer_pod_sets, pod_template_at
 from cfo.config import AppWrapperConfiguration, parse
-from cfo.config.durations import format_duration, parse_duration
-from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.kinds import NODE
-from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of
-from test.integration.appwrappers import Watched, operating, state, watched_world
-from test.integration.go_operator import assert_continuable
-from test.integration.world import eventually
-from test.recordings import GOLDEN, appwrapper_cases, load_appwrapper
+from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, labels_of
+from test.support.appwrapper_environment import Watched, operating, state, watched_world
+from test.support.appwrapper_recordings import _SHORTER, prepared, recorded_crds
+from test.support.go_operator import assert_continuable
+from test.support.raycluster_environment import eventually
+from test.support.recordings import GOLDEN, appwrapper_cases, load_appwrapper
 
 QUEUEING = ("ClusterQueue", "LocalQueue", "ResourceFlavor")
 """What only Kueue looks at."""
 
-CRDS = ("minimal_jobsets", "minimal_pytorchjobs", "ray.io_rayclusters", "ray.io_rayjobs")
 
 DIFFERENCES = {
     "autopilot-evict": "the nodes are named in words, and the pause counts from the reset",
@@ -47,20 +45,8 @@ DIFFERENCES = {
     "success-two-pods": "the time to live counts from the success",
 }
 
-_SHORTER = 0.2
-"""What is left of each second of a recorded period."""
 
 State = tuple[Any, ...]
-
-
-def shortened(text: str) -> str:
-    """A recorded period, for a test to wait for: a fifth of what it was, if it is one of seconds."""
-    try:
-        period = parse_duration(text)
-    except ValueError:
-        return text
-    seconds = period.total_seconds()
-    return format_duration(period * _SHORTER) if 0 < seconds <= 60 else text
 
 
 def configuration_of(recording: dict[str, Any]) -> AppWrapperConfiguration:
@@ -74,17 +60,6 @@ def configuration_of(recording: dict[str, Any]) -> AppWrapperConfiguration:
         name: getattr(tolerance, name) * _SHORTER for name in type(tolerance).model_fields if name != "retry_limit"
     }
     return config.model_copy(update={"fault_tolerance": tolerance.model_copy(update=shorter)})
-
-
-def prepared(obj: Object) -> Object:
-    """A recorded object, as it can be created again, with shorter periods."""
-    drop = {"uid", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in drop}
-    if annotations := annotations_of(obj):
-        metadata["annotations"] = {
-            key: shortened(value) if key.startswith(ANNOTATION_PREFIX) else value for key, value in annotations.items()
-        }
-    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
 
 
 class Scenario:
@@ -344,11 +319,6 @@ async def prepare_nodes(here: Watched) -> None:
         ("quiet-node", {}),
     ):
         await here.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
-
-
-def recorded_crds() -> list[Object]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [yaml.load((GOLDEN.parent / "crds" / f"{name}.yaml").read_text(), Loader=loader) for name in CRDS]
 
 
 def cases(configuration: str) -> list[str]:

@@ -11,7 +11,7 @@ import yaml
 from cfo.api.appwrapper import QUEUE_NAME_LABEL
 from cfo.runtime.kinds import JOB, NODE, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, name_of, uid_of
-from test.integration.appwrappers import (
+from test.support.appwrapper_environment import (
     CONTROLLERS,
     Watched,
     configuration,
@@ -21,8 +21,8 @@ from test.integration.appwrappers import (
     watched_world,
     wrapper,
 )
-from test.integration.world import eventually
-from test.recordings import GOLDEN, load_appwrapper
+from test.support.raycluster_environment import eventually
+from test.support.recordings import GOLDEN, load_appwrapper
 
 KINDS = ("workloads", "clusterqueues", "localqueues", "resourceflavors")
 WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")

@@ -24,7 +24,7 @@ from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object, controller_of, find_condition, is_deleting, name_of, uid_of
 from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault
-from test.integration.appwrappers import (
+from test.support.appwrapper_environment import (
     CONTROLLERS,
     Watched,
     configuration,
@@ -36,9 +36,9 @@ from test.integration.appwrappers import (
     watched_world,
     wrapper,
 )
-from test.integration.chaos import Unruly
-from test.integration.test_raycluster_setup import token_with
-from test.integration.world import eventually
+from test.support.faults import Unruly
+from test.support.permissions import token_with
+from test.support.raycluster_environment import eventually
 
 SERVICE: Object = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
 POLICY: Object = {

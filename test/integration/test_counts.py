@@ -16,9 +16,9 @@ from cfo.runtime.clock import FakeClock
 from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object
-from test.integration import appwrappers
-from test.integration.appwrappers import CONTROLLERS, Watched, job, pod, wrapper
-from test.integration.world import (
+from test.support import appwrapper_environment as appwrappers
+from test.support.appwrapper_environment import CONTROLLERS, Watched, job, pod, wrapper
+from test.support.raycluster_environment import (
     OAUTH,
     OPENSHIFT,
     PLAIN,

@@ -13,8 +13,8 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.objects import GVK, NamespacedName, controller_of
 from envtest import ControlPlane
-from test.integration.webhooks import free_url
-from test.integration.world import crd, eventually
+from test.support.config_map_webhooks import free_url
+from test.support.raycluster_environment import crd, eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
 WEBSITE = GVK("example.com", "v1", "Website")

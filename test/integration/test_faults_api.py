@@ -28,8 +28,8 @@ from envtest.auth.attributes import Attributes
 from envtest.context import User
 from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault, Faults
-from test.integration.chaos import Hasty, new_manager, picture, running, same_end, settled
-from test.integration.world import (
+from test.support.faults import Hasty, new_manager, picture, running, same_end, settled
+from test.support.raycluster_environment import (
     OAUTH,
     OPENSHIFT,
     PLAIN,

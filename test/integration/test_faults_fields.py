@@ -14,8 +14,8 @@ import pytest
 from cfo.demo import crds
 from cfo.runtime.client.errors import Invalid
 from cfo.runtime.objects import Object
-from test.integration.chaos import picture, running, same_end, settled
-from test.integration.world import OAUTH, PLAIN, ROUTES, World, kuberay, ray_cluster, world
+from test.support.faults import picture, running, same_end, settled
+from test.support.raycluster_environment import OAUTH, PLAIN, ROUTES, World, kuberay, ray_cluster, world
 
 REMOVED = object()
 

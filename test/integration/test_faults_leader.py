@@ -23,11 +23,11 @@ from cfo.runtime.manager import Manager, RunnableFailed
 from cfo.runtime.objects import NamespacedName
 from envtest.context import User
 from envtest.embedded import EmbeddedControlPlane
-from test.integration.chaos import new_manager
-from test.integration.test_operator import PLAIN, Operator, configure, operator
-from test.integration.wire import wire
-from test.integration.world import PLAIN as SETTINGS
-from test.integration.world import VANILLA, World, eventually, kuberay, ray_cluster, world
+from test.support.faults import new_manager
+from test.support.faulty_connection import wire
+from test.support.operator_process import PLAIN, Operator, configure, operator
+from test.support.raycluster_environment import PLAIN as SETTINGS
+from test.support.raycluster_environment import VANILLA, World, eventually, kuberay, ray_cluster, world
 
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3.0, 2.0, 0.3
 ELECTION = {

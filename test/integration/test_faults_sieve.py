@@ -16,8 +16,18 @@ import pytest
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.kinds import NETWORK_POLICY, SECRET
 from cfo.runtime.objects import NamespacedName, Object
-from test.integration.chaos import Unruly, crashed, picture, running, same_end, settled
-from test.integration.world import OAUTH, OPENSHIFT, PLAIN, VANILLA, World, gone, kuberay, ray_cluster, world
+from test.support.faults import Unruly, crashed, picture, running, same_end, settled
+from test.support.raycluster_environment import (
+    OAUTH,
+    OPENSHIFT,
+    PLAIN,
+    VANILLA,
+    World,
+    gone,
+    kuberay,
+    ray_cluster,
+    world,
+)
 
 PLATFORMS = [
     pytest.param(VANILLA, PLAIN, False, id="vanilla"),

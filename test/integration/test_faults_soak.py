@@ -30,11 +30,21 @@ from cfo.runtime.manager import Manager, RunnableFailed
 from cfo.runtime.objects import NamespacedName, Object
 from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault
-from test.integration.chaos import Hasty, Unruly, new_manager, picture, running, same_end
-from test.integration.test_operator import PLAIN as PLAIN_PROCESS
-from test.integration.test_operator import configure, operator
-from test.integration.wire import Wire, wire
-from test.integration.world import OAUTH, OPENSHIFT, PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
+from test.support.faults import Hasty, Unruly, new_manager, picture, running, same_end
+from test.support.faulty_connection import Wire, wire
+from test.support.operator_process import PLAIN as PLAIN_PROCESS
+from test.support.operator_process import configure, operator
+from test.support.raycluster_environment import (
+    OAUTH,
+    OPENSHIFT,
+    PLAIN,
+    VANILLA,
+    World,
+    eventually,
+    kuberay,
+    ray_cluster,
+    world,
+)
 
 SECONDS = float(os.environ.get("CFO_SOAK_SECONDS", "3"))
 SEED = int(os.environ.get("CFO_SOAK_SEED", "0")) or secrets.randbelow(10**9)

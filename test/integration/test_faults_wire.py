@@ -20,9 +20,9 @@ from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import Object, key_of
 from envtest import ControlPlane
-from test.integration.chaos import Hasty, new_manager, picture, same_end, settled
-from test.integration.wire import Wire, wire
-from test.integration.world import PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
+from test.support.faults import Hasty, new_manager, picture, same_end, settled
+from test.support.faulty_connection import Wire, wire
+from test.support.raycluster_environment import PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
 
 
 @asynccontextmanager

@@ -23,12 +23,12 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.kinds import CONFIG_MAP, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object
-from test.integration.appwrappers import pod, state, wrapper
-from test.integration.test_install import configure, events_of_the_operator, in_cluster, install, kubectl
-from test.integration.test_operator import Operator
-from test.integration.test_raycluster_networkpolicy import binding, let_in, role
-from test.integration.webhooks import free_url
-from test.integration.world import (
+from test.support.appwrapper_environment import pod, state, wrapper
+from test.support.config_map_webhooks import free_url
+from test.support.installation import configure, events_of_the_operator, in_cluster, install, kubectl
+from test.support.network_policies import binding, let_in, role
+from test.support.operator_process import Operator
+from test.support.raycluster_environment import (
     DSC_INITIALIZATIONS,
     INGRESS_CONFIGS,
     ROUTES,

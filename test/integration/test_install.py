@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -21,15 +16,14 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.demo import crds
 from cfo.demo.run import read_objects
 from cfo.manifests import render
-from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
-from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
+from cfo.manifests.names import DEFAULT_NAMESPACE
+from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
 from envtest.certificates import Authority
-from envtest.embedded import EmbeddedControlPlane
-from test.integration.test_operator import Operator
-from test.integration.webhooks import free_url
-from test.integration.world import (
+from test.support.config_map_webhooks import free_url
+from test.support.installation import ROOT, configure, events_of_the_operator, in_cluster, install, kubectl
+from test.support.raycluster_environment import (
     DSC_INITIALIZATIONS,
     INGRESS_CONFIGS,
     ROUTES,
@@ -39,90 +33,7 @@ from test.integration.world import (
     world,
 )
 
-ROOT = Path(__file__).parents[2]
-USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
 RAY_CLUSTERS = crds.load()
-
-
-async def kubectl(there: World, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
-    """Runs kubectl against the world as an administrator: exit code, and all that it said."""
-    program = shutil.which("kubectl")
-    if program is None:
-        pytest.skip("kubectl is not installed")
-    kubeconfig = directory / "admin.kubeconfig"
-    there.plane.kubeconfig(kubeconfig)
-    process = await asyncio.create_subprocess_exec(
-        *(program, *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={"PATH": os.environ["PATH"], "KUBECONFIG": str(kubeconfig), "HOME": str(directory)},
-        cwd=ROOT,
-    )
-    output, _ = await process.communicate(stdin.encode())
-    assert process.returncode is not None
-    return process.returncode, output.decode()
-
-
-async def install(there: World, directory: Path, folder: str = "config/default") -> None:
-    """Installs it as the README says."""
-    code, built = await kubectl(there, directory, "kustomize", folder)
-    assert code == 0, built
-    code, said = await kubectl(there, directory, "apply", "--server-side", "-f", "-", stdin=built)
-    assert code == 0, said
-
-
-async def service_account(there: World, directory: Path) -> Path:
-    """What a pod of the operator finds in its file system: token, authority, namespace."""
-    resource = f"{there.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
-    answer = await there.client.transport.request(
-        "POST",
-        urlsplit(resource).path,
-        body=b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}',
-    )
-    folder = directory / "serviceaccount"
-    folder.mkdir()
-    (folder / "token").write_text(yaml.safe_load(answer.body)["status"]["token"])
-    (folder / "ca.crt").write_bytes(there.plane.ca_pem)
-    (folder / "namespace").write_text(DEFAULT_NAMESPACE)
-    return folder
-
-
-@asynccontextmanager
-async def in_cluster(there: World, directory: Path, *arguments: str) -> AsyncIterator[Operator]:
-    """Runs ``cfo run`` as in a pod: with the files and the environment of one, and nothing else."""
-    server = urlsplit(there.plane.url)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cfo", "run", "--log-format", "json", *arguments),
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(directory / "nobody"),
-            "NAMESPACE": DEFAULT_NAMESPACE,
-            "KUBERNETES_SERVICE_HOST": str(server.hostname),
-            "KUBERNETES_SERVICE_PORT": str(server.port),
-            "CFO_SERVICE_ACCOUNT_DIR": str(await service_account(there, directory)),
-            "PYTHONPATH": str(ROOT),
-        },
-        cwd=directory,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    running = Operator(process)
-    try:
-        yield running
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await running.exit_code()
-
-
-async def configure(there: World, **sections: Any) -> None:
-    """Brings the ConfigMap, with endpoints on ports that are free."""
-    loopback = {"bindAddress": "127.0.0.1:0"}
-    document = yaml.safe_dump({"metrics": loopback, "health": loopback, **sections})
-    metadata = {"namespace": DEFAULT_NAMESPACE, "name": CONFIG_MAP_NAME}
-    await there.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": document}}
-    )
 
 
 async def play(there: World, *paths: Path) -> list[Object]:
@@ -190,12 +101,6 @@ def grants() -> set[Grant]:
                 for verb in rule["verbs"]
             }
     return found
-
-
-def events_of_the_operator(there: World) -> list[dict[str, Any]]:
-    if not isinstance(there.plane, EmbeddedControlPlane):
-        pytest.skip("the audit log of the real API server is not collected")
-    return [event for event in there.plane.audit.events if event["user"]["username"] == USER]
 
 
 def forbidden(events: list[dict[str, Any]]) -> list[str]:

@@ -27,7 +27,7 @@ from cfo.runtime.webhook.certificates.certificate_authority import Stored, advan
 from cfo.runtime.webhook.certificates.serving import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest import ControlPlane
-from test.integration.world import eventually
+from test.support.raycluster_environment import eventually
 
 
 class Nothing:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import re
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +11,10 @@ import pytest
 import yaml
 
 from cfo.config import default_document
-from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import NamespacedName, Object
-from test.integration.world import (
+from test.support.operator_process import KEY, LOOPBACK, PLAIN, configure, operator
+from test.support.raycluster_environment import (
     INGRESS_CONFIGS,
     OPENSHIFT,
     RAY_CLUSTERS,
@@ -30,81 +24,7 @@ from test.integration.world import (
     ray_cluster,
     world,
 )
-from test.recordings import load_startup, startup_cases
-
-KEY = NamespacedName("default", CONFIG_MAP_NAME)
-LOOPBACK = {"metrics": {"bindAddress": "127.0.0.1:0"}, "health": {"bindAddress": "127.0.0.1:0"}}
-PLAIN = {**LOOPBACK, "kuberay": {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"}}
-
-
-class Operator:
-    """A running ``cfo run``."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.output = ""
-        self._reader = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
-            self.output += line.decode()
-
-    async def exit_code(self) -> int:
-        """Waits for the end."""
-        async with asyncio.timeout(30):
-            code = await self.process.wait()
-            await self._reader
-        return code
-
-    async def address(self, endpoint: str) -> str:
-        """Where it serves ``endpoint``."""
-        pattern = re.compile(rf'"endpoint":"{endpoint}".*"port":(\d+)')
-
-        async def look() -> str | None:
-            found = pattern.search(self.output)
-            assert self.process.returncode is None, self.output
-            return f"http://127.0.0.1:{found[1]}" if found else None
-
-        return str(await eventually(look, f"{endpoint} served"))
-
-    async def ready(self) -> None:
-        """Waits until it is ready."""
-        address = await self.address("health")
-        async with aiohttp.ClientSession(address) as session:
-
-            async def look() -> bool:
-                async with session.get("/readyz") as answer:
-                    return answer.status == 200
-
-            await eventually(look, "ready")
-
-
-@asynccontextmanager
-async def operator(there: World, directory: Path, *arguments: str, **environment: str) -> AsyncIterator[Operator]:
-    """Runs ``cfo run`` against a world until the end of the block."""
-    kubeconfig = directory / "kubeconfig"
-    there.plane.kubeconfig(kubeconfig)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cfo", "run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments),
-        env={**os.environ, "NAMESPACE": "default", **environment},
-        cwd=directory,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    running = Operator(process)
-    try:
-        yield running
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await running.exit_code()
-
-
-async def configure(there: World, data: dict[str, str] | None) -> None:
-    """Makes the ConfigMap."""
-    metadata = {"namespace": KEY.namespace, "name": KEY.name}
-    if data is not None:
-        await there.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+from test.support.recordings import load_startup, startup_cases
 
 
 async def refusal(there: World, directory: Path) -> tuple[int, str]:

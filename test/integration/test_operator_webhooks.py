@@ -20,9 +20,9 @@ from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING
 from cfo.runtime.objects import NamespacedName, Object, name_of
 from cfo.runtime.webhook.certificates.announcement import ORIGINAL, bundles_of
 from cfo.runtime.webhook.certificates.certificate_authority import read
-from test.integration.test_operator import PLAIN, configure, operator
-from test.integration.webhooks import free_url
-from test.integration.world import VANILLA, World, eventually, ray_cluster, world
+from test.support.config_map_webhooks import free_url
+from test.support.operator_process import PLAIN, configure, operator
+from test.support.raycluster_environment import VANILLA, World, eventually, ray_cluster, world
 
 SECRET_KEY = NamespacedName("default", WEBHOOK_SECRET_NAME)
 

@@ -18,8 +18,8 @@ import yaml
 
 from cfo.manifests.workload import ENTRY_POINT
 from cfo.version import __version__
-from test.integration.test_operator import PLAIN, Operator, configure
-from test.integration.world import VANILLA, eventually, ray_cluster, world
+from test.support.operator_process import PLAIN, Operator, configure
+from test.support.raycluster_environment import VANILLA, eventually, ray_cluster, world
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65532

@@ -27,12 +27,12 @@ from cfo.runtime.objects import Object
 from cfo.webhooks import raycluster as webhooks
 from envtest import ControlPlane
 from envtest.api_client import Answer, APIClient
-from test.integration.test_raycluster_golden import CONFIGURATIONS, definitions
-from test.integration.webhooks import OPTIONS, free_url, until
-from test.integration.world import INGRESS_CONFIGS, OAUTH, OPENSHIFT, PLAIN, RAY_CLUSTERS, kuberay
-from test.recordings import RAYCLUSTER, load
-from test.unit.webhooks.test_raycluster_defaulting import head_of, names, ray_cluster, worker, worker_of
-from test.unit.webhooks.test_raycluster_golden import REFUSED_HERE, Play, patched, stored
+from test.support.config_map_webhooks import OPTIONS, free_url, until
+from test.support.ray_clusters import head_of, names, ray_cluster, worker, worker_of
+from test.support.raycluster_admission import REFUSED_HERE, Play, patched, stored
+from test.support.raycluster_environment import INGRESS_CONFIGS, OAUTH, OPENSHIFT, PLAIN, RAY_CLUSTERS, kuberay
+from test.support.raycluster_recordings import CONFIGURATIONS, definitions
+from test.support.recordings import RAYCLUSTER, load
 
 SAMPLES = Path(__file__).parents[2] / "config" / "samples"
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cfo.api.raycluster.kinds import DSC_INITIALIZATION, RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
@@ -22,16 +20,11 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.kinds import POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of, name_of
-from test.integration.test_raycluster_networkpolicy import operators_of
-from test.integration.world import World, eventually, operating, world
-from test.recordings import RAYCLUSTER, load
+from test.support.network_policies import operators_of
+from test.support.raycluster_environment import World, eventually, operating, world
+from test.support.raycluster_recordings import CONFIGURATIONS, as_persisted, comparable, definitions, managed
+from test.support.recordings import RAYCLUSTER, load
 
-CONFIGURATIONS = [
-    f"{platform}-{oauth}-{mtls}"
-    for platform in ("k8s", "os")
-    for oauth in ("oauth", "plain")
-    for mtls in ("clear", "mtls")
-]
 GVKS = {
     "Pod": POD,
     "DSCInitialization": DSC_INITIALIZATION,
@@ -58,27 +51,6 @@ DIFFERENCES = {
     "restart-a": "nothing changes over a restart",
 }
 _MISSING = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
-
-
-def definitions(*, openshift: bool) -> list[Object]:
-    names = ["ray.io_rayclusters"]
-    if openshift:
-        names += ["route.openshift.io_routes", "minimal_config_ingresses", "minimal_dscinitializations"]
-    return [copy.deepcopy(_definition(name)) for name in names]
-
-
-@cache
-def _definition(name: str) -> Object:
-    path = RAYCLUSTER.parents[1] / "crds" / f"{name}.yaml"
-    found: Object = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return found
-
-
-def as_persisted(obj: Object) -> Object:
-    """A recorded object, as it can be created again."""
-    drop = {"uid", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in drop}
-    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
 
 
 class Scenario:
@@ -193,26 +165,6 @@ class Scenario:
         active = self.openshift and self.recording["config"]["kuberay"]["rayDashboardOAuthEnabled"]
         assert found["metadata"].get("finalizers") == ([FINALIZER] if active else None)
         assert FINALIZER in recorded["metadata"]["finalizers"]
-
-
-def managed(obj: Object) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = obj["metadata"].get("managedFields") or []
-    return found
-
-
-def comparable(obj: Object) -> Object:
-    """What must be the same: all but what a server gives, and the content of Secrets."""
-    same = {key: value for key, value in obj.items() if key not in ("status", "metadata", "data")}
-    metadata = {key: obj["metadata"].get(key) for key in ("name", "namespace", "labels", "annotations")}
-    metadata["owners"] = [
-        {key: value for key, value in reference.items() if key != "uid"}
-        for reference in obj["metadata"].get("ownerReferences") or ()
-    ]
-    if obj["kind"] == "Service":
-        same["spec"] = {key: value for key, value in obj["spec"].items() if not re.fullmatch("clusterIPs?", key)}
-    if obj["kind"] == "Secret":
-        same["keys"] = sorted(obj.get("data") or ())
-    return {**same, "metadata": metadata}
 
 
 def compare_ownership(found: Object, recorded: Object) -> None:

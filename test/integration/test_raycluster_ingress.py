@@ -8,7 +8,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
 from cfo.runtime.kinds import INGRESS
 from cfo.runtime.objects import Object, annotations_of, owner_reference
-from test.integration.world import (
+from test.support.raycluster_environment import (
     INGRESS_CONFIGS,
     OAUTH,
     PLAIN,

@@ -15,7 +15,8 @@ from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.mtls import ROTATE_ANNOTATION
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import Object, annotations_of, labels_of, owner_reference
-from test.integration.world import (
+from test.support.go_certificates import go_authority
+from test.support.raycluster_environment import (
     PLAIN,
     VANILLA,
     World,
@@ -26,7 +27,6 @@ from test.integration.world import (
     ray_cluster,
     world,
 )
-from test.unit.raycluster.test_ca import go_authority
 
 NAME = names_of(ray_cluster()).ca_secret
 

@@ -11,7 +11,7 @@ from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.clock import rfc3339
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of
-from test.integration.world import (
+from test.support.raycluster_environment import (
     OAUTH,
     OPENSHIFT,
     PLAIN,

@@ -11,15 +11,15 @@ from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName, Object
-from cfo.runtime.reconcile import Rule, policy_rules
-from test.integration.world import (
+from cfo.runtime.objects import Object
+from cfo.runtime.reconcile import policy_rules
+from test.support.permissions import token_with
+from test.support.raycluster_environment import (
     OAUTH,
     OPENSHIFT,
     PLAIN,
     RAY_CLUSTERS,
     VANILLA,
-    World,
     eventually,
     gone,
     kuberay,
@@ -137,28 +137,6 @@ def test_the_rules_ask_for_no_more_than_is_used() -> None:
     assert found["", "pods"] == {"list", "watch", "delete"}
     assert "*" not in {verb for verbs in found.values() for verb in verbs}
     assert "*" not in {resource for _, resource in found}
-
-
-async def token_with(here: World, granted: list[Rule]) -> str:
-    """A token of a ServiceAccount that has these rights and no others."""
-    account = NamespacedName("default", "operator")
-    metadata = {"name": account.name, "namespace": account.namespace}
-    await here.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "operator"}}
-    await here.create({**role, "rules": policy_rules(granted)})
-    await here.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "operator"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operator"},
-            "subjects": [{"kind": "ServiceAccount", **metadata}],
-        }
-    )
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    answer = await here.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
-    token: str = answer["status"]["token"]
-    return token
 
 
 @pytest.mark.parametrize(("crds", "settings"), [(VANILLA, PLAIN), (OPENSHIFT, OAUTH)])

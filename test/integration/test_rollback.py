@@ -32,12 +32,11 @@ from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of,
 from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest.certificates import Authority
-from test.integration.go_operator import applied, cluster_of, is_applied, lives
-from test.integration.test_install import kubectl
-from test.integration.test_raycluster_golden import CONFIGURATIONS, as_persisted, comparable, definitions, managed
-from test.integration.test_takeover import COMPLETED
-from test.integration.world import World, eventually, kuberay, operating, world
-from test.recordings import RAYCLUSTER, load
+from test.support.go_operator import applied, cluster_of, is_applied, lives
+from test.support.installation import kubectl
+from test.support.raycluster_environment import World, eventually, kuberay, operating, world
+from test.support.raycluster_recordings import COMPLETED, CONFIGURATIONS, as_persisted, comparable, definitions, managed
+from test.support.recordings import RAYCLUSTER, load
 
 recorded_only = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
 

@@ -14,8 +14,18 @@ from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, NETWORK_POLICY, SERVICE_ACCO
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import policy_rules
-from test.integration.chaos import settled
-from test.integration.world import OAUTH, OPENSHIFT, PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
+from test.support.faults import settled
+from test.support.raycluster_environment import (
+    OAUTH,
+    OPENSHIFT,
+    PLAIN,
+    VANILLA,
+    World,
+    eventually,
+    kuberay,
+    ray_cluster,
+    world,
+)
 
 LABEL = "operatorVersion"
 

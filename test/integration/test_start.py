@@ -27,8 +27,8 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.objects import Object
 from envtest import ControlPlane
-from test.integration.test_operator import LOOPBACK, Operator, configure, operator
-from test.integration.world import (
+from test.support.operator_process import LOOPBACK, Operator, configure, operator
+from test.support.raycluster_environment import (
     DSC_INITIALIZATIONS,
     INGRESS_CONFIGS,
     OAUTH,

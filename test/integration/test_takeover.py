@@ -15,18 +15,16 @@ from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.objects import Object, gvk_of, key_of, name_of
 from envtest.embedded import EmbeddedControlPlane
-from test.integration.go_operator import cluster_of, lives, recreate
-from test.integration.test_raycluster_golden import CONFIGURATIONS, definitions
-from test.integration.world import World, kuberay, operating, world
-from test.recordings import RAYCLUSTER, load
+from test.support.go_operator import cluster_of, lives, recreate
+from test.support.raycluster_environment import World, kuberay, operating, world
+from test.support.raycluster_recordings import COMPLETED, CONFIGURATIONS, definitions
+from test.support.recordings import RAYCLUSTER, load
 
 pytestmark = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
 
 MOMENTS = 2
 """Of each recorded life. (The only third one, of a cluster that was resumed, shows what the first does.)"""
 
-COMPLETED = {"name-of-63", "name-with-dots"}
-"""The Go operator's half a set is made a whole one, and its Routes lead to the Service that there is now."""
 
 WRITES = ("create", "update", "patch", "apply", "delete", "deletecollection")
 

@@ -13,9 +13,9 @@ from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
 from cfo.runtime.clock import rfc3339
 from cfo.runtime.kinds import POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of, owner_reference, uid_of
-from test.integration.appwrappers import Watched, configuration, operating, state, watched_world
-from test.integration.test_appwrapper_golden import prepared, recorded_crds
-from test.recordings import GOLDEN, load_appwrapper
+from test.support.appwrapper_environment import Watched, configuration, operating, state, watched_world
+from test.support.appwrapper_recordings import prepared, recorded_crds
+from test.support.recordings import GOLDEN, load_appwrapper
 
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings beside the repository")
 

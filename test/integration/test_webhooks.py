@@ -26,7 +26,7 @@ from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, Webhoo
 from cfo.runtime.webhook.setup import rules
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from test.integration.webhooks import (
+from test.support.config_map_webhooks import (
     GUARDED,
     NAME,
     OPTIONS,

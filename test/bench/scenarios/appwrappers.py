@@ -19,7 +19,7 @@ from cfo.runtime.objects import NamespacedName
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.stage import Plane, plane
 from test.bench.subjects import operator
-from test.integration.appwrappers import CONTROLLERS, job, pod, wrapper
+from test.support.appwrapper_environment import CONTROLLERS, job, pod, wrapper
 
 OPERATORS = ("cfo", "go")
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}

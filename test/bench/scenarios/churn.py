@@ -15,7 +15,7 @@ from test.bench.harness import Case, Sample, benchmark
 from test.bench.scenarios.appwrappers import Phases, create, watched
 from test.bench.stage import Plane, gathered, plane
 from test.bench.subjects import operator
-from test.integration.appwrappers import CONTROLLERS
+from test.support.appwrapper_environment import CONTROLLERS
 
 WAVE = 100
 """So many of each kind are there at a time."""

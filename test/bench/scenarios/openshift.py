@@ -12,7 +12,7 @@ from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.scenarios.operator_life import restarted
 from test.bench.stage import plane
 from test.bench.subjects import operator
-from test.integration.world import ROUTES
+from test.support.raycluster_environment import ROUTES
 
 OPERATORS = ("cfo", "go")
 OAUTH = {"rayDashboardOAuthEnabled": True}

@@ -19,7 +19,7 @@ from cfo.controllers.appwrapper.slack_queue import lending_limits, quantity, uns
 from cfo.controllers.appwrapper.workload import desired_workload, pod_set_infos, reclaimable_pods, workload_name
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.objects import GVK, Object
-from test.unit.appwrapper.views import CONFIG, wrapper
+from test.support.observations import CONFIG, wrapper
 
 WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
 

@@ -13,7 +13,7 @@ from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESO
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.runtime.objects import Object, find_condition
-from test.unit.appwrapper.views import CONFIG, NOW, after, later, view, wrapper
+from test.support.observations import CONFIG, NOW, after, later, view, wrapper
 
 RUNS, WAITS, FAILED, DONE = Pod("Running"), Pod("Pending"), Pod("Failed", exit_codes=(1,)), Pod("Succeeded")
 

@@ -17,7 +17,7 @@ import yaml
 
 from cfo.manifests import COMPONENTS, default_image, render
 from cfo.version import __version__
-from test.unit.manifests.test_manifests import by_key
+from test.support.manifests import by_key
 
 CHART = Path(__file__).parents[3] / "charts" / "codeflare-operator"
 TOKEN = re.compile(r"(\s*)\{\{-\s(.*?)\s\}\}|\{\{\s(.*?)\s\}\}", re.DOTALL)

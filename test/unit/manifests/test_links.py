@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from test.unit.manifests.test_workflows import targets
+from test.support.manifests import targets
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

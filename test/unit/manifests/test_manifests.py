@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from cfo.cli import cli
 from cfo.manifests import COMPONENTS, OVERLAYS, default_image, render
 from cfo.manifests.names import LABELS
 from cfo.version import __version__
+from test.support.manifests import by_key
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,12 +27,6 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
     done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
-
-
-def by_key(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    keys = [(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in objects]
-    assert [key for key, count in Counter(keys).items() if count > 1] == []
-    return dict(zip(keys, objects, strict=True))
 
 
 def printed(*arguments: str) -> list[dict[str, Any]]:

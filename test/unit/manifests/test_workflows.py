@@ -12,14 +12,9 @@ import pytest
 import yaml
 
 from cfo.version import __version__
+from test.support.manifests import ROOT, targets
 
-ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
-
-
-def targets() -> set[str]:
-    text = (ROOT / "Makefile").read_text() + (ROOT / "hack" / "deploy.mk").read_text()
-    return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from shutil import which
 
@@ -12,27 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.controllers.raycluster import ca
-
-NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-
-
-def go_authority(days: int = 365, begin: datetime = NOW) -> ca.Authority:
-    """What the Go operator makes: RSA, one year, a key identifier of its own making."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(7)
-        .not_valid_before(begin)
-        .not_valid_after(begin + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier(b"another way of hashing"), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return ca.Authority(key, certificate)
+from test.support.go_certificates import NOW, go_authority
 
 
 def leaf(authority: ca.Authority) -> x509.Certificate:

@@ -12,7 +12,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects import Object, is_deleting, name_of, owner_reference
-from test.recordings import load, observations, raycluster_cases
+from test.support.recordings import load, observations, raycluster_cases
 
 DIFFERENT = {
     "name-of-63": "the Go operator stops at the first name that is refused",

@@ -18,7 +18,7 @@ from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource
 from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects import GVK, NamespacedName
-from test.unit.runtime.scheduling import settled
+from test.support.scheduling import settled
 
 MIRROR = GVK("example.com", "v1", "Mirror")
 LENS = GVK("example.com", "v1", "Lens")

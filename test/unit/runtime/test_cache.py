@@ -19,9 +19,17 @@ from cfo.runtime.client.cache import ClientCache
 from cfo.runtime.discovery import Resource
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import GVK, NamespacedName
-
-from .scripted import PATIENCE, ScriptedMapper, ScriptedServer, a_list, a_status, eventually, make, scripted
-from .test_reflector import SkippingClock
+from test.support.clocks import SkippingClock
+from test.support.scripted_transport import (
+    PATIENCE,
+    ScriptedMapper,
+    ScriptedServer,
+    a_list,
+    a_status,
+    eventually,
+    make,
+    scripted,
+)
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 MAPPER = ScriptedMapper(

@@ -15,9 +15,17 @@ from cfo.runtime.cache.informer import Event, EventType, Informer
 from cfo.runtime.client.errors import TransportError
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource
 from cfo.runtime.objects import GVK, NamespacedName
-
-from .scripted import PATIENCE, ScriptedMapper, ScriptedServer, a_list, a_status, eventually, make, scripted
-from .test_reflector import SkippingClock
+from test.support.clocks import SkippingClock
+from test.support.scripted_transport import (
+    PATIENCE,
+    ScriptedMapper,
+    ScriptedServer,
+    a_list,
+    a_status,
+    eventually,
+    make,
+    scripted,
+)
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 RESOURCE = Resource(gvk=RAY, plural="rayclusters", namespaced=True)

@@ -27,7 +27,7 @@ from cfo.runtime.client import (
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP, NAMESPACE, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, uid_of
-from test.unit.runtime.api_server import (
+from test.support.api_server import (
     APIS,
     CORE,
     ApiServer,

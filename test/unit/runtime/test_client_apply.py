@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cfo.runtime.client.apply import Unchanged, is_applied
-from test.unit.runtime.apply_recordings import Step, apply_steps
+from test.support.apply_recordings import Step, apply_steps
 
 ME = "me"
 

@@ -27,8 +27,8 @@ from cfo.runtime.client import (
     load_config,
 )
 from cfo.runtime.client.config import _proxy_for
-from test.unit.runtime.api_server import ApiServer, ImpatientClock, json
-from test.unit.runtime.certs import authority, leaf, server_context
+from test.support.api_server import ApiServer, ImpatientClock, json
+from test.support.certificates import authority, leaf, server_context
 
 TOKEN = "very-secret-token"
 

@@ -23,7 +23,7 @@ from cfo.runtime.client import (
     TransportError,
     Unauthorized,
 )
-from test.unit.runtime.api_server import ApiServer, ImpatientClock, cut, json, refusal, text
+from test.support.api_server import ApiServer, ImpatientClock, cut, json, refusal, text
 
 TOKEN = "s3cret-token"
 

@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 
 from cfo.runtime.clock import FakeClock, SystemClock, micro_time, rfc3339
-from test.unit.runtime.scheduling import settled
+from test.support.scheduling import settled
 
 
 async def test_a_sleeper_wakes_when_its_time_has_come() -> None:

@@ -20,7 +20,7 @@ from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import Request, Result, TerminalError
 from cfo.runtime.source import Channel
 from cfo.runtime.workqueue import LOW_PRIORITY
-from test.unit.runtime.scheduling import settled
+from test.support.scheduling import settled
 
 A, B = Request("ns", "a"), Request("ns", "b")
 

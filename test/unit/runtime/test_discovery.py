@@ -9,7 +9,7 @@ from aiohttp import web
 from cfo.runtime.client import ClientConfig, Transport, TransportError, UnknownKind
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.objects import GVK, GVR
-from test.unit.runtime.api_server import (
+from test.support.api_server import (
     APIS,
     CORE,
     ApiServer,

@@ -16,7 +16,7 @@ from cfo.runtime.clock import FakeClock
 from cfo.runtime.events import EventBroadcaster
 from cfo.runtime.kinds import CORE_EVENT, EVENT
 from cfo.runtime.objects import GVK, NamespacedName, Object
-from test.unit.runtime.scheduling import settled
+from test.support.scheduling import settled
 
 CLUSTER: Object = {
     "apiVersion": "ray.io/v1",

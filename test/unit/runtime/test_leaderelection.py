@@ -29,8 +29,8 @@ from cfo.runtime.leaderelection import (
 from cfo.runtime.manager import Manager, ManagerOptions, Phase, RunnableFailed
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import NamespacedName, Object
-from test.unit.runtime.api_server import ApiServer, json, status
-from test.unit.runtime.scheduling import settled
+from test.support.api_server import ApiServer, json, status
+from test.support.scheduling import settled
 
 
 class Lock:

@@ -19,7 +19,7 @@ from cfo.runtime.manager import GracePeriodExceeded, Manager, ManagerOptions, Ph
 from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import Request, Result
 from cfo.runtime.source import Channel
-from test.unit.runtime.scheduling import settled
+from test.support.scheduling import settled
 
 NOWHERE = ClientConfig(server="https://127.0.0.1:1")
 

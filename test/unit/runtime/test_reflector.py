@@ -15,26 +15,26 @@ from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.reflector import Backoff, Reflector, State
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
 from cfo.runtime.cache.store import Event, Store
-from cfo.runtime.clock import FakeClock, SystemClock
+from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import Resource
 from cfo.runtime.objects import GVK, NamespacedName
-
-from .scripted import PATIENCE, ScriptedServer, Watch, a_list, a_status, line, make, scripted, status, text
+from test.support.clocks import SkippingClock
+from test.support.scripted_transport import (
+    PATIENCE,
+    ScriptedServer,
+    Watch,
+    a_list,
+    a_status,
+    line,
+    make,
+    scripted,
+    status,
+    text,
+)
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 RESOURCE = Resource(gvk=RAY, plural="rayclusters", namespaced=True)
 EXPIRED = status(410, "Expired", "too old resource version: 1 (9)")
-
-
-class SkippingClock(SystemClock):
-    """Waits for nothing, and remembers how long it would have been."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
 
 
 class Bench:

@@ -18,7 +18,7 @@ from cfo.runtime.objects import GVK, Object
 from cfo.runtime.webhook.admission import UserInfo
 from cfo.webhooks.appwrapper.access import AccessReviewer
 from cfo.webhooks.appwrapper.defaulting import sanitized_label, set_labels
-from test.unit.runtime.api_server import ApiServer, json
+from test.support.api_server import ApiServer, json
 
 POD, JOB, NODE, THING = (
     GVK("", "v1", "Pod"),

@@ -18,8 +18,8 @@ from cfo.runtime.webhook.registration import plural
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import set_labels
 from cfo.webhooks.appwrapper.validation import created_errors, kinds_of, updated_errors
-from test.appwrappers import DIFFERENCES, actions, recorded_denial, settings_of, user_of
-from test.recordings import appwrapper_cases, load_appwrapper
+from test.support.appwrapper_recordings import DIFFERENCES, actions, recorded_denial, settings_of, user_of
+from test.support.recordings import appwrapper_cases, load_appwrapper
 
 VERBS = frozenset({"create", "delete", "get"})
 

@@ -11,7 +11,7 @@ from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.settings import Images, Settings
 from cfo.webhooks.raycluster.validation import created_errors, updated_errors
-from test.unit.webhooks.test_raycluster_defaulting import (
+from test.support.ray_clusters import (
     BOTH,
     HEAD,
     MTLS,

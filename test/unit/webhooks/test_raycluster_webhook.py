@@ -14,7 +14,7 @@ from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation
 from cfo.runtime.webhook.field import FieldErrors
 from cfo.webhooks.raycluster.settings import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
-from test.unit.webhooks.test_raycluster_defaulting import Cluster, head_of, names, ray_cluster, worker
+from test.support.ray_clusters import Cluster, head_of, names, ray_cluster, worker
 
 
 class Around:

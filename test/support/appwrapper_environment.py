@@ -25,7 +25,7 @@ from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
 from envtest import ControlPlane
-from test.integration.world import World, eventually
+from test.support.raycluster_environment import World, eventually
 
 CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "job", "deployment", "replicaset", "statefulset")
 """The embedded plane's controllers that make pods, and let them run."""

@@ -7,8 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
+
 from cfo.config import AppWrapperConfiguration
+from cfo.config.durations import format_duration, parse_duration
+from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
+from cfo.runtime.objects import Object, annotations_of
 from cfo.runtime.webhook.admission import UserInfo
+from test.support.recordings import GOLDEN
 
 NO_PODS = "spec.components: Invalid value: components contains no podspecs"
 NO_THING = 'Invalid value: "Thing": no matches for kind "Thing" in version "example.com/v1"'
@@ -67,3 +73,36 @@ def actions(
         do = step.get("do") or {}
         if do.get("op") == op and (do.get("object") or do)["kind"] == kind:
             yield do, step["result"]
+
+
+CRDS = ("minimal_jobsets", "minimal_pytorchjobs", "ray.io_rayclusters", "ray.io_rayjobs")
+
+
+_SHORTER = 0.2
+"""What is left of each second of a recorded period."""
+
+
+def shortened(text: str) -> str:
+    """A recorded period, for a test to wait for: a fifth of what it was, if it is one of seconds."""
+    try:
+        period = parse_duration(text)
+    except ValueError:
+        return text
+    seconds = period.total_seconds()
+    return format_duration(period * _SHORTER) if 0 < seconds <= 60 else text
+
+
+def prepared(obj: Object) -> Object:
+    """A recorded object, as it can be created again, with shorter periods."""
+    drop = {"uid", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in drop}
+    if annotations := annotations_of(obj):
+        metadata["annotations"] = {
+            key: shortened(value) if key.startswith(ANNOTATION_PREFIX) else value for key, value in annotations.items()
+        }
+    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
+
+
+def recorded_crds() -> list[Object]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [yaml.load((GOLDEN.parent / "crds" / f"{name}.yaml").read_text(), Loader=loader) for name in CRDS]

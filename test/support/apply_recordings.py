@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-RECORDING = Path(__file__).parents[3].parent / "shared" / "conformance" / "recorded" / "apply.json"
+RECORDING = Path(__file__).parents[3] / "shared" / "conformance" / "recorded" / "apply.json"
 
 
 class Step(NamedTuple):

@@ -25,7 +25,7 @@ from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import name_of
-from test.integration.world import World, eventually
+from test.support.raycluster_environment import World, eventually
 
 __all__ = ["Flow", "Hasty", "Unruly", "crashed", "new_manager", "picture", "running", "same_end", "settled"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-GOLDEN = Path(__file__).parents[1].parent / "shared" / "golden"
+GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
 RAYCLUSTER = GOLDEN / "raycluster"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

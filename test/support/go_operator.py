@@ -13,9 +13,9 @@ from typing import Any
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects import Object, name_of
-from test.integration.test_raycluster_golden import as_persisted
-from test.recordings import RAYCLUSTER, load, observations
-from test.unit.raycluster.test_ca import go_authority
+from test.support.go_certificates import go_authority
+from test.support.raycluster_recordings import as_persisted
+from test.support.recordings import RAYCLUSTER, load, observations
 
 __all__ = ["applied", "assert_continuable", "cluster_of", "is_applied", "lives", "recreate"]
 
