@@ -8,7 +8,7 @@ import yaml
 
 from cfo.api.appwrapper.models import AppWrapper, definition
 
-RECORDED = Path(__file__).parents[4] / "shared/crds/workload.codeflare.dev_appwrappers.yaml"
+RECORDED = Path(__file__).parents[5] / "shared/crds/workload.codeflare.dev_appwrappers.yaml"
 
 
 def facts(node: Any, *, names: bool = False) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from cfo.api.appwrapper.pod_spec import pod_spec_problems
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def container(**fields: Any) -> dict[str, Any]:

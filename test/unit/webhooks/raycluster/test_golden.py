@@ -22,7 +22,7 @@ def test_recorded_admission(case: str) -> None:
 
 
 def test_each_difference_is_written_down() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "differences.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "differences.md").read_text()
     _, _, after = text.partition("### Admission")
     section, _, _ = after.partition("###")
     for scenario in (*OTHER_HEAD_SERVICE, *REFUSED_HERE, *UNTOUCHED_HERE, "kuberay-sample"):

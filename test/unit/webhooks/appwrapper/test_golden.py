@@ -90,6 +90,6 @@ def test_pod_sets_are_those_in_the_recorded_status(case: str) -> None:
 
 
 def test_each_difference_is_written_down() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "differences.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "differences.md").read_text()
     for scenario, _ in DIFFERENCES:
         assert f"/{scenario}`" in text, scenario
