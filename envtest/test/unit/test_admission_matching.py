@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envtest.admission.conditions import MatchConditions, asking, request_variables
+from envtest.admission.conditions import MatchConditions, authorization_check, request_variables
 from envtest.admission.matching import Matcher, Rule, label_selector
 from envtest.admission.review import admission_request
 from envtest.auth.rbac import RBACAuthorizer
@@ -132,7 +132,7 @@ def test_match_conditions(store: Store, expressions: list[str], ignore: bool, ma
     conditions = MatchConditions([{"name": "n", "expression": each} for each in expressions], ignore_errors=ignore)
     ctx = context()
     variables = request_variables(admission_request(ctx, config_map(), None), ctx)
-    conclusion = conditions.evaluate(variables, asking(RBACAuthorizer(store), ctx.user))
+    conclusion = conditions.evaluate(variables, authorization_check(RBACAuthorizer(store), ctx.user))
     assert (conclusion.matches, bool(conclusion.error)) == (matches, failed)
 
 
@@ -150,5 +150,5 @@ def test_expressions_can_ask_the_authorizer(store: Store) -> None:
         ctx = context(user=user)
         variables = request_variables(admission_request(ctx, config_map(), None), ctx)
         conditions = MatchConditions([{"name": "n", "expression": expression}], ignore_errors=False)
-        conclusion = conditions.evaluate(variables, asking(RBACAuthorizer(store), user))
+        conclusion = conditions.evaluate(variables, authorization_check(RBACAuthorizer(store), user))
         assert (conclusion.matches, conclusion.error) == (expected, ""), expression

@@ -137,4 +137,4 @@ async def test_whoever_makes_a_mutating_policy_is_told_that_it_is_not_followed(s
     plural = "mutatingadmissionpolicies"
     ctx = context(ResourceInfo(GROUP, "v1", plural, plural[:-1], "MutatingAdmissionPolicy", False, Strategy()))
     await chain(store, Scripted(store)).mutate(ctx, {"metadata": {"name": "p"}}, None)
-    assert ctx.warnings == ["this control plane stores MutatingAdmissionPolicies and does not follow them"]
+    assert ctx.warnings == ["this API server stores MutatingAdmissionPolicies but does not evaluate them"]

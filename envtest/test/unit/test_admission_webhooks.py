@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from envtest.admission.review import BadAnswer, Review, admission_request, rejection
+from envtest.admission.review import InvalidResponse, Review, admission_request, rejection
 from envtest.admission.webhook_client import CallFailed, ServiceEndpoints
 from envtest.errors import StatusError
 from envtest.registry import ResourceInfo
@@ -81,9 +81,9 @@ def test_a_verdict_is_read() -> None:
     patch = [{"op": "add", "path": "/x", "value": 1}]
     encoded = b64encode(json.dumps(patch).encode()).decode()
     body = answer_to(review, patch=encoded, patchType="JSONPatch", warnings=["w"], auditAnnotations={"k": "v"})
-    verdict = review.verdict(body, mutating=True)
-    assert (verdict.allowed, verdict.patch, verdict.warnings, verdict.audit) == (True, patch, ("w",), {"k": "v"})
-    assert not review.verdict(answer_to(review, allowed=False), mutating=False).allowed
+    response = review.parse_response(body, mutating=True)
+    assert (response.allowed, response.patch, response.warnings, response.audit) == (True, patch, ("w",), {"k": "v"})
+    assert not review.parse_response(answer_to(review, allowed=False), mutating=False).allowed
 
 
 @pytest.mark.parametrize(
@@ -99,24 +99,24 @@ def test_a_verdict_is_read() -> None:
 )
 def test_answers_that_cannot_be_believed(response: dict[str, Any], mutating: bool, problem: str) -> None:
     review = Review({})
-    with pytest.raises(BadAnswer, match=problem):
-        review.verdict(answer_to(review, **response), mutating=mutating)
+    with pytest.raises(InvalidResponse, match=problem):
+        review.parse_response(answer_to(review, **response), mutating=mutating)
 
 
 def test_answers_that_are_none() -> None:
     review = Review({})
     with pytest.raises(ValueError, match="malformed"):
-        review.verdict(b"not json", mutating=True)
+        review.parse_response(b"not json", mutating=True)
     with pytest.raises(ValueError, match="base64"):
-        review.verdict(answer_to(review, patch="%%%", patchType="JSONPatch"), mutating=True)
-    with pytest.raises(BadAnswer, match="webhook response was absent"):
-        review.verdict(b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', mutating=True)
+        review.parse_response(answer_to(review, patch="%%%", patchType="JSONPatch"), mutating=True)
+    with pytest.raises(InvalidResponse, match="webhook response was absent"):
+        review.parse_response(b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', mutating=True)
     with pytest.raises(
-        BadAnswer, match=r"expected webhook response of admission\.k8s\.io/v1, Kind=AdmissionReview, got v1"
+        InvalidResponse, match=r"expected webhook response of admission\.k8s\.io/v1, Kind=AdmissionReview, got v1"
     ):
-        review.verdict(b'{"apiVersion":"v1","kind":"Pod","response":{}}', mutating=True)
+        review.parse_response(b'{"apiVersion":"v1","kind":"Pod","response":{}}', mutating=True)
     old = Review({}, ("v1beta1", "v1"))
-    assert old.verdict(answer_to(old, uid="whatever"), mutating=True).allowed
+    assert old.parse_response(answer_to(old, uid="whatever"), mutating=True).allowed
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .user import ANONYMOUS, User
+from envtest.auth.user import ANONYMOUS, User
 
 __all__ = ["Attributes", "attributes_of", "forbidden_message"]
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from .tokens import ForeignToken, InvalidToken, ServiceAccountTokens
-from .user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
+from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens
+from envtest.auth.user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
 

@@ -11,11 +11,10 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from envtest.auth.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, RBAC_GROUP, ROLE_BINDINGS, ROLES
+from envtest.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from envtest.objects import Object
 from envtest.storage.store import Store
-
-from .rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, RBAC_GROUP, ROLE_BINDINGS, ROLES
-from .user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 
 __all__ = ["bootstrap_policy", "install_policy"]
 

@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from envtest.errors import GroupResource, StatusError, bad_request, forbidden
-from envtest.field_errors import go_quote
-
-from .attributes import Attributes, forbidden_message
-from .rbac import Authorizer
-from .user import (
+from envtest.auth.attributes import Attributes, forbidden_message
+from envtest.auth.rbac import Authorizer
+from envtest.auth.user import (
     ANONYMOUS,
     AUTHENTICATED,
     MASTERS,
@@ -28,6 +25,8 @@ from .user import (
     service_account_groups,
     with_groups,
 )
+from envtest.errors import GroupResource, StatusError, bad_request, forbidden
+from envtest.field_errors import go_quote
 
 __all__ = ["impersonate", "requested_user"]
 

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from envtest.auth.attributes import Attributes
+from envtest.auth.rules import PolicyRule, compile_rules
+from envtest.auth.user import MASTERS, User, service_account
 from envtest.errors import GroupResource
 from envtest.storage import Change, Record, Store
-
-from .attributes import Attributes
-from .rules import PolicyRule, compile_rules
-from .user import MASTERS, User, service_account
 
 __all__ = [
     "CLUSTER_ROLES",

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from envtest.auth.attributes import Attributes
+from envtest.auth.authenticator import Authenticator
+from envtest.auth.rbac import RBACAuthorizer
+from envtest.auth.tokens import InvalidToken
+from envtest.auth.user import User, user_from_info, user_info
 from envtest.context import RequestContext
 from envtest.errors import StatusError, bad_request
 from envtest.errors import invalid as invalid_status
 from envtest.field_errors import FieldError, Verbatim, go_json, invalid
 from envtest.objects import Object
-
-from .attributes import Attributes
-from .authenticator import Authenticator
-from .rbac import RBACAuthorizer
-from .tokens import InvalidToken
-from .user import User, user_from_info, user_info
 
 __all__ = ["Reviews"]
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from envtest.auth.attributes import Attributes
 from envtest.field_errors import go_quote
-
-from .attributes import Attributes
 
 __all__ = ["PolicyRule", "compact", "compact_string", "compile_rules", "quoted_list", "uncovered"]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from envtest.auth.tokens import BoundObject, ServiceAccountTokens
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, bad_request, conflict, not_found
 from envtest.errors import invalid as invalid_status
 from envtest.field_errors import FieldError, invalid
 from envtest.objects import Object
 from envtest.storage.store import Store
-
-from .tokens import BoundObject, ServiceAccountTokens
 
 __all__ = ["request_token"]
 

@@ -20,11 +20,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
+from envtest.auth.rules import quoted_list
+from envtest.auth.user import CREDENTIAL_ID, User, service_account_groups, service_account_username
 from envtest.errors import GroupResource
 from envtest.storage.store import Store
-
-from .rules import quoted_list
-from .user import CREDENTIAL_ID, User, service_account_groups, service_account_username
 
 __all__ = ["ISSUER", "BoundObject", "ForeignToken", "InvalidToken", "IssuedToken", "ServiceAccountTokens"]
 
