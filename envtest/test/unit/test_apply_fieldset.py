@@ -1,6 +1,6 @@
 import pytest
 
-from envtest.apply.fieldset import FieldSet, InvalidFields, field_element, key_element, path_text, value_element
+from envtest.apply.fieldset import FieldSet, InvalidFields, field_element, key_element, format_path, value_element
 
 
 def fields(*paths: str) -> FieldSet:
@@ -70,7 +70,7 @@ def test_walks_members_first_then_what_is_below() -> None:
             "f:l": {'v:"b"': {}, "v:3": {}, 'k:{"n":2}': {}, 'k:{"n":10}': {}, "i:1": {}},
         }
     )
-    assert [path_text(path) for path in decoded] == [".z", ".a.y", ".l[n=2]", ".l[n=10]", ".l[=3]", '.l[="b"]', ".l[1]"]
+    assert [format_path(path) for path in decoded] == [".z", ".a.y", ".l[n=2]", ".l[n=10]", ".l[=3]", '.l[="b"]', ".l[1]"]
 
 
 def test_has() -> None:

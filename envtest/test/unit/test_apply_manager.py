@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from envtest.apply import ObjectType, Tracker, keep_times
+from envtest.apply import ObjectType, Tracker, restore_times
 from envtest.apply.fieldset import FieldSet
 from envtest.apply.scale import from_scale, to_scale
 from envtest.builtins.catalog import object_meta, schema_of
@@ -257,11 +257,11 @@ def test_times_alone_are_no_change(world: World) -> None:
     old = orjson.loads(orjson.dumps(world.object))
     new = orjson.loads(orjson.dumps(world.object))
     new["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z"
-    assert keep_times(new, old)
+    assert restore_times(new, old)
     assert new == old
     new["data"]["k"] = "w"
     new["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z"
-    assert not keep_times(new, old)
+    assert not restore_times(new, old)
     assert new["metadata"]["managedFields"][0]["time"] == "2030-01-01T00:00:00Z"
 
 

@@ -73,11 +73,11 @@ async def test_what_others_own_is_compared_in_their_version() -> None:
     live = await _live(trackers, one, webhook)
     tracker = trackers.of(two)
     same = thing("v2", spec={"length": "1"})
-    kept = await tracker.settle(lambda: tracker.apply(live, same, manager="new", force=False, now="t"))
+    kept = await tracker.run_with_conversions(lambda: tracker.apply(live, same, manager="new", force=False, now="t"))
     assert {entry["manager"] for entry in kept["metadata"]["managedFields"]} == {"old", "new"}
     other = thing("v2", spec={"length": "2"})
     with pytest.raises(StatusError) as caught:
-        await tracker.settle(lambda: tracker.apply(live, other, manager="new", force=False, now="t"))
+        await tracker.run_with_conversions(lambda: tracker.apply(live, other, manager="new", force=False, now="t"))
     assert caught.value.message == 'Apply failed with 1 conflict: conflict with "old": .spec.size'
     assert webhook.calls
 
@@ -92,8 +92,8 @@ async def test_an_update_whose_conversion_fails_has_no_owners_and_an_apply_is_re
     webhook.broken = True
     tracker, new = trackers.of(two), thing("v2", spec={"length": "2"})
     with pytest.raises(StatusError, match="conversion webhook failed"):
-        await tracker.settle(lambda: tracker.apply(live, new, manager="new", force=True, now="t"))
-    await tracker.settle(lambda: tracker.track(live, new, manager="new", now="t"))
+        await tracker.run_with_conversions(lambda: tracker.apply(live, new, manager="new", force=True, now="t"))
+    await tracker.run_with_conversions(lambda: tracker.track(live, new, manager="new", now="t"))
     assert "managedFields" not in new["metadata"]
 
 

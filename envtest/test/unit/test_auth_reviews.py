@@ -50,7 +50,7 @@ def reviews(store: Store, tokens: ServiceAccountTokens) -> Reviews:
 
 def ask(reviews: Reviews, group: str, plural: str, *, user: User = ALICE, namespace: str = "", **obj: Any) -> Object:
     info = ResourceInfo(group, "v1", plural, plural[:-1], plural, bool(namespace), Strategy())
-    return reviews.answer(RequestContext(user, "create", info, namespace, ""), obj)
+    return reviews.complete(RequestContext(user, "create", info, namespace, ""), obj)
 
 
 def causes(refusal: pytest.ExceptionInfo[StatusError]) -> list[tuple[str, str]]:

@@ -71,14 +71,14 @@ def _set_defaults(pod: Object, limits: list[Mapping[str, Any]]) -> None:
             defaults["requests"] |= limit.get("defaultRequest") or {}
             defaults["limits"] |= limit.get("default") or {}
     notes: list[str] = []
-    for what, container in _containers(pod):
+    for container_type, container in _containers(pod):
         resources = container.get("resources") or {}
         for field, word in (("requests", "request"), ("limits", "limit")):
             given = resources.get(field) or {}
             missing = {name: text for name, text in defaults[field].items() if name not in given}
             if missing:
                 resources[field] = given | missing
-                notes.append(f"{', '.join(sorted(missing))} {word} for {what} {container.get('name', '')}")
+                notes.append(f"{', '.join(sorted(missing))} {word} for {container_type} {container.get('name', '')}")
         container["resources"] = resources
     if notes:
         metadata = pod.setdefault("metadata", {})

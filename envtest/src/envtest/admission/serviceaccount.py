@@ -42,7 +42,7 @@ class ServiceAccountPlugin(Plugin):
         name = spec.get("serviceAccountName") or "default"
         spec["serviceAccountName"] = spec["serviceAccount"] = name
         account = self._account(ctx, obj, name)
-        if _wants_token(spec, account):
+        if _mounts_token(spec, account):
             _mount_token(spec)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = [dict(each) for each in account["imagePullSecrets"]]
@@ -70,11 +70,11 @@ class ServiceAccountPlugin(Plugin):
         return forbidden(_PODS, display_name(ctx, obj), why)
 
 
-def _wants_token(spec: dict[str, Any], account: Object) -> bool:
-    wanted = spec.get("automountServiceAccountToken")
-    if wanted is None:
-        wanted = account.get("automountServiceAccountToken")
-    return wanted is not False
+def _mounts_token(spec: dict[str, Any], account: Object) -> bool:
+    automount = spec.get("automountServiceAccountToken")
+    if automount is None:
+        automount = account.get("automountServiceAccountToken")
+    return automount is not False
 
 
 def _containers(spec: dict[str, Any]) -> list[dict[str, Any]]:

@@ -152,8 +152,8 @@ def _supported_format(schema: Schema, types: Sequence[str]) -> str:
     return ""
 
 
-def _wrong_type(path: str, wanted: str, actual: str) -> FieldError:
-    return type_invalid(path, actual, f'{path} in body must be of type {wanted}: "{actual}"')
+def _wrong_type(path: str, expected: str, actual: str) -> FieldError:
+    return type_invalid(path, actual, f'{path} in body must be of type {expected}: "{actual}"')
 
 
 def _enum_values(enum: Sequence[Any]) -> list[str]:
