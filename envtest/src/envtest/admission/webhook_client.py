@@ -168,7 +168,7 @@ def _http_error(code: int, text: str) -> str:
 
 def _describe(error: aiohttp.ClientError, url: str) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"tls: prefix to verify certificate: x509: {error.certificate_error}"
+        return f"tls: failed to verify certificate: x509: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         parts = urlsplit(url)
         reason = "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else error.os_error

@@ -183,8 +183,8 @@ def _metadata_errors(obj: Object, why: str, allowed: tuple[str, ...] = ()) -> li
     if not any(value for key, value in metadata.items() if key not in ("managedFields", *allowed)):
         return []
     entries = ",".join(_go_struct_json(each, _MANAGED_ORDER) for each in metadata.get("managedFields") or ())
-    value = {**metadata, "managedFields": Verbatim(f"[{entries}]")} if entries else metadata
-    return [invalid("metadata", Verbatim(_go_struct_json(value, _METADATA_ORDER)), why)]
+    printable = {**metadata, "managedFields": Verbatim(f"[{entries}]")} if entries else metadata
+    return [invalid("metadata", Verbatim(_go_struct_json(printable, _METADATA_ORDER)), why)]
 
 
 def _go_struct_json(value: Mapping[str, Any], order: tuple[str, ...]) -> str:

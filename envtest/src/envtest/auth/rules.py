@@ -93,7 +93,7 @@ def uncovered(held: Sequence[PolicyRule], requested: Iterable[PolicyRule]) -> li
     for rule in requested:
         for single in _break_down(rule):
             (compiled,) = compile_rules([single])
-            if not any(rule.covers(compiled) for rule in held):
+            if not any(own.covers(compiled) for own in held):
                 missing.append(single)
     return missing
 
