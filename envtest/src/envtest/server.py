@@ -129,12 +129,12 @@ class Server:
         if user is None:
             raise unauthorized()
         call.user = user
-        attributes = attributes.by(user)
+        attributes = attributes.with_user(user)
         wanted = requested_user(call.headers.items())
         if wanted is not None:
             call.user = impersonate(self._authorizer, attributes, wanted)
             call.audit["impersonator"] = user
-            attributes = attributes.by(call.user)
+            attributes = attributes.with_user(call.user)
         decision = self._authorizer.authorize(attributes)
         call.audit["decision"] = decision
         if not decision.allowed:

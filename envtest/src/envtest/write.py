@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from envtest.apply.manager import keep_times
+from envtest.apply.manager import restore_times
 from envtest.context import RequestContext
 from envtest.core import Core, from_storage, to_storage
 from envtest.deletion import deletes_during_update
@@ -222,7 +222,7 @@ async def _replace(
     _check(new, old, ctx)
     if view is not None:
         await core.admission.validate(ctx, view(new), view(old))
-    keep_times(new, old)
+    restore_times(new, old)
     if ctx.dry_run:
         return new
     if deletes_during_update(new, old):

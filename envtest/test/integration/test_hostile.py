@@ -17,7 +17,7 @@ from envtest import ControlPlane, http, yaml_codec
 from envtest.api_client import APIClient
 from envtest.embedded import EmbeddedControlPlane
 from test.support.config_maps import CONFIG_MAPS, config_map
-from test.support.hostile import CRD, Request, Requests, originals
+from test.support.random_requests import CRD, RandomRequests, Request, initial_objects
 
 SEED = int(os.environ.get("CFO_HOSTILE_SEED", "36"))
 COUNT = int(os.environ.get("CFO_HOSTILE_COUNT", "1200"))
@@ -71,11 +71,11 @@ def is_expected(code: int, body: bytes) -> bool:
 async def test_random_requests(embedded: EmbeddedControlPlane, victim: APIClient, attacker: Attacker) -> None:
     print(f"CFO_HOSTILE_SEED={SEED}")
     await embedded.install_crds(CRD)
-    requests = Requests(SEED)
+    requests = RandomRequests(SEED)
     codes: dict[int, int] = {}
     for number in range(COUNT):
         if number % 100 == 0:
-            for root, obj in originals():
+            for root, obj in initial_objects():
                 assert (await victim.post(root, obj)).code in (201, 409)
         request = requests.request()
         try:

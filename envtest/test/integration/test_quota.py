@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envtest import ControlPlane
-from envtest.admission.resources import pod_resources, written
+from envtest.admission.resources import format_quantities, pod_resources
 from envtest.api_client import APIClient
 from test.support.config_maps import CONFIG_MAPS, config_map
 
@@ -180,5 +180,5 @@ def test_what_a_pod_asks_for_in_all() -> None:
 
     starting = [asks("3"), asks("1", restartPolicy="Always"), asks("2500m")]
     spec = {"containers": [asks("1"), asks("500m")], "initContainers": starting, "overhead": {"cpu": "10m"}}
-    assert written(pod_resources({"spec": spec}, "requests")) == {"cpu": "3510m"}
+    assert format_quantities(pod_resources({"spec": spec}, "requests")) == {"cpu": "3510m"}
     assert pod_resources({"spec": spec}, "limits") == {}

@@ -1,4 +1,4 @@
-"""ConfigMaps to create, and where."""
+"""ConfigMaps for tests, and the path of their collection in the namespace ``default``."""
 
 from __future__ import annotations
 

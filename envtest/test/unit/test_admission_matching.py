@@ -1,4 +1,4 @@
-"""Which hooks and policies a request concerns: rules, selectors, conditions."""
+"""Matching of requests with webhooks and policies: rules, selectors, match conditions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envtest.admission.conditions import MatchConditions, asking, request_variables
+from envtest.admission.conditions import MatchConditions, authorization_check, request_variables
 from envtest.admission.matching import Matcher, Rule, label_selector
 from envtest.admission.review import admission_request
 from envtest.auth.rbac import RBACAuthorizer
@@ -15,21 +15,21 @@ from envtest.errors import GroupResource
 from envtest.registry import Registry, ResourceInfo
 from envtest.storage import Store
 from envtest.strategy import Strategy
-from test.support.admission_world import (
+from test.support.admission import (
     ADMIN,
     NAMESPACES,
     NODES,
     PODS,
     config_map,
     context,
-    put,
+    store_object,
 )
 
 
 @pytest.fixture
 def store() -> Store:
     store = Store()
-    put(store, "v1", "Namespace", "namespaces", "a", metadata={"labels": {"team": "one"}})
+    store_object(store, "v1", "Namespace", "namespaces", "a", metadata={"labels": {"team": "one"}})
     return store
 
 
@@ -48,7 +48,7 @@ def store() -> Store:
         ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {"a": ""}, False),
     ],
 )
-def test_label_selectors(selector: dict[str, Any] | None, labels: dict[str, str], expected: bool) -> None:
+def test_label_selector_matches_labels(selector: dict[str, Any] | None, labels: dict[str, str], expected: bool) -> None:
     assert label_selector(selector).matches(labels) is expected
 
 
@@ -57,7 +57,7 @@ def rule(**fields: Any) -> Rule:
 
 
 @pytest.mark.parametrize(
-    ("given", "ctx", "expected"),
+    ("rule_under_test", "ctx", "expected"),
     [
         (rule(), context(), True),
         (rule(operations=["UPDATE"]), context(), False),
@@ -77,29 +77,29 @@ def rule(**fields: Any) -> Rule:
         (rule(resourceNames=["x"]), context(), True),
     ],
 )
-def test_rules(given: Rule, ctx: RequestContext, expected: bool) -> None:
-    assert given.matches(ctx, {}, ctx.info) is expected
+def test_rule_matches_request(rule_under_test: Rule, ctx: RequestContext, expected: bool) -> None:
+    assert rule_under_test.matches(ctx, {}, ctx.info) is expected
 
 
-def test_namespace_selectors(store: Store) -> None:
+def test_namespace_selector_matches_labels_of_namespace(store: Store) -> None:
     matcher = Matcher(store, Registry())
     one, two = label_selector({"matchLabels": {"team": "one"}}), label_selector({"matchLabels": {"team": "two"}})
     assert matcher.namespace_matches(context(), config_map(), one)
     assert not matcher.namespace_matches(context(), config_map(), two)
     assert matcher.namespace_matches(context(NODES), {}, two)
-    to_come = {"metadata": {"name": "b", "labels": {"team": "two"}}}
-    assert matcher.namespace_matches(context(NAMESPACES, name="b"), to_come, two)
+    new_namespace = {"metadata": {"name": "b", "labels": {"team": "two"}}}
+    assert matcher.namespace_matches(context(NAMESPACES, name="b"), new_namespace, two)
     assert not matcher.namespace_matches(context(NAMESPACES, "DELETE", name="a"), {}, two)
 
 
-def test_object_selectors_look_at_both_states() -> None:
+def test_object_selector_matches_old_or_new_object() -> None:
     selector = label_selector({"matchLabels": {"hook": "me"}})
     assert Matcher.object_matches(config_map(), config_map(hook="me"), selector)
     assert Matcher.object_matches(config_map(hook="me"), None, selector)
     assert not Matcher.object_matches({}, config_map(), selector)
 
 
-def test_equivalent_resources_match_unless_told_otherwise(store: Store) -> None:
+def test_equivalent_resources_match_only_with_match_policy_equivalent(store: Store) -> None:
     registry = Registry()
     storage = GroupResource("acme.io", "widgets")
     old = ResourceInfo("acme.io", "v1", "widgets", "widget", "Widget", True, Strategy(), storage=storage)
@@ -128,21 +128,23 @@ TRUE, FALSE, BROKEN = "object.metadata.name == 'x'", "request.userInfo.username 
         (["oldObject == null && request.operation == 'CREATE'"], False, True, False),
     ],
 )
-def test_match_conditions(store: Store, expressions: list[str], ignore: bool, matches: bool, failed: bool) -> None:
+def test_match_conditions_decide_and_report_errors(
+    store: Store, expressions: list[str], ignore: bool, matches: bool, failed: bool
+) -> None:
     conditions = MatchConditions([{"name": "n", "expression": each} for each in expressions], ignore_errors=ignore)
     ctx = context()
     variables = request_variables(admission_request(ctx, config_map(), None), ctx)
-    conclusion = conditions.evaluate(variables, asking(RBACAuthorizer(store), ctx.user))
-    assert (conclusion.matches, bool(conclusion.error)) == (matches, failed)
+    result = conditions.evaluate(variables, authorization_check(RBACAuthorizer(store), ctx.user))
+    assert (result.matches, bool(result.error)) == (matches, failed)
 
 
-def test_expressions_can_ask_the_authorizer(store: Store) -> None:
-    put(store, "v1", "Secret", "secrets", "s", namespace="a")
-    ask = "authorizer.group('').resource('secrets').namespace('a').check('get').allowed()"
+def test_expressions_can_call_the_authorizer(store: Store) -> None:
+    store_object(store, "v1", "Secret", "secrets", "s", namespace="a")
+    secrets = "authorizer.group('').resource('secrets').namespace('a').check('get').allowed()"
     path = "authorizer.path('/metrics').check('get').allowed()"
     for expression, user, expected in (
-        (ask, ADMIN, True),
-        (ask, User("alice"), False),
+        (secrets, ADMIN, True),
+        (secrets, User("alice"), False),
         (path, ADMIN, True),
         ("authorizer.requestResource.check('create').allowed()", ADMIN, True),
         ("!authorizer.serviceAccount('a', 'bot').group('').resource('secrets').check('get').allowed()", ADMIN, True),
@@ -150,5 +152,5 @@ def test_expressions_can_ask_the_authorizer(store: Store) -> None:
         ctx = context(user=user)
         variables = request_variables(admission_request(ctx, config_map(), None), ctx)
         conditions = MatchConditions([{"name": "n", "expression": expression}], ignore_errors=False)
-        conclusion = conditions.evaluate(variables, asking(RBACAuthorizer(store), user))
-        assert (conclusion.matches, conclusion.error) == (expected, ""), expression
+        result = conditions.evaluate(variables, authorization_check(RBACAuthorizer(store), user))
+        assert (result.matches, result.error) == (expected, ""), expression

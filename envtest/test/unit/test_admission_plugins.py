@@ -1,4 +1,4 @@
-"""The plugins that need to ask nobody outside."""
+"""The built-in admission plugins."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from envtest.objects import Object
 from envtest.registry import ResourceInfo
 from envtest.storage import Store
 from envtest.strategy import Strategy
-from test.support.admission_world import (
+from test.support.admission import (
     GROUP,
     NAMESPACES,
     NODES,
     PODS,
-    Scripted,
-    chain,
+    FakeWebhookClient,
+    admission_chain,
     config_map,
     context,
-    put,
+    store_object,
 )
 
 
 @pytest.fixture
 def store() -> Store:
     store = Store()
-    put(store, "v1", "Namespace", "namespaces", "a", metadata={"labels": {"team": "one"}})
+    store_object(store, "v1", "Namespace", "namespaces", "a", metadata={"labels": {"team": "one"}})
     return store
 
 
-async def test_nothing_new_in_an_absent_or_going_namespace(store: Store) -> None:
-    admission = chain(store, Scripted(store))
+async def test_creation_in_missing_or_terminating_namespace_is_rejected(store: Store) -> None:
+    admission = admission_chain(store, FakeWebhookClient(store))
     ctx = context()
     ctx.namespace = "gone"
-    with pytest.raises(StatusError, match='namespaces "gone" not found') as refusal:
+    with pytest.raises(StatusError, match='namespaces "gone" not found') as error:
         await admission.mutate(ctx, config_map(), None)
-    assert refusal.value.code == 404
-    going = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    put(store, "v1", "Namespace", "namespaces", "going", metadata=going)
+    assert error.value.code == 404
+    terminating = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    store_object(store, "v1", "Namespace", "namespaces", "going", metadata=terminating)
     ctx.namespace = "going"
     with pytest.raises(
         StatusError, match="unable to create new content in namespace going because it is being"
-    ) as refusal:
+    ) as error:
         await admission.mutate(ctx, config_map(), None)
-    assert refusal.value.details is not None
-    assert refusal.value.details["causes"][0]["reason"] == "NamespaceTerminating"
+    assert error.value.details is not None
+    assert error.value.details["causes"][0]["reason"] == "NamespaceTerminating"
     for operation in ("UPDATE", "DELETE"):
         ctx.operation = operation
         await admission.mutate(ctx, config_map(), config_map())
 
 
-async def test_some_namespaces_stay(store: Store) -> None:
-    admission = chain(store, Scripted(store))
+async def test_system_namespaces_cannot_be_deleted(store: Store) -> None:
+    admission = admission_chain(store, FakeWebhookClient(store))
     with pytest.raises(StatusError, match='namespaces "default" is forbidden: this namespace may not be deleted'):
         await admission.mutate(context(NAMESPACES, "DELETE", name="default"), {}, {"metadata": {"name": "default"}})
     await admission.mutate(context(NAMESPACES, "DELETE", name="other"), {}, {"metadata": {"name": "other"}})
@@ -69,8 +69,8 @@ def pod(**spec: Any) -> Object:
     }
 
 
-async def test_pods_get_priority_and_tolerations(store: Store) -> None:
-    admission = chain(store, Scripted(store))
+async def test_pods_get_default_priority_and_tolerations(store: Store) -> None:
+    admission = admission_chain(store, FakeWebhookClient(store))
     spec = (await admission.mutate(context(PODS), pod(), None))["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (0, "PreemptLowerPriority")
     assert [each["key"].rpartition("/")[2] for each in spec["tolerations"]] == ["not-ready", "unreachable"]
@@ -78,13 +78,13 @@ async def test_pods_get_priority_and_tolerations(store: Store) -> None:
     assert (await admission.mutate(context(PODS), pod(tolerations=own), None))["spec"]["tolerations"] == own
 
 
-async def test_pods_get_their_priority_class(store: Store) -> None:
-    admission = chain(store, Scripted(store))
+async def test_pods_get_priority_of_their_class(store: Store) -> None:
+    admission = admission_chain(store, FakeWebhookClient(store))
     with pytest.raises(StatusError, match='pods "x" is forbidden: no PriorityClass with name high was found'):
         await admission.mutate(context(PODS), pod(priorityClassName="high"), None)
     api = "scheduling.k8s.io/v1"
-    put(store, api, "PriorityClass", "priorityclasses", "high", value=7, preemptionPolicy="Never")
-    put(store, api, "PriorityClass", "priorityclasses", "normal", value=3, globalDefault=True)
+    store_object(store, api, "PriorityClass", "priorityclasses", "high", value=7, preemptionPolicy="Never")
+    store_object(store, api, "PriorityClass", "priorityclasses", "normal", value=3, globalDefault=True)
     spec = (await admission.mutate(context(PODS), pod(priorityClassName="high"), None))["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (7, "Never")
     spec = (await admission.mutate(context(PODS), pod(), None))["spec"]
@@ -93,14 +93,14 @@ async def test_pods_get_their_priority_class(store: Store) -> None:
         await admission.mutate(context(PODS), pod(priority=9), None)
 
 
-async def test_pods_get_their_service_account(store: Store) -> None:
-    admission = chain(store, Scripted(store), service_accounts=True)
+async def test_pods_get_service_account_and_token_volume(store: Store) -> None:
+    admission = admission_chain(store, FakeWebhookClient(store), service_accounts=True)
     with pytest.raises(
         StatusError, match=r'error looking up service account a/default: serviceaccount "default" not found'
     ):
         await admission.mutate(context(PODS), pod(), None)
     secrets = [{"name": "pull"}]
-    put(store, "v1", "ServiceAccount", "serviceaccounts", "default", namespace="a", imagePullSecrets=secrets)
+    store_object(store, "v1", "ServiceAccount", "serviceaccounts", "default", namespace="a", imagePullSecrets=secrets)
     spec = (await admission.mutate(context(PODS), pod(), None))["spec"]
     assert spec["serviceAccountName"] == spec["serviceAccount"] == "default"
     assert spec["imagePullSecrets"] == secrets
@@ -112,14 +112,14 @@ async def test_pods_get_their_service_account(store: Store) -> None:
     assert "volumes" not in bare
 
 
-async def test_claims_nodes_and_ingresses_are_completed(store: Store) -> None:
-    admission = chain(store, Scripted(store))
+async def test_claims_nodes_and_ingresses_get_defaults(store: Store) -> None:
+    admission = admission_chain(store, FakeWebhookClient(store))
     for api, kind, plural in (
         ("storage.k8s.io", "StorageClass", "storageclasses"),
         ("networking.k8s.io", "IngressClass", "ingressclasses"),
     ):
         annotation = f"{kind.lower()}.kubernetes.io/is-default-class"
-        put(store, f"{api}/v1", kind, plural, "usual", metadata={"annotations": {annotation: "true"}})
+        store_object(store, f"{api}/v1", kind, plural, "usual", metadata={"annotations": {annotation: "true"}})
     claims = ResourceInfo("", "v1", "persistentvolumeclaims", "x", "PersistentVolumeClaim", True, Strategy())
     claim = await admission.mutate(context(claims), {"metadata": {"name": "c"}}, None)
     assert claim["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
@@ -133,8 +133,8 @@ async def test_claims_nodes_and_ingresses_are_completed(store: Store) -> None:
     assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
 
 
-async def test_whoever_makes_a_mutating_policy_is_told_that_it_is_not_followed(store: Store) -> None:
+async def test_creating_a_mutating_policy_warns_that_it_is_not_evaluated(store: Store) -> None:
     plural = "mutatingadmissionpolicies"
     ctx = context(ResourceInfo(GROUP, "v1", plural, plural[:-1], "MutatingAdmissionPolicy", False, Strategy()))
-    await chain(store, Scripted(store)).mutate(ctx, {"metadata": {"name": "p"}}, None)
-    assert ctx.warnings == ["this control plane stores MutatingAdmissionPolicies and does not follow them"]
+    await admission_chain(store, FakeWebhookClient(store)).mutate(ctx, {"metadata": {"name": "p"}}, None)
+    assert ctx.warnings == ["this API server stores MutatingAdmissionPolicies but does not evaluate them"]

@@ -1,4 +1,4 @@
-"""Trackers as the registry makes them: what endpoints let through, other versions, conversion webhooks."""
+"""Trackers of registered resources: reset fields of endpoints, other versions, conversion webhooks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,8 +36,8 @@ def thing(version: str, **content: Any) -> Object:
     return {"apiVersion": f"g/{version}", "kind": "Thing", "metadata": {"name": "a"}, **content}
 
 
-class Webhook:
-    """Calls the field ``size`` in v1 and ``length`` in v2."""
+class ConversionWebhook:
+    """A converter that renames the field ``size`` of v1 to ``length`` in v2."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -55,35 +55,37 @@ class Webhook:
         return converted
 
 
-async def _live(trackers: Trackers, one: ResourceInfo, webhook: Webhook) -> Object:
-    """An object that ``old`` applied in v1, as v2 shows it."""
+async def _live(trackers: Trackers, one: ResourceInfo, webhook: ConversionWebhook) -> Object:
+    """Return an object that the manager ``old`` applied in v1, converted to v2."""
     live = trackers.of(one).apply(None, thing("v1", spec={"size": "1"}), manager="old", force=False, now="t")
-    shown: Object = (await webhook.convert([live], "g/v2"))[0]
-    shown["metadata"]["uid"] = "u"
+    converted_live: Object = (await webhook.convert([live], "g/v2"))[0]
+    converted_live["metadata"]["uid"] = "u"
     webhook.calls = 0
-    return shown
+    return converted_live
 
 
-async def test_what_others_own_is_compared_in_their_version() -> None:
-    webhook, registry = Webhook(), Registry()
+async def test_fields_are_compared_in_the_version_of_their_owner() -> None:
+    webhook, registry = ConversionWebhook(), Registry()
     one, two = info("v1", "size", webhook.convert), info("v2", "length", webhook.convert)
     registry.register(one)
     registry.register(two)
     trackers = Trackers(registry)
     live = await _live(trackers, one, webhook)
     tracker = trackers.of(two)
-    same = thing("v2", spec={"length": "1"})
-    kept = await tracker.settle(lambda: tracker.apply(live, same, manager="new", force=False, now="t"))
-    assert {entry["manager"] for entry in kept["metadata"]["managedFields"]} == {"old", "new"}
-    other = thing("v2", spec={"length": "2"})
+    unchanged = thing("v2", spec={"length": "1"})
+    applied = await tracker.run_with_conversions(
+        lambda: tracker.apply(live, unchanged, manager="new", force=False, now="t")
+    )
+    assert {entry["manager"] for entry in applied["metadata"]["managedFields"]} == {"old", "new"}
+    changed = thing("v2", spec={"length": "2"})
     with pytest.raises(StatusError) as caught:
-        await tracker.settle(lambda: tracker.apply(live, other, manager="new", force=False, now="t"))
+        await tracker.run_with_conversions(lambda: tracker.apply(live, changed, manager="new", force=False, now="t"))
     assert caught.value.message == 'Apply failed with 1 conflict: conflict with "old": .spec.size'
     assert webhook.calls
 
 
-async def test_an_update_whose_conversion_fails_has_no_owners_and_an_apply_is_refused() -> None:
-    webhook, registry = Webhook(), Registry()
+async def test_failed_conversion_drops_owners_on_update_and_rejects_apply() -> None:
+    webhook, registry = ConversionWebhook(), Registry()
     one, two = info("v1", "size", webhook.convert), info("v2", "length", webhook.convert)
     registry.register(one)
     registry.register(two)
@@ -92,22 +94,22 @@ async def test_an_update_whose_conversion_fails_has_no_owners_and_an_apply_is_re
     webhook.broken = True
     tracker, new = trackers.of(two), thing("v2", spec={"length": "2"})
     with pytest.raises(StatusError, match="conversion webhook failed"):
-        await tracker.settle(lambda: tracker.apply(live, new, manager="new", force=True, now="t"))
-    await tracker.settle(lambda: tracker.track(live, new, manager="new", now="t"))
+        await tracker.run_with_conversions(lambda: tracker.apply(live, new, manager="new", force=True, now="t"))
+    await tracker.run_with_conversions(lambda: tracker.track(live, new, manager="new", now="t"))
     assert "managedFields" not in new["metadata"]
 
 
-def test_a_status_subresource_divides_who_owns_what() -> None:
+def test_object_and_status_endpoints_own_separate_fields() -> None:
     registry = Registry()
     one = info("v1", "size", subresources={"status": Subresource("status")})
     registry.register(one)
     trackers, both = Trackers(registry), thing("v1", spec={"size": "1"}, status={"x": 1})
     for subresource, owned in (("", {"f:spec": {"f:size": {}}}), ("status", {"f:status": {"f:x": {}}})):
-        made = trackers.of(one, subresource).apply(None, both, manager="m", force=False, now="t")
-        assert made["metadata"]["managedFields"][0]["fieldsV1"] == owned
+        created = trackers.of(one, subresource).apply(None, both, manager="m", force=False, now="t")
+        assert created["metadata"]["managedFields"][0]["fieldsV1"] == owned
 
 
-def test_a_tracker_is_made_once_until_its_resource_changes() -> None:
+def test_tracker_is_recreated_when_its_resource_changes() -> None:
     registry = Registry()
     one = info("v1", "size")
     registry.register(one)

@@ -1,3 +1,5 @@
+"""Typed values of server-side apply: validation, field sets, comparison, merge, removal."""
+
 from typing import Any
 
 import pytest
@@ -62,13 +64,13 @@ def changes(left: Any, right: Any) -> tuple[Any, Any, Any]:
         ({"args": {"a": "b"}}, ".args: expected list, got &{map[a:b]}"),
     ],
 )
-def test_says_what_does_not_fit(value: Any, message: str) -> None:
+def test_validation_reports_violation(value: Any, message: str) -> None:
     with pytest.raises(TypeMismatch) as caught:
         validate(TYPE, value)
     assert str(caught.value) == message
 
 
-def test_lists_all_violations() -> None:
+def test_validation_reports_all_violations() -> None:
     with pytest.raises(TypeMismatch) as caught:
         validate(TYPE, {"size": "a", "on": "b"})
     assert str(caught.value).splitlines() == [
@@ -88,11 +90,11 @@ def test_lists_all_violations() -> None:
         {"ports": [{"name": "only the default key"}]},
     ],
 )
-def test_accepts(value: Any) -> None:
+def test_validation_accepts_value(value: Any) -> None:
     validate(TYPE, value)
 
 
-def test_fields_of_typed_containers_are_leaves_and_items_only() -> None:
+def test_typed_containers_contribute_leaves_and_items() -> None:
     found = field_set(TYPE, {"ports": [{"port": 80, "name": "w"}], "tags": ["a"], "labels": {"a": "b"}, "args": ["x"]})
     assert found.encode() == {
         "f:args": {},
@@ -102,7 +104,7 @@ def test_fields_of_typed_containers_are_leaves_and_items_only() -> None:
     }
 
 
-def test_free_form_containers_are_fields_themselves() -> None:
+def test_free_form_containers_are_members() -> None:
     found = field_set(TYPE, {"free": {"a": {"b": 1}, "l": [{"x": 1}]}})
     assert found.encode() == {"f:free": {"f:a": {".": {}, "f:b": {}}, "f:l": {}}}
 
@@ -111,7 +113,7 @@ def test_empty_and_null_containers_are_leaves() -> None:
     assert field_set(TYPE, {"labels": {}, "free": None, "tags": []}).encode() == {"f:free": {}, "f:labels": {}}
 
 
-def test_what_appears_is_added_with_everything_below() -> None:
+def test_new_value_is_added_with_all_descendants() -> None:
     assert changes({}, {"labels": {"a": "b"}, "tags": ["x"]}) == (
         {},
         {},
@@ -119,16 +121,16 @@ def test_what_appears_is_added_with_everything_below() -> None:
     )
 
 
-def test_what_vanishes_is_removed_with_everything_below() -> None:
+def test_missing_value_is_removed_with_all_descendants() -> None:
     assert changes({"labels": {"a": "b"}}, {}) == ({"f:labels": {".": {}, "f:a": {}}}, {}, {})
 
 
-def test_atomics_are_modified_as_a_whole() -> None:
+def test_atomic_values_are_modified_as_a_whole() -> None:
     left = {"args": ["a"], "frozen": {"a": "b"}}
     assert changes(left, {"args": ["a", "b"], "frozen": {"c": "d"}}) == ({}, {"f:args": {}, "f:frozen": {}}, {})
 
 
-def test_items_are_compared_by_their_keys() -> None:
+def test_list_items_are_compared_by_key() -> None:
     left = {"ports": [{"port": 1, "name": "a"}, {"port": 2}]}
     right = {"ports": [{"port": 3}, {"port": 1, "proto": "TCP", "name": "b"}]}
     assert changes(left, right) == (
@@ -143,19 +145,19 @@ def test_items_are_compared_by_their_keys() -> None:
     )
 
 
-def test_duplicates_in_a_stored_list_count_as_one_item() -> None:
+def test_duplicates_in_live_list_are_compared_as_one_item() -> None:
     one, item = {"tags": ["a"]}, {"f:tags": {'v:"a"': {}}}
     assert changes({"tags": ["a", "a"]}, one) == (item, {}, item)
     assert changes(one, {"tags": ["a", "a"]}) == (item, {}, item)
     assert changes({"tags": ["a", "a"]}, {"tags": ["a", "a"]}) == ({}, {}, {})
 
 
-def test_whole_floats_are_integers_and_booleans_are_not() -> None:
+def test_whole_floats_equal_integers_but_booleans_do_not() -> None:
     assert changes({"free": {"a": 1}}, {"free": {"a": 1.0}}) == ({}, {}, {})
     assert changes({"free": {"a": 1}}, {"free": {"a": True}}) == ({}, {"f:free": {"f:a": {}}}, {})
 
 
-def test_a_free_form_field_that_changes_its_form_is_modified() -> None:
+def test_free_form_field_that_changes_type_is_modified() -> None:
     assert changes({"free": {"a": {"b": 1}}}, {"free": {"a": 5}}) == (
         {"f:free": {"f:a": {"f:b": {}}}},
         {"f:free": {"f:a": {}}},
@@ -163,10 +165,10 @@ def test_a_free_form_field_that_changes_its_form_is_modified() -> None:
     )
 
 
-def test_merge_keeps_what_is_not_said() -> None:
+def test_merge_keeps_fields_that_are_not_in_the_configuration() -> None:
     live = {"labels": {"a": "1", "b": "2"}, "args": ["x"], "tags": ["t"], "size": 1}
-    said = {"labels": {"b": "3", "c": "4"}, "args": ["y"], "tags": ["u"]}
-    assert merge(TYPE, live, said) == {
+    config = {"labels": {"b": "3", "c": "4"}, "args": ["y"], "tags": ["u"]}
+    assert merge(TYPE, live, config) == {
         "labels": {"a": "1", "b": "3", "c": "4"},
         "args": ["y"],
         "tags": ["t", "u"],
@@ -175,7 +177,7 @@ def test_merge_keeps_what_is_not_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("live", "said", "merged"),
+    ("live", "config", "merged"),
     [
         (["a", "b", "c"], ["c", "a"], ["b", "c", "a"]),
         (["a", "b"], ["b", "x"], ["a", "b", "x"]),
@@ -184,32 +186,34 @@ def test_merge_keeps_what_is_not_said() -> None:
         (["a"], [], ["a"]),
     ],
 )
-def test_items_said_come_in_their_order_among_the_others(live: list[str], said: list[str], merged: list[str]) -> None:
-    assert merge(TYPE, {"tags": live}, {"tags": said}) == {"tags": merged}
+def test_merged_items_keep_the_order_of_the_configuration(
+    live: list[str], config: list[str], merged: list[str]
+) -> None:
+    assert merge(TYPE, {"tags": live}, {"tags": config}) == {"tags": merged}
 
 
-def test_null_replaces_leaves_and_leaves_containers_alone() -> None:
+def test_merged_null_replaces_leaves_but_not_containers() -> None:
     assert merge(TYPE, {"size": 1, "labels": {"a": "b"}}, {"size": None, "labels": None}) == {
         "size": None,
         "labels": {"a": "b"},
     }
 
 
-def test_nothing_merged_with_nothing_is_absent() -> None:
+def test_merge_with_absent_keeps_the_other_value() -> None:
     assert merge(TYPE, {"tags": ["a"]}, ABSENT) == {"tags": ["a"]}
     assert merge(TYPE.field("labels") or TYPE, ABSENT, {}) == {}
 
 
-def test_remove() -> None:
+def test_remove_deletes_fields_and_items() -> None:
     value = {"ports": [{"port": 1, "name": "a"}, {"port": 2}], "labels": {"a": "b"}, "size": 1}
-    gone = field_set(TYPE, {"ports": [{"port": 2}], "size": 1}) | field_set(TYPE, {"labels": {"a": "b"}})
-    assert remove(TYPE, value, gone) == {"ports": [{"port": 1, "name": "a"}], "labels": None}
+    removed = field_set(TYPE, {"ports": [{"port": 2}], "size": 1}) | field_set(TYPE, {"labels": {"a": "b"}})
+    assert remove(TYPE, value, removed) == {"ports": [{"port": 1, "name": "a"}], "labels": None}
 
 
-def test_nothing_changes_its_arguments() -> None:
-    live, said = {"labels": {"a": "1"}, "tags": ["x"]}, {"labels": {"b": "2"}, "tags": ["y"]}
-    merge(TYPE, live, said)
-    compare(TYPE, live, said)
+def test_operations_do_not_modify_arguments() -> None:
+    live, config = {"labels": {"a": "1"}, "tags": ["x"]}, {"labels": {"b": "2"}, "tags": ["y"]}
+    merge(TYPE, live, config)
+    compare(TYPE, live, config)
     remove(TYPE, live, field_set(TYPE, live))
     assert live == {"labels": {"a": "1"}, "tags": ["x"]}
-    assert said == {"labels": {"b": "2"}, "tags": ["y"]}
+    assert config == {"labels": {"b": "2"}, "tags": ["y"]}

@@ -1,4 +1,4 @@
-"""What a request asks for is read from method, path and query alone."""
+"""Authorization attributes of requests, computed from method, path and query only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from envtest.auth.user import User
         ("GET", "/api/v1/pods", {"fieldSelector": "metadata.name=a/b"}, ("list", "", "v1", "pods", "", "", "")),
     ],
 )
-def test_resource_requests(method: str, path: str, query: dict[str, str], expected: tuple[str, ...]) -> None:
+def test_resource_request_attributes(method: str, path: str, query: dict[str, str], expected: tuple[str, ...]) -> None:
     found = attributes_of(method, path, query)
     assert found.is_resource_request
     parts = (found.verb, found.group, found.version, found.resource, found.subresource, found.namespace, found.name)
@@ -54,13 +54,13 @@ def test_resource_requests(method: str, path: str, query: dict[str, str], expect
 @pytest.mark.parametrize(
     "path", ["/", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/metrics", "/no/such/path", "/apis"]
 )
-def test_other_paths_are_no_resource_requests(path: str) -> None:
+def test_other_paths_are_not_resource_requests(path: str) -> None:
     found = attributes_of("GET", path, {})
     assert not found.is_resource_request
     assert (found.verb, found.path) == ("get", path)
 
 
-def test_refusals_name_who_what_and_where() -> None:
+def test_forbidden_message_names_user_resource_and_scope() -> None:
     alice = User("alice")
     scale = attributes_of("GET", "/apis/apps/v1/namespaces/a/deployments/d/scale", {}, alice)
     assert forbidden_message(scale) == (

@@ -1,4 +1,4 @@
-"""RBAC: what rules allow, who is bound to them, what changes take effect when, and who may hand rights out."""
+"""RBAC: rule matching, bindings, propagation of changes, the escalation check, the bootstrap policy."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def authorizer(store: Store) -> RBACAuthorizer:
     return RBACAuthorizer(store)
 
 
-def test_masters_may_do_everything_and_nobody_else_anything(authorizer: RBACAuthorizer) -> None:
+def test_only_masters_are_allowed_without_bindings(authorizer: RBACAuthorizer) -> None:
     assert allowed(authorizer, User("x", groups=(MASTERS,)), "DELETE", "/api/v1/nodes")
     assert not allowed(authorizer, ALICE, "GET", "/api/v1/nodes")
 
 
-def test_a_role_binding_reaches_its_own_namespace_only(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_role_binding_grants_only_in_its_namespace(store: Store, authorizer: RBACAuthorizer) -> None:
     add_role(store, "reader", rule(["get", "list"], ["pods"]))
     bind(store, "b", ("ClusterRole", "reader"), {"kind": "User", "name": "alice"}, namespace="a")
     assert allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/pods")
@@ -75,20 +75,20 @@ def test_a_role_binding_reaches_its_own_namespace_only(store: Store, authorizer:
     assert not allowed(authorizer, ALICE, "DELETE", "/api/v1/namespaces/a/pods/p")
 
 
-def test_the_reason_names_binding_role_and_subject(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_reason_names_binding_role_and_subject(store: Store, authorizer: RBACAuthorizer) -> None:
     add_role(store, "r", rule(["get"], ["pods"]), namespace="a")
     bind(store, "b", ("Role", "r"), {"kind": "ServiceAccount", "name": "bot"}, namespace="a")
     decision = authorizer.authorize(attributes_of("GET", "/api/v1/namespaces/a/pods/p", {}, BOT))
     assert decision.reason == 'RBAC: allowed by RoleBinding "b/a" of Role "r" to ServiceAccount "bot/a"'
 
 
-def test_a_binding_to_a_missing_role_says_so(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_reason_names_missing_role(store: Store, authorizer: RBACAuthorizer) -> None:
     bind(store, "b", ("ClusterRole", "gone"), {"kind": "Group", "name": "team-a"})
     decision = authorizer.authorize(attributes_of("GET", "/api/v1/pods", {}, ALICE))
     assert decision == (False, 'RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found')
 
 
-def test_changes_take_effect_with_the_next_request(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_changes_apply_to_the_next_request(store: Store, authorizer: RBACAuthorizer) -> None:
     bind(store, "b", ("Role", "r"), {"kind": "User", "name": "alice"}, namespace="a")
     assert not allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/a/pods")
     add_role(store, "r", rule(["list"], ["pods"]), namespace="a")
@@ -107,7 +107,7 @@ def test_changes_take_effect_with_the_next_request(store: Store, authorizer: RBA
 
 
 @pytest.mark.parametrize(
-    ("given", "method", "path", "query", "expected"),
+    ("rule_under_test", "method", "path", "query", "expected"),
     [
         (rule(["*"], ["*"], ("*",)), "PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale", {}, True),
         (rule(["get"], ["pods"]), "GET", "/api/v1/namespaces/a/pods/p/log", {}, False),
@@ -132,25 +132,25 @@ def test_changes_take_effect_with_the_next_request(store: Store, authorizer: RBA
         ({"verbs": ["get"], "nonResourceURLs": ["*"]}, "POST", "/healthz", {}, False),
     ],
 )
-def test_what_a_rule_allows(
-    given: dict[str, Any], method: str, path: str, query: dict[str, str], expected: bool
+def test_rule_allows_request(
+    rule_under_test: dict[str, Any], method: str, path: str, query: dict[str, str], expected: bool
 ) -> None:
-    (compiled,) = compile_rules([given])
+    (compiled,) = compile_rules([rule_under_test])
     assert compiled.allows(attributes_of(method, path, query)) is expected
 
 
-def test_rules_cover_each_other_piece_by_piece() -> None:
-    owned = compile_rules([rule(["get"], ["pods"]), rule(["list"], ["pods", "*/status"]), rule(["*"], ["secrets"])])
-    wanted = compile_rules(
+def test_uncovered_compares_single_permissions() -> None:
+    held = compile_rules([rule(["get"], ["pods"]), rule(["list"], ["pods", "*/status"]), rule(["*"], ["secrets"])])
+    requested = compile_rules(
         [
             rule(["get", "list"], ["pods"]),
             rule(["list"], ["jobs/status"]),
             rule(["delete"], ["secrets"], resourceNames=["s"]),
         ]
     )
-    assert uncovered(owned, wanted) == []
+    assert uncovered(held, requested) == []
     more = compile_rules([rule(["get", "watch"], ["pods"]), {"verbs": ["get"], "nonResourceURLs": ["/metrics"]}])
-    assert uncovered(owned, more) == [
+    assert uncovered(held, more) == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["watch"]},
         {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
     ]
@@ -159,7 +159,7 @@ def test_rules_cover_each_other_piece_by_piece() -> None:
     assert uncovered(named, named) == []
 
 
-def test_what_is_missing_is_told_shortly() -> None:
+def test_missing_permissions_are_compacted() -> None:
     missing = uncovered(
         (), compile_rules([rule(["get", "list"], ["pods"]), rule(["*"], ["jobs"], ("batch",), resourceNames=["x"])])
     )
@@ -174,15 +174,15 @@ def context(plural: str, kind: str, namespace: str = "a", user: User = ALICE) ->
     return RequestContext(user, "create", info, namespace, "", operation="CREATE")
 
 
-def test_roles_give_no_more_than_their_writer_has(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_role_cannot_grant_permissions_that_the_user_lacks(store: Store, authorizer: RBACAuthorizer) -> None:
     add_role(store, "reader", rule(["get"], ["pods"]))
     bind(store, "b", ("ClusterRole", "reader"), {"kind": "User", "name": "alice"}, namespace="a")
     role = {"metadata": {"name": "new"}, "rules": [rule(["get"], ["pods"])]}
     check_escalation(authorizer, context("roles", "Role"), role, None)
     role["rules"] = [rule(["get"], ["pods", "secrets"])]
-    with pytest.raises(StatusError) as refusal:
+    with pytest.raises(StatusError) as error:
         check_escalation(authorizer, context("roles", "Role"), role, None)
-    assert refusal.value.message == (
+    assert error.value.message == (
         'roles.rbac.authorization.k8s.io "new" is forbidden: '
         'user "alice" (groups=["team-a" "system:authenticated"]) is attempting to grant RBAC permissions '
         'not currently held:\n{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
@@ -191,7 +191,7 @@ def test_roles_give_no_more_than_their_writer_has(store: Store, authorizer: RBAC
     check_escalation(authorizer, context("roles", "Role", user=User("root", groups=(MASTERS,))), role, None)
 
 
-def test_who_may_escalate_or_bind_may_hand_out_anything(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_escalate_and_bind_permissions_allow_any_grant(store: Store, authorizer: RBACAuthorizer) -> None:
     role = {"metadata": {"name": "new"}, "rules": [rule(["*"], ["*"], ("*",))]}
     binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "all"}, "subjects": []}
     add_role(store, "all", *role["rules"])  # type: ignore[misc]
@@ -209,14 +209,14 @@ def test_who_may_escalate_or_bind_may_hand_out_anything(store: Store, authorizer
         check_escalation(authorizer, context(plural, "X"), obj, None)
 
 
-def test_a_binding_needs_an_existing_role(authorizer: RBACAuthorizer) -> None:
+def test_binding_to_missing_role_is_rejected(authorizer: RBACAuthorizer) -> None:
     binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "gone"}, "subjects": []}
-    with pytest.raises(StatusError, match=r'rolebindings\.rbac\.authorization\.k8s\.io "gone" not found') as refusal:
+    with pytest.raises(StatusError, match=r'rolebindings\.rbac\.authorization\.k8s\.io "gone" not found') as error:
         check_escalation(authorizer, context("rolebindings", "RoleBinding"), binding, None)
-    assert refusal.value.code == 404
+    assert error.value.code == 404
 
 
-def test_an_aggregation_rule_needs_all_rights(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_aggregation_rule_requires_cluster_admin(store: Store, authorizer: RBACAuthorizer) -> None:
     role = {"metadata": {"name": "new"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
     with pytest.raises(StatusError, match="must have cluster-admin privileges to use the aggregationRule"):
         check_escalation(authorizer, context("clusterroles", "ClusterRole", ""), role, None)
@@ -225,7 +225,7 @@ def test_an_aggregation_rule_needs_all_rights(store: Store, authorizer: RBACAuth
     check_escalation(authorizer, context("clusterroles", "ClusterRole", ""), role, None)
 
 
-def test_the_bootstrap_policy_opens_what_it_should_and_no_more(store: Store, authorizer: RBACAuthorizer) -> None:
+def test_bootstrap_policy_grants_discovery_only(store: Store, authorizer: RBACAuthorizer) -> None:
     install_policy(store, "2026-01-01T00:00:00Z")
     assert allowed(authorizer, ANONYMOUS, "GET", "/version")
     assert not allowed(authorizer, ANONYMOUS, "GET", "/api")
@@ -235,7 +235,7 @@ def test_the_bootstrap_policy_opens_what_it_should_and_no_more(store: Store, aut
     assert not allowed(authorizer, ALICE, "GET", "/api/v1/namespaces/default/pods")
 
 
-def test_the_bootstrap_policy_is_installed_once(store: Store) -> None:
+def test_bootstrap_policy_is_installed_once(store: Store) -> None:
     install_policy(store, "2026-01-01T00:00:00Z")
     revision = store.revision
     install_policy(store, "2026-01-02T00:00:00Z")

@@ -1,4 +1,4 @@
-"""Reviews are answered from what authenticates and authorizes requests; malformed ones are refused with causes."""
+"""Review APIs and token requests: results, and rejection of invalid reviews with causes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ VERSION = {"verb": "get", "path": "/version"}
 def store() -> Store:
     store = Store()
     install_policy(store, "2026-01-01T00:00:00Z")
-    put(store, "ServiceAccount", "serviceaccounts", "bot", "u1")
+    store_object(store, "ServiceAccount", "serviceaccounts", "bot", "u1")
     return store
 
 
-def put(store: Store, kind: str, plural: str, name: str, uid: str, **fields: Any) -> None:
+def store_object(store: Store, kind: str, plural: str, name: str, uid: str, **fields: Any) -> None:
     metadata = {"namespace": "a", "name": name, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
     store.create(GroupResource("", plural), {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields})
 
@@ -48,27 +48,29 @@ def reviews(store: Store, tokens: ServiceAccountTokens) -> Reviews:
     return Reviews(RBACAuthorizer(store), Authenticator(tokens, users={"alice-token": ALICE}))
 
 
-def ask(reviews: Reviews, group: str, plural: str, *, user: User = ALICE, namespace: str = "", **obj: Any) -> Object:
+def create_review(
+    reviews: Reviews, group: str, plural: str, *, user: User = ALICE, namespace: str = "", **obj: Any
+) -> Object:
     info = ResourceInfo(group, "v1", plural, plural[:-1], plural, bool(namespace), Strategy())
-    return reviews.answer(RequestContext(user, "create", info, namespace, ""), obj)
+    return reviews.complete(RequestContext(user, "create", info, namespace, ""), obj)
 
 
-def causes(refusal: pytest.ExceptionInfo[StatusError]) -> list[tuple[str, str]]:
-    assert refusal.value.code == 422
-    assert refusal.value.details is not None
-    return [(each["field"], each["message"]) for each in refusal.value.details["causes"]]
+def causes(error: pytest.ExceptionInfo[StatusError]) -> list[tuple[str, str]]:
+    assert error.value.code == 422
+    assert error.value.details is not None
+    return [(each["field"], each["message"]) for each in error.value.details["causes"]]
 
 
-def test_access_reviews(reviews: Reviews) -> None:
-    answer = ask(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"resourceAttributes": PODS})
+def test_access_reviews_report_decision(reviews: Reviews) -> None:
+    answer = create_review(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"resourceAttributes": PODS})
     assert answer["status"] == {"allowed": False}
-    answer = ask(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"nonResourceAttributes": VERSION})
+    answer = create_review(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"nonResourceAttributes": VERSION})
     assert answer["status"]["allowed"]
     assert answer["status"]["reason"].startswith("RBAC: allowed by ClusterRoleBinding")
     spec = {"user": "x", "groups": ["system:masters"], "resourceAttributes": PODS}
-    assert ask(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)["status"] == {"allowed": True}
+    assert create_review(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)["status"] == {"allowed": True}
     local = {"user": "x", "groups": ["system:masters"], "resourceAttributes": {**PODS, "namespace": "a"}}
-    answer = ask(
+    answer = create_review(
         reviews,
         AUTHORIZATION,
         "localsubjectaccessreviews",
@@ -109,40 +111,40 @@ def test_access_reviews(reviews: Reviews) -> None:
         ),
     ],
 )
-def test_access_reviews_ask_one_thing_about_somebody(
+def test_access_review_requires_one_kind_of_attributes_and_a_subject(
     reviews: Reviews, spec: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    with pytest.raises(StatusError) as refusal:
-        ask(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)
-    assert causes(refusal) == expected
+    with pytest.raises(StatusError) as error:
+        create_review(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)
+    assert causes(error) == expected
 
 
-def test_reviews_have_no_names(reviews: Reviews) -> None:
+def test_review_with_metadata_is_rejected(reviews: Reviews) -> None:
     entry = {"fieldsV1": {"f:spec": {}}, "manager": "m", "operation": "Update"}
     metadata = {"managedFields": [entry], "name": "named"}
-    with pytest.raises(StatusError) as refusal:
-        ask(
+    with pytest.raises(StatusError) as error:
+        create_review(
             reviews,
             AUTHORIZATION,
             "selfsubjectaccessreviews",
             metadata=metadata,
             spec={"resourceAttributes": PODS},
         )
-    printed = '{"name":"named","managedFields":[{"manager":"m","operation":"Update","fieldsV1":{"f:spec":{}}}]}'
-    assert causes(refusal) == [("metadata", f"Invalid value: {printed}: must be empty")]
+    metadata_json = '{"name":"named","managedFields":[{"manager":"m","operation":"Update","fieldsV1":{"f:spec":{}}}]}'
+    assert causes(error) == [("metadata", f"Invalid value: {metadata_json}: must be empty")]
 
 
-def test_local_reviews_stay_in_their_namespace(reviews: Reviews) -> None:
+def test_local_review_of_another_namespace_is_rejected(reviews: Reviews) -> None:
     spec = {"user": "x", "resourceAttributes": {**PODS, "namespace": "b"}}
-    with pytest.raises(StatusError) as refusal:
-        ask(reviews, AUTHORIZATION, "localsubjectaccessreviews", namespace="a", metadata={"namespace": "a"}, spec=spec)
-    assert causes(refusal) == [
-        ("spec.resourceAttributes.namespace", 'Invalid value: "b": must match metadata.namespace')
-    ]
+    with pytest.raises(StatusError) as error:
+        create_review(
+            reviews, AUTHORIZATION, "localsubjectaccessreviews", namespace="a", metadata={"namespace": "a"}, spec=spec
+        )
+    assert causes(error) == [("spec.resourceAttributes.namespace", 'Invalid value: "b": must match metadata.namespace')]
 
 
-def test_rules_reviews_list_what_one_may_do(reviews: Reviews) -> None:
-    status = ask(reviews, AUTHORIZATION, "selfsubjectrulesreviews", spec={"namespace": "a"})["status"]
+def test_rules_review_lists_permissions_of_the_user(reviews: Reviews) -> None:
+    status = create_review(reviews, AUTHORIZATION, "selfsubjectrulesreviews", spec={"namespace": "a"})["status"]
     assert status["incomplete"] is False
     assert {
         "verbs": ["create"],
@@ -151,21 +153,21 @@ def test_rules_reviews_list_what_one_may_do(reviews: Reviews) -> None:
     } in status["resourceRules"]
     assert any("/version" in rule["nonResourceURLs"] for rule in status["nonResourceRules"])
     with pytest.raises(StatusError, match="no namespace on request"):
-        ask(reviews, AUTHORIZATION, "selfsubjectrulesreviews", spec={})
+        create_review(reviews, AUTHORIZATION, "selfsubjectrulesreviews", spec={})
 
 
-def test_token_reviews(reviews: Reviews) -> None:
-    known = ask(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "alice-token"})["status"]
+def test_token_review_authenticates_token(reviews: Reviews) -> None:
+    known = create_review(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "alice-token"})["status"]
     assert known["authenticated"]
     assert (known["user"]["username"], known["audiences"]) == ("alice", [ISSUER])
-    unknown = ask(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "nonsense"})["status"]
+    unknown = create_review(reviews, AUTHENTICATION, "tokenreviews", spec={"token": "nonsense"})["status"]
     assert unknown == {"user": {}, "error": "invalid bearer token"}
     with pytest.raises(StatusError, match="token is required for TokenReview in authentication"):
-        ask(reviews, AUTHENTICATION, "tokenreviews", spec={})
+        create_review(reviews, AUTHENTICATION, "tokenreviews", spec={})
 
 
-def test_self_reviews_tell_who_asks(reviews: Reviews) -> None:
-    answer = ask(reviews, AUTHENTICATION, "selfsubjectreviews", metadata={"managedFields": []})
+def test_self_review_returns_the_user(reviews: Reviews) -> None:
+    answer = create_review(reviews, AUTHENTICATION, "selfsubjectreviews", metadata={"managedFields": []})
     assert answer["status"]["userInfo"] == {
         "username": "alice",
         "uid": "1",
@@ -174,32 +176,32 @@ def test_self_reviews_tell_who_asks(reviews: Reviews) -> None:
     assert list(answer["metadata"]) == ["creationTimestamp"]
 
 
-def token(store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any], name: str = "bot") -> Object:
+def create_token(store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any], name: str = "bot") -> Object:
     info = ResourceInfo("", "v1", "serviceaccounts", "serviceaccount", "ServiceAccount", True, Strategy())
     ctx = RequestContext(ALICE, "create", info, "a", name, subresource="token")
     return request_token(store, tokens, ctx, {"spec": spec})
 
 
-def test_token_requests(store: Store, tokens: ServiceAccountTokens) -> None:
-    answer = token(store, tokens, {"expirationSeconds": 600})
+def test_token_request_issues_token(store: Store, tokens: ServiceAccountTokens) -> None:
+    answer = create_token(store, tokens, {"expirationSeconds": 600})
     assert answer["metadata"]["uid"] == "u1"
     assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 600, "boundObjectRef": None}
     user, _ = tokens.authenticate(answer["status"]["token"])
     assert user.name == "system:serviceaccount:a:bot"
 
 
-def test_tokens_bound_to_a_pod(store: Store, tokens: ServiceAccountTokens) -> None:
-    put(store, "Pod", "pods", "p", "pu", spec={"serviceAccountName": "bot"})
-    put(store, "Pod", "pods", "foreign", "fu", spec={"serviceAccountName": "other"})
+def test_token_can_be_bound_to_a_pod_of_the_account(store: Store, tokens: ServiceAccountTokens) -> None:
+    store_object(store, "Pod", "pods", "p", "pu", spec={"serviceAccountName": "bot"})
+    store_object(store, "Pod", "pods", "foreign", "fu", spec={"serviceAccountName": "other"})
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "p"}
-    answer = token(store, tokens, {"boundObjectRef": reference})
+    answer = create_token(store, tokens, {"boundObjectRef": reference})
     user, _ = tokens.authenticate(answer["status"]["token"])
     assert user.extra["authentication.kubernetes.io/pod-uid"] == ("pu",)
     with pytest.raises(StatusError, match="to pod running with different serviceaccount name"):
-        token(store, tokens, {"boundObjectRef": {**reference, "name": "foreign"}})
-    with pytest.raises(StatusError, match="does not match the UID in record") as refusal:
-        token(store, tokens, {"boundObjectRef": {**reference, "uid": "other"}})
-    assert refusal.value.code == 409
+        create_token(store, tokens, {"boundObjectRef": {**reference, "name": "foreign"}})
+    with pytest.raises(StatusError, match="does not match the UID in record") as error:
+        create_token(store, tokens, {"boundObjectRef": {**reference, "uid": "other"}})
+    assert error.value.code == 409
 
 
 @pytest.mark.parametrize(
@@ -215,14 +217,14 @@ def test_tokens_bound_to_a_pod(store: Store, tokens: ServiceAccountTokens) -> No
         ),
     ],
 )
-def test_impossible_token_requests(
+def test_invalid_token_requests_are_rejected(
     store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any], code: int, problem: str
 ) -> None:
-    with pytest.raises(StatusError, match=problem) as refusal:
-        token(store, tokens, spec)
-    assert refusal.value.code == code
+    with pytest.raises(StatusError, match=problem) as error:
+        create_token(store, tokens, spec)
+    assert error.value.code == code
 
 
-def test_tokens_of_nobody(store: Store, tokens: ServiceAccountTokens) -> None:
+def test_token_request_for_missing_account_is_rejected(store: Store, tokens: ServiceAccountTokens) -> None:
     with pytest.raises(StatusError, match='serviceaccounts "no" not found'):
-        token(store, tokens, {}, name="no")
+        create_token(store, tokens, {}, name="no")

@@ -1,4 +1,4 @@
-"""Who sends a request: tokens, certificates, service accounts, impersonation."""
+"""Authentication and impersonation: static tokens, client certificates, service account tokens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def authenticator(tokens: ServiceAccountTokens) -> Authenticator:
     return Authenticator(tokens, admin_token="secret", users={"alice-token": User("alice", "1", ("team-a",))})
 
 
-def test_static_tokens(authenticator: Authenticator) -> None:
+def test_static_tokens_authenticate_users(authenticator: Authenticator) -> None:
     admin = authenticator.authenticate("Bearer secret")
     assert admin == User("admin", "admin", (MASTERS, "system:authenticated"))
     alice = authenticator.authenticate("bearer alice-token")
@@ -69,16 +69,16 @@ def test_static_tokens(authenticator: Authenticator) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Basic YTpi", "Bearer", "Bearer ", "Bearer  secret", "Token secret"])
-def test_without_a_bearer_token_a_request_is_anonymous(authenticator: Authenticator, header: str) -> None:
+def test_request_without_bearer_token_is_anonymous(authenticator: Authenticator, header: str) -> None:
     assert authenticator.authenticate(header) is ANONYMOUS
 
 
 @pytest.mark.parametrize("token", ["wrong", "a.b.c", "..", "secre", "e30.e30.e30"])
-def test_an_unknown_token_is_refused(authenticator: Authenticator, token: str) -> None:
+def test_unknown_token_is_rejected(authenticator: Authenticator, token: str) -> None:
     assert authenticator.authenticate(f"Bearer {token}") is None
 
 
-def test_a_client_certificate_names_user_and_groups(authenticator: Authenticator) -> None:
+def test_client_certificate_authenticates_user_and_groups(authenticator: Authenticator) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
         [
@@ -95,7 +95,9 @@ def test_a_client_certificate_names_user_and_groups(authenticator: Authenticator
     assert (user.name, user.groups) == ("carol", ("devs", "ops", "system:authenticated"))
 
 
-def test_a_service_account_token_names_its_account(tokens: ServiceAccountTokens, authenticator: Authenticator) -> None:
+def test_service_account_token_authenticates_account(
+    tokens: ServiceAccountTokens, authenticator: Authenticator
+) -> None:
     issued = tokens.issue("a", "bot", "u1", seconds=600)
     user = authenticator.authenticate(f"Bearer {issued.token}")
     assert user is not None
@@ -104,7 +106,7 @@ def test_a_service_account_token_names_its_account(tokens: ServiceAccountTokens,
     assert user.extra["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
 
 
-def test_a_token_ends_with_its_time(tokens: ServiceAccountTokens, clock: Clock) -> None:
+def test_token_expires(tokens: ServiceAccountTokens, clock: Clock) -> None:
     issued = tokens.issue("a", "bot", "u1", seconds=600)
     clock.now += 599
     tokens.authenticate(issued.token)
@@ -113,7 +115,7 @@ def test_a_token_ends_with_its_time(tokens: ServiceAccountTokens, clock: Clock) 
         tokens.authenticate(issued.token)
 
 
-def test_a_token_ends_with_its_account(tokens: ServiceAccountTokens, store: Store) -> None:
+def test_token_is_invalid_after_deletion_of_its_account(tokens: ServiceAccountTokens, store: Store) -> None:
     issued = tokens.issue("a", "bot", "u1")
     record = store.get(ACCOUNTS, "a", "bot")
     assert record is not None
@@ -125,7 +127,7 @@ def test_a_token_ends_with_its_account(tokens: ServiceAccountTokens, store: Stor
         tokens.authenticate(issued.token)
 
 
-def test_a_token_ends_with_the_pod_it_is_bound_to(tokens: ServiceAccountTokens, store: Store) -> None:
+def test_token_is_invalid_after_deletion_of_its_pod(tokens: ServiceAccountTokens, store: Store) -> None:
     pod = store.create(PODS, core_object("Pod", "p", "pu"))
     issued = tokens.issue("a", "bot", "u1", bound=BoundObject("pod", "p", "pu"))
     user, _ = tokens.authenticate(issued.token)
@@ -135,7 +137,7 @@ def test_a_token_ends_with_the_pod_it_is_bound_to(tokens: ServiceAccountTokens, 
         tokens.authenticate(issued.token)
 
 
-def test_a_token_is_good_for_its_audiences_only(tokens: ServiceAccountTokens, authenticator: Authenticator) -> None:
+def test_token_is_valid_for_its_audiences_only(tokens: ServiceAccountTokens, authenticator: Authenticator) -> None:
     issued = tokens.issue("a", "bot", "u1", audiences=["vault"])
     assert authenticator.authenticate(f"Bearer {issued.token}") is None
     assert authenticator.identify(issued.token, ["vault", ISSUER]).audiences == ["vault"]
@@ -147,22 +149,22 @@ def test_a_token_is_good_for_its_audiences_only(tokens: ServiceAccountTokens, au
             authenticator.identify(token, ["vault"])
 
 
-def test_a_token_of_another_plane_is_not_believed(tokens: ServiceAccountTokens, store: Store, clock: Clock) -> None:
+def test_token_signed_by_another_server_is_rejected(tokens: ServiceAccountTokens, store: Store, clock: Clock) -> None:
     other = ServiceAccountTokens(store, key=ServiceAccountTokens(store).private_key())
-    with pytest.raises(InvalidToken, match="somebody else"):
+    with pytest.raises(InvalidToken, match="invalid signature"):
         tokens.authenticate(other.issue("a", "bot", "u1").token)
     kept = ServiceAccountTokens(store, key=tokens.private_key(), clock=clock)
     kept.authenticate(tokens.issue("a", "bot", "u1").token)
 
 
-def test_a_tampered_token_is_not_believed(tokens: ServiceAccountTokens) -> None:
+def test_tampered_token_is_rejected(tokens: ServiceAccountTokens) -> None:
     head, claims, signature = tokens.issue("a", "bot", "u1").token.split(".")
     for forged in (f"{head}.{claims}.{signature[:-4]}AAAA", f"{head}.{claims}.", f"{head}.{claims[:-1]}.{signature}"):
         with pytest.raises(InvalidToken):
             tokens.authenticate(forged)
 
 
-def test_a_legacy_token_lives_in_its_secret(tokens: ServiceAccountTokens, store: Store) -> None:
+def test_legacy_token_is_valid_while_its_secret_exists(tokens: ServiceAccountTokens, store: Store) -> None:
     token = tokens.legacy_token("a", "bot", "u1", "bot-token")
     with pytest.raises(InvalidToken):
         tokens.authenticate(token)
@@ -172,7 +174,7 @@ def test_a_legacy_token_lives_in_its_secret(tokens: ServiceAccountTokens, store:
     assert user.name == "system:serviceaccount:a:bot"
 
 
-def test_token_files(tmp_path: Path) -> None:
+def test_token_file_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text('t1,alice,1,"team-a,team-b"\n\nt2,bob,2\n', encoding="utf-8")
     assert load_token_file(file) == {"t1": User("alice", "1", ("team-a", "team-b")), "t2": User("bob", "2")}
@@ -181,7 +183,7 @@ def test_token_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"), [("t1,alice\n", "line 1.*three columns"), ("t,a,1\n,b,2\n", "line 2.*empty")]
 )
-def test_broken_token_files_name_the_line(tmp_path: Path, text: str, problem: str) -> None:
+def test_invalid_token_file_error_names_the_line(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(TokenFileError, match=problem):
@@ -190,73 +192,76 @@ def test_broken_token_files_name_the_line(tmp_path: Path, text: str, problem: st
         load_token_file(tmp_path / "absent.csv")
 
 
-def test_service_account_names() -> None:
+def test_service_account_user_names_are_parsed() -> None:
     assert service_account("system:serviceaccount:a:bot") == ("a", "bot")
     for name in ("alice", "system:serviceaccount:a", "system:serviceaccount::b", "system:serviceaccount:a:b:c"):
         assert service_account(name) is None
 
 
-class Allowing:
-    """Allows what it was told: (verb, resource, name) triples."""
+class FakeAuthorizer:
+    """Allows the given (verb, resource, name) triples; ``*`` matches any value."""
 
     def __init__(self, *grants: tuple[str, str, str]) -> None:
         self.grants = set(grants)
 
     def authorize(self, attributes: Attributes) -> Decision:
-        asked = (attributes.verb, attributes.combined_resource, attributes.name)
-        return Decision(any(all(g in ("*", a) for g, a in zip(grant, asked, strict=True)) for grant in self.grants))
+        request = (attributes.verb, attributes.combined_resource, attributes.name)
+        return Decision(any(all(g in ("*", a) for g, a in zip(grant, request, strict=True)) for grant in self.grants))
 
 
 LIST = attributes_of("GET", "/api/v1/namespaces/a/configmaps", {}, User("alice"))
 
 
-def test_headers_name_the_wanted_user() -> None:
+def test_impersonation_headers_are_parsed() -> None:
     headers = [("Impersonate-User", "bob"), ("Impersonate-Group", "a"), ("impersonate-group", "b")]
-    wanted = requested_user([*headers, ("Impersonate-Extra-Acme.io%2Fteam", "x"), ("Impersonate-Uid", "u")])
-    assert wanted == User("bob", "u", ("a", "b"), {"acme.io/team": ("x",)})
+    requested = requested_user([*headers, ("Impersonate-Extra-Acme.io%2Fteam", "x"), ("Impersonate-Uid", "u")])
+    assert requested == User("bob", "u", ("a", "b"), {"acme.io/team": ("x",)})
     assert requested_user([("Accept", "x")]) is None
-    with pytest.raises(StatusError) as refusal:
+    with pytest.raises(StatusError) as error:
         requested_user([("Impersonate-Group", "devs")])
-    assert refusal.value.message == (
+    assert error.value.message == (
         'requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"devs"}, '
         "Extra:map[string][]string(nil)} without impersonating a user name"
     )
 
 
-def test_the_old_right_to_impersonate_is_enough() -> None:
-    user = impersonate(Allowing(("impersonate", "users", "bob")), LIST, User("bob"))
+def test_legacy_impersonate_permission_is_sufficient() -> None:
+    user = impersonate(FakeAuthorizer(("impersonate", "users", "bob")), LIST, User("bob"))
     assert user == User("bob", groups=("system:authenticated",))
     with pytest.raises(StatusError):
-        impersonate(Allowing(("impersonate", "users", "bob")), LIST, User("bob", groups=("devs",)))
+        impersonate(FakeAuthorizer(("impersonate", "users", "bob")), LIST, User("bob", groups=("devs",)))
 
 
-def test_constrained_impersonation_needs_both_rights() -> None:
-    on, who = ("impersonate-on:user-info:list", "configmaps", ""), ("impersonate:user-info", "users", "bob")
-    assert impersonate(Allowing(on, who), LIST, User("bob")).name == "bob"
-    for grants in ((on,), (who,), ()):
+def test_constrained_impersonation_requires_both_permissions() -> None:
+    on_resource, on_user = (
+        ("impersonate-on:user-info:list", "configmaps", ""),
+        ("impersonate:user-info", "users", "bob"),
+    )
+    assert impersonate(FakeAuthorizer(on_resource, on_user), LIST, User("bob")).name == "bob"
+    for grants in ((on_resource,), (on_user,), ()):
         with pytest.raises(StatusError):
-            impersonate(Allowing(*grants), LIST, User("bob"))
-    with pytest.raises(StatusError) as refusal:
-        impersonate(Allowing(), LIST, User("bob"))
-    assert refusal.value.message == (
+            impersonate(FakeAuthorizer(*grants), LIST, User("bob"))
+    with pytest.raises(StatusError) as error:
+        impersonate(FakeAuthorizer(), LIST, User("bob"))
+    assert error.value.message == (
         'configmaps is forbidden: User "alice" cannot impersonate-on:user-info:list resource "configmaps" '
         'in API group "" in the namespace "a"'
     )
 
 
-def test_constrained_impersonation_never_gives_masters() -> None:
-    wanted = User("bob", groups=(MASTERS,))
-    everything = Allowing(("impersonate-on:user-info:list", "*", "*"), ("impersonate:user-info", "*", "*"))
+def test_constrained_impersonation_rejects_masters_group() -> None:
+    requested = User("bob", groups=(MASTERS,))
+    wildcard = FakeAuthorizer(("impersonate-on:user-info:list", "*", "*"), ("impersonate:user-info", "*", "*"))
     with pytest.raises(StatusError, match="system:masters group is not allowed"):
-        impersonate(everything, LIST, wanted)
-    assert MASTERS in impersonate(Allowing(("impersonate", "*", "*")), LIST, wanted).groups
+        impersonate(wildcard, LIST, requested)
+    assert MASTERS in impersonate(FakeAuthorizer(("impersonate", "*", "*")), LIST, requested).groups
 
 
-def test_service_accounts_and_nodes_get_their_groups() -> None:
-    bot = impersonate(Allowing(("impersonate", "*", "*")), LIST, User("system:serviceaccount:a:bot"))
+def test_impersonated_service_accounts_and_nodes_get_their_groups() -> None:
+    bot = impersonate(FakeAuthorizer(("impersonate", "*", "*")), LIST, User("system:serviceaccount:a:bot"))
     assert bot.groups == ("system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated")
     grants = (("impersonate-on:arbitrary-node:list", "*", "*"), ("impersonate:arbitrary-node", "nodes", "n1"))
-    node = impersonate(Allowing(*grants), LIST, User("system:node:n1"))
+    node = impersonate(FakeAuthorizer(*grants), LIST, User("system:node:n1"))
     assert node.groups == ("system:nodes", "system:authenticated")
-    nobody = impersonate(Allowing(("impersonate", "*", "*")), LIST, User("system:anonymous"))
-    assert nobody.groups == ("system:unauthenticated",)
+    anonymous = impersonate(FakeAuthorizer(("impersonate", "*", "*")), LIST, User("system:anonymous"))
+    assert anonymous.groups == ("system:unauthenticated",)

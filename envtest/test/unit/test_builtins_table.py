@@ -1,4 +1,4 @@
-"""The table of built-in kinds."""
+"""The table of built-in kinds: strategies, schemas, and validation of incomplete objects."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from envtest.registry import ResourceInfo
 RESOURCES = list(all_resources())
 
 
-def label(resource: Resource) -> str:
+def resource_id(resource: Resource) -> str:
     return f"{resource.group}-{resource.version}-{resource.plural}"
 
 
-@pytest.mark.parametrize("resource", RESOURCES, ids=label)
+@pytest.mark.parametrize("resource", RESOURCES, ids=resource_id)
 def test_every_kind_has_a_strategy_and_a_schema(resource: Resource) -> None:
     strategy = strategy_for(resource)
     assert isinstance(strategy, BuiltinStrategy)
@@ -28,30 +28,30 @@ def test_every_kind_has_a_strategy_and_a_schema(resource: Resource) -> None:
 
 
 SCALARS: dict[str, dict[str, Any]] = {
-    "barren": {"string": "", "integer": 0, "boolean": False, "number": 0},
-    "odd": {"string": "a b", "integer": -1, "boolean": True, "number": -1.5},
+    "zero": {"string": "", "integer": 0, "boolean": False, "number": 0},
+    "unusual": {"string": "a b", "integer": -1, "boolean": True, "number": -1.5},
 }
 
 
-def filled(schema: Any, scalars: dict[str, Any], depth: int = 0) -> Any:
-    """A value with all fields of a type, and hardly anything in them."""
+def fill(schema: Any, scalars: dict[str, Any], depth: int = 0) -> Any:
+    """Return a value with all fields of a type, with the given scalars as leaves."""
     if "Quantity" in schema.ref:
         return "0"
     if schema.type == "object":
         if schema.additional is not None:
-            return {"k": filled(schema.additional, scalars, depth + 1)}
+            return {"k": fill(schema.additional, scalars, depth + 1)}
         names = [] if depth > 9 else [name for name in schema.properties if name != "metadata"]
-        return {name: filled(schema.properties[name], scalars, depth + 1) for name in names}
+        return {name: fill(schema.properties[name], scalars, depth + 1) for name in names}
     if schema.type == "array":
-        return [] if depth > 9 or schema.items is None else [filled(schema.items, scalars, depth + 1)]
+        return [] if depth > 9 or schema.items is None else [fill(schema.items, scalars, depth + 1)]
     if schema.format == "date-time":
         return "2024-01-02T03:04:05.000000Z" if "MicroTime" in schema.ref else "2024-01-02T03:04:05Z"
     return "YQ==" if schema.format == "byte" else scalars.get(schema.type)
 
 
-@pytest.mark.parametrize("content", ["nothing", "empty", "null", "barren", "odd"])
-@pytest.mark.parametrize("resource", [each for each in RESOURCES if "create" in each.verbs], ids=label)
-def test_no_object_is_too_poor_to_be_judged(resource: Resource, content: str) -> None:
+@pytest.mark.parametrize("content", ["nothing", "empty", "null", "zero", "unusual"])
+@pytest.mark.parametrize("resource", [each for each in RESOURCES if "create" in each.verbs], ids=resource_id)
+def test_incomplete_objects_can_be_validated(resource: Resource, content: str) -> None:
     strategy = strategy_for(resource)
     info = ResourceInfo(
         resource.group, resource.version, resource.plural, resource.singular, resource.kind, True, strategy
@@ -62,7 +62,7 @@ def test_no_object_is_too_poor_to_be_judged(resource: Resource, content: str) ->
         if name in obj or content == "nothing":
             continue
         if content in SCALARS:
-            obj[name] = filled(schema, SCALARS[content])
+            obj[name] = fill(schema, SCALARS[content])
         elif schema.type == "object":
             obj[name] = {} if content == "empty" else None
     strategy.decode(obj, ctx)

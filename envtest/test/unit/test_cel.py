@@ -1,4 +1,4 @@
-"""CEL as Kubernetes has it: its functions, its errors, and the validation rules of schemas."""
+"""CEL in Kubernetes: functions, error messages, and the validation rules of schemas."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def value(expression: str, **variables: Any) -> Any:
         "format.dns1123LabelPrefix().validate('a-').hasValue() == false",
     ],
 )
-def test_expressions_that_hold(expression: str) -> None:
+def test_expression_is_true(expression: str) -> None:
     assert value(expression) is True
 
 
@@ -77,7 +77,7 @@ def test_expressions_that_hold(expression: str) -> None:
         ("self.l[5] == ''", "index out of bounds: 5"),
     ],
 )
-def test_errors_of_evaluation(expression: str, message: str) -> None:
+def test_evaluation_error(expression: str, message: str) -> None:
     with pytest.raises(CELError, match=message):
         value(expression)
 
@@ -86,7 +86,7 @@ def test_errors_of_evaluation(expression: str, message: str) -> None:
     "expression",
     ["self ==", "unknown == 1", "1 + 'a'", "self.x.nofunction()", "format.zebra().validate('a').hasValue()"],
 )
-def test_errors_of_compilation(expression: str) -> None:
+def test_compile_error(expression: str) -> None:
     with pytest.raises(CELCompileError, match="ERROR: <input>:1:"):
         compile_expression(expression, {"self": "dyn"})
 
@@ -95,34 +95,34 @@ def schema_with(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "x-kubernetes-validations": list(rules)}
 
 
-def broken(schema: dict[str, Any], obj: Any, old: Any = None) -> list[str]:
+def rule_errors(schema: dict[str, Any], obj: Any, old: Any = None) -> list[str]:
     rules = compile_rules(Schema(schema), resource_root=False)
     assert rules is not None
     return [str(error) for error in rules(obj, old, old is not None)]
 
 
 INTEGER = {"type": "integer"}
-SPAN = schema_with({"rule": "self.low <= self.high", "message": "low above high"}, low=INTEGER, high=INTEGER)
+RANGE = schema_with({"rule": "self.low <= self.high", "message": "low above high"}, low=INTEGER, high=INTEGER)
 
 
-def test_a_rule_that_fails_says_its_message() -> None:
-    assert broken(SPAN, {"low": 1, "high": 2}) == []
-    (text,) = broken(SPAN, {"low": 3, "high": 2})
+def test_failed_rule_reports_its_message() -> None:
+    assert rule_errors(RANGE, {"low": 1, "high": 2}) == []
+    (text,) = rule_errors(RANGE, {"low": 3, "high": 2})
     assert text.endswith("low above high")
 
 
-def test_messages_may_be_computed() -> None:
+def test_message_expression_is_evaluated() -> None:
     rule = {"rule": "self.low < 5", "messageExpression": "'low is ' + string(self.low)"}
-    (text,) = broken(schema_with(rule, low=INTEGER), {"low": 7})
+    (text,) = rule_errors(schema_with(rule, low=INTEGER), {"low": 7})
     assert text.endswith("low is 7")
 
 
-def test_rules_without_a_message_are_quoted() -> None:
-    (text,) = broken(schema_with({"rule": "self.low < 5"}, low=INTEGER), {"low": 7})
+def test_failed_rule_without_message_is_quoted() -> None:
+    (text,) = rule_errors(schema_with({"rule": "self.low < 5"}, low=INTEGER), {"low": 7})
     assert text.endswith("failed rule: self.low < 5")
 
 
-def test_reason_and_field_of_a_rule() -> None:
+def test_failed_rule_reports_reason_and_field_path() -> None:
     rule = {"rule": "self.low < 5", "reason": "FieldValueForbidden", "fieldPath": ".low", "message": "no"}
     rules = compile_rules(Schema(schema_with(rule, low=INTEGER)), resource_root=False)
     assert rules is not None
@@ -130,7 +130,7 @@ def test_reason_and_field_of_a_rule() -> None:
     assert (error.reason, error.field, error.detail) == ("FieldValueForbidden", "low", "no")
 
 
-def test_rules_of_items_and_maps() -> None:
+def test_rules_of_list_items_and_map_values() -> None:
     item = {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'", "message": "bad"}]}
     schema = {
         "type": "object",
@@ -139,22 +139,22 @@ def test_rules_of_items_and_maps() -> None:
             "map": {"type": "object", "additionalProperties": item},
         },
     }
-    found = broken(schema, {"list": ["ok", "bad"], "map": {"k": "bad"}})
+    found = rule_errors(schema, {"list": ["ok", "bad"], "map": {"k": "bad"}})
     assert [text.partition(":")[0] for text in found] == ["list[1]", "map[k]"]
 
 
-def test_transition_rules_are_for_changes() -> None:
-    fixed = {**INTEGER, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed"}]}
-    schema = {"type": "object", "properties": {"n": fixed}}
-    assert broken(schema, {"n": 1}) == [], "nothing to compare with"
-    assert broken(schema, {"n": 1}, {}) == [], "it was not there"
-    assert broken(schema, {"n": 1}, {"n": 1}) == []
-    (text,) = broken(schema, {"n": 2}, {"n": 1})
+def test_transition_rules_run_only_with_an_old_value() -> None:
+    immutable = {**INTEGER, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed"}]}
+    schema = {"type": "object", "properties": {"n": immutable}}
+    assert rule_errors(schema, {"n": 1}) == [], "no old object"
+    assert rule_errors(schema, {"n": 1}, {}) == [], "no old value"
+    assert rule_errors(schema, {"n": 1}, {"n": 1}) == []
+    (text,) = rule_errors(schema, {"n": 2}, {"n": 1})
     assert text.startswith("n: Invalid value")
 
 
 @pytest.mark.parametrize(
-    ("format_name", "rule", "good", "bad", "odd"),
+    ("format_name", "rule", "good", "bad", "invalid"),
     [
         ("date-time", "self.getFullYear() > 2000", "2024-01-02T03:04:05Z", "1999-01-02T03:04:05Z", "yesterday"),
         ("date", "self.getFullYear() > 2000", "2024-01-02", "1999-01-02", "yesterday"),
@@ -162,31 +162,31 @@ def test_transition_rules_are_for_changes() -> None:
         ("byte", "self.size() > 2", "YWJj", "YQ==", "!"),
     ],
 )
-def test_texts_with_a_format_are_values(format_name: str, rule: str, good: str, bad: str, odd: str) -> None:
+def test_strings_with_a_format_are_converted(format_name: str, rule: str, good: str, bad: str, invalid: str) -> None:
     field = {"type": "string", "format": format_name, "x-kubernetes-validations": [{"rule": rule, "message": "no"}]}
     schema = {"type": "object", "properties": {"f": field}}
-    assert broken(schema, {"f": good}) == []
-    assert broken(schema, {"f": bad})[0].endswith("no")
-    assert broken(schema, {"f": odd}), "the server must survive it"
-    assert broken(schema, {"f": 1}), "this too"
+    assert rule_errors(schema, {"f": good}) == []
+    assert rule_errors(schema, {"f": bad})[0].endswith("no")
+    assert rule_errors(schema, {"f": invalid}), "an invalid string must not crash the server"
+    assert rule_errors(schema, {"f": 1}), "nor must a value of another type"
 
 
-def test_an_optional_old_value() -> None:
+def test_optional_old_self() -> None:
     rule = {"rule": "oldSelf.hasValue() || self > 3", "optionalOldSelf": True, "message": "small at first"}
     schema = {"type": "object", "properties": {"n": {**INTEGER, "x-kubernetes-validations": [rule]}}}
-    assert broken(schema, {"n": 5}) == []
-    assert broken(schema, {"n": 2})
-    assert broken(schema, {"n": 2}, {"n": 9}) == []
+    assert rule_errors(schema, {"n": 5}) == []
+    assert rule_errors(schema, {"n": 2})
+    assert rule_errors(schema, {"n": 2}, {"n": 9}) == []
 
 
-def test_names_that_are_no_identifiers_are_escaped() -> None:
+def test_property_names_are_escaped() -> None:
     schema = schema_with({"rule": "self.a__dash__b == 'x' && self.__if__ == 'y'"}, **{"a-b": {}, "if": {}})
     schema["properties"] = {"a-b": {"type": "string"}, "if": {"type": "string"}}
-    assert broken(schema, {"a-b": "x", "if": "y"}) == []
-    assert broken(schema, {"a-b": "x", "if": "z"})
+    assert rule_errors(schema, {"a-b": "x", "if": "y"}) == []
+    assert rule_errors(schema, {"a-b": "x", "if": "z"})
 
 
-def test_keyed_lists_match_by_key() -> None:
+def test_items_of_map_lists_are_correlated_by_key() -> None:
     items: dict[str, Any] = {"type": "object", "properties": {"k": {"type": "string"}, "v": INTEGER}, "required": ["k"]}
     items["x-kubernetes-validations"] = [{"rule": "self.v >= oldSelf.v", "message": "shrunk"}]
     schema = {
@@ -196,21 +196,21 @@ def test_keyed_lists_match_by_key() -> None:
         },
     }
     old = {"l": [{"k": "a", "v": 5}, {"k": "b", "v": 1}]}
-    assert broken(schema, {"l": [{"k": "b", "v": 2}, {"k": "a", "v": 5}, {"k": "c", "v": 0}]}, old) == []
-    (text,) = broken(schema, {"l": [{"k": "b", "v": 0}, {"k": "a", "v": 5}]}, old)
+    assert rule_errors(schema, {"l": [{"k": "b", "v": 2}, {"k": "a", "v": 5}, {"k": "c", "v": 0}]}, old) == []
+    (text,) = rule_errors(schema, {"l": [{"k": "b", "v": 0}, {"k": "a", "v": 5}]}, old)
     assert text.startswith("l[0]")
 
 
-def test_rules_know_the_fields_of_their_schema() -> None:
+def test_undefined_fields_are_compile_errors() -> None:
     schema = Schema(schema_with(low=INTEGER))
     prepared = prepare_rule({"rule": "self.nope > 1"}, schema, resource_root=False)
     assert "undefined field 'nope'" in prepared.error
     assert not prepare_rule({"rule": "self.low > 1"}, schema, resource_root=False).error
-    inside = prepare_rule({"rule": "[1].all(i, i > 0 && has(self.nope))"}, schema, resource_root=False)
-    assert "undefined field 'nope'" in inside.error
+    nested = prepare_rule({"rule": "[1].all(i, i > 0 && has(self.nope))"}, schema, resource_root=False)
+    assert "undefined field 'nope'" in nested.error
 
 
-def test_the_root_of_a_resource_has_metadata_and_a_kind() -> None:
+def test_resource_root_has_metadata_and_kind() -> None:
     schema = Schema(schema_with())
     rule = {"rule": "self.metadata.name.size() < 5 && self.kind != '' && self.apiVersion != ''"}
     assert not prepare_rule(rule, schema, resource_root=True).error
@@ -219,12 +219,12 @@ def test_the_root_of_a_resource_has_metadata_and_a_kind() -> None:
     assert "undefined field 'labels'" in prepare_rule(labels, schema, resource_root=True).error
 
 
-def test_a_rule_must_tell_true_from_false() -> None:
+def test_rule_must_evaluate_to_a_bool() -> None:
     prepared = prepare_rule({"rule": "self"}, Schema(INTEGER), resource_root=False)
     assert "must evaluate to a bool" in prepared.error
 
 
-TYPED = {
+TYPED_SCHEMA = {
     "type": "object",
     "properties": {
         "n": INTEGER,
@@ -254,8 +254,8 @@ TYPED = {
         "self == oldSelf",
     ],
 )
-def test_rules_that_fit_their_schema(rule: str) -> None:
-    assert not prepare_rule({"rule": rule}, Schema(TYPED), resource_root=False).error
+def test_rule_with_correct_types_compiles(rule: str) -> None:
+    assert not prepare_rule({"rule": rule}, Schema(TYPED_SCHEMA), resource_root=False).error
 
 
 @pytest.mark.parametrize(
@@ -269,5 +269,5 @@ def test_rules_that_fit_their_schema(rule: str) -> None:
         ("self.n", "must evaluate to a bool"),
     ],
 )
-def test_rules_that_do_not(rule: str, message: str) -> None:
-    assert message in prepare_rule({"rule": rule}, Schema(TYPED), resource_root=False).error
+def test_rule_with_wrong_types_is_rejected(rule: str, message: str) -> None:
+    assert message in prepare_rule({"rule": rule}, Schema(TYPED_SCHEMA), resource_root=False).error

@@ -1,4 +1,4 @@
-"""Custom resources in another version: without a webhook, and by one."""
+"""Conversion of custom resources to another version, without and with a webhook."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from envtest.objects import Object
 from envtest.storage import Store
 
 
-class Scripted(WebhookClient):
-    """Answers a review with what ``answer`` makes of it."""
+class FakeWebhookClient(WebhookClient):
+    """A webhook client without network: responds with the result of ``answer``, and records the reviews."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], Any]) -> None:
         super().__init__(ServiceEndpoints(Store()))
@@ -30,17 +30,22 @@ class Scripted(WebhookClient):
         return answer if isinstance(answer, bytes) else orjson.dumps(answer)
 
 
-def answering(change: Callable[[Object], Object], **response: Any) -> Callable[[dict[str, Any]], Any]:
+def responding(change: Callable[[Object], Object], **response: Any) -> Callable[[dict[str, Any]], Any]:
     def answer(review: dict[str, Any]) -> Any:
         request = review["request"]
         objects = [change({**obj, "apiVersion": request["desiredAPIVersion"]}) for obj in request["objects"]]
-        said = {"uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": objects, **response}
-        return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": said}
+        full_response = {
+            "uid": request["uid"],
+            "result": {"status": "Success"},
+            "convertedObjects": objects,
+            **response,
+        }
+        return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": full_response}
 
     return answer
 
 
-def definition(*, webhook: bool = True) -> Object:
+def make_crd(*, webhook: bool = True) -> Object:
     def version(name: str, field: str) -> Object:
         spec = {"type": "object", "properties": {field: {"type": "string"}}}
         schema = {"type": "object", "properties": {"spec": spec}}
@@ -63,8 +68,10 @@ def thing(version: str = "v1beta1", **spec: Any) -> Object:
     return {"apiVersion": f"example.com/{version}", "kind": "Thing", "metadata": metadata, "spec": spec}
 
 
-async def converted(client: WebhookClient, *objects: Object, to: str = "v1", webhook: bool = True) -> list[Object]:
-    convert = Conversions(client).converter(definition(webhook=webhook))
+async def convert_objects(
+    client: WebhookClient, *objects: Object, to: str = "v1", webhook: bool = True
+) -> list[Object]:
+    convert = Conversions(client).converter(make_crd(webhook=webhook))
     assert convert is not None
     return await convert(objects, f"example.com/{to}")
 
@@ -73,36 +80,36 @@ def rename(obj: Object) -> Object:
     return {**obj, "spec": {"new": obj["spec"]["old"]}, "metadata": {**obj["metadata"], "labels": {"l": "2"}}}
 
 
-async def test_without_a_webhook_only_the_version_changes_and_unknown_fields_go() -> None:
-    (obj,) = await converted(Scripted(lambda review: b""), thing(old="x", new="y"), webhook=False)
+async def test_conversion_without_webhook_sets_version_and_prunes() -> None:
+    (obj,) = await convert_objects(FakeWebhookClient(lambda review: b""), thing(old="x", new="y"), webhook=False)
     assert obj["apiVersion"] == "example.com/v1"
     assert obj["spec"] == {"new": "y"}
 
 
-async def test_a_definition_with_one_version_has_no_converter() -> None:
-    crd = definition(webhook=False)
+async def test_crd_with_one_version_has_no_converter() -> None:
+    crd = make_crd(webhook=False)
     del crd["spec"]["versions"][1]
-    assert Conversions(Scripted(lambda review: b"")).converter(crd) is None
+    assert Conversions(FakeWebhookClient(lambda review: b"")).converter(crd) is None
 
 
-async def test_a_webhook_is_asked_in_a_version_that_both_know() -> None:
-    client = Scripted(answering(rename))
-    as_is, changed = await converted(client, thing("v1", new="as is"), thing(old="x"))
+async def test_webhook_gets_a_review_version_that_both_support() -> None:
+    client = FakeWebhookClient(responding(rename))
+    as_is, changed = await convert_objects(client, thing("v1", new="as is"), thing(old="x"))
     (review,) = client.reviews
     assert review["apiVersion"] == "apiextensions.k8s.io/v1"
     assert review["request"]["desiredAPIVersion"] == "example.com/v1"
-    assert len(review["request"]["objects"]) == 1, "what is in the right version is not sent"
+    assert len(review["request"]["objects"]) == 1, "objects that are already in the desired version are not sent"
     assert as_is == thing("v1", new="as is")
     assert changed["spec"] == {"new": "x"}
 
 
-async def test_a_webhook_changes_nothing_but_labels_and_annotations_of_metadata() -> None:
-    def meddle(obj: Object) -> Object:
+async def test_webhook_can_only_change_labels_and_annotations_of_metadata() -> None:
+    def change_metadata(obj: Object) -> Object:
         metadata = {**obj["metadata"], "generation": 99, "annotations": {"a": "b"}}
         del metadata["labels"]
         return {**obj, "metadata": metadata}
 
-    (obj,) = await converted(Scripted(answering(meddle)), thing(old="x"))
+    (obj,) = await convert_objects(FakeWebhookClient(responding(change_metadata)), thing(old="x"))
     assert obj["metadata"]["generation"] == 3
     assert obj["metadata"]["annotations"] == {"a": "b"}
     assert "labels" not in obj["metadata"]
@@ -119,33 +126,33 @@ def unreachable(review: Any) -> Any:
     ("answer", "message"),
     [
         (unreachable, "failed: Post: refused"),
-        (answering(rename, uid="other"), "failed: expected response.uid="),
-        (answering(rename, result={"status": "Failure", "message": "cannot"}), "failed: cannot"),
-        (answering(rename, result={}), "failed: response.result.status was '', not 'Success'"),
-        (answering(rename, convertedObjects=[]), "returned 0 objects, expected 1"),
+        (responding(rename, uid="other"), "failed: expected response.uid="),
+        (responding(rename, result={"status": "Failure", "message": "cannot"}), "failed: cannot"),
+        (responding(rename, result={}), "failed: response.result.status was '', not 'Success'"),
+        (responding(rename, convertedObjects=[]), "returned 0 objects, expected 1"),
         (lambda review: {**review, "response": None}, "failed: no response provided"),
         (lambda review: {"kind": "Other"}, "failed: expected webhook response of apiextensions.k8s.io/v1, Kind="),
         (lambda review: b"no json", "failed: "),
         (
-            answering(lambda obj: {**obj, "apiVersion": "example.com/v7"}),
+            responding(lambda obj: {**obj, "apiVersion": "example.com/v7"}),
             "returned invalid converted object at index 0: invalid groupVersion (expected example.com/v1, received e",
         ),
         (
-            answering(lambda obj: {**obj, "metadata": {**obj["metadata"], "name": "b"}}),
+            responding(lambda obj: {**obj, "metadata": {**obj["metadata"], "name": "b"}}),
             "returned invalid converted object at index 0: must have the same name: a != b",
         ),
         (
-            answering(lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"l": "no good"}}}),
+            responding(lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"l": "no good"}}}),
             "returned invalid metadata in object at index 0: metadata.labels: Invalid value",
         ),
         (
-            answering(lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"l": 1}}}),
+            responding(lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {"l": 1}}}),
             "returned invalid metadata in object at index 0: metadata.labels[l] must be a string",
         ),
     ],
 )
-async def test_what_webhooks_do_wrong(answer: Callable[[dict[str, Any]], Any], message: str) -> None:
+async def test_invalid_webhook_response_is_an_error(answer: Callable[[dict[str, Any]], Any], message: str) -> None:
     with pytest.raises(StatusError) as caught:
-        await converted(Scripted(answer), thing(old="x"))
+        await convert_objects(FakeWebhookClient(answer), thing(old="x"))
     assert caught.value.code == 500
     assert f"{PREFIX}{message}" in str(caught.value)

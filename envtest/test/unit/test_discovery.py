@@ -1,4 +1,4 @@
-"""Discovery documents, health and metrics: pure functions of the registry and of what was counted."""
+"""Discovery documents, health checks, metrics and version, without a server."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def body(answer: Answer | None) -> Any:
     return json.loads(answer.body)
 
 
-def test_groups_come_by_priority_and_versions_by_stability(discovery: Discovery) -> None:
+def test_groups_are_sorted_by_priority_and_versions_by_stability(discovery: Discovery) -> None:
     groups = body(discovery.answer("/apis"))["groups"]
     assert [each["name"] for each in groups] == ["apps", "autoscaling", "acme.io"]
     assert [each["preferredVersion"]["version"] for each in groups] == ["v1", "v2", "v1"]
     assert [each["version"] for each in groups[2]["versions"]] == ["v1", "v1beta1"]
 
 
-def test_api_versions_tell_the_address(discovery: Discovery) -> None:
+def test_api_versions_contain_the_server_address(discovery: Discovery) -> None:
     assert body(discovery.answer("/api", address="h:1"))["serverAddressByClientCIDRs"][0]["serverAddress"] == "h:1"
     assert body(discovery.answer("/api/", address="h:2"))["serverAddressByClientCIDRs"][0]["serverAddress"] == "h:2"
 
 
-def test_built_in_resources_are_sorted_with_their_subresources(discovery: Discovery) -> None:
+def test_built_in_resources_are_sorted_with_subresources(discovery: Discovery) -> None:
     document = body(discovery.answer("/api/v1"))
     assert "apiVersion" not in document
     assert [each["name"] for each in document["resources"]] == ["bindings", "pods", "pods/status"]
@@ -77,7 +77,7 @@ def test_built_in_resources_are_sorted_with_their_subresources(discovery: Discov
     }
 
 
-def test_custom_resources_name_status_before_scale(discovery: Discovery) -> None:
+def test_custom_resources_list_status_before_scale(discovery: Discovery) -> None:
     document = body(discovery.answer("/apis/acme.io/v1"))
     assert document["apiVersion"] == "v1"
     assert [each["name"] for each in document["resources"]] == ["widgets", "widgets/status", "widgets/scale"]
@@ -86,7 +86,7 @@ def test_custom_resources_name_status_before_scale(discovery: Discovery) -> None
     assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
 
 
-def test_aggregated_discovery(discovery: Discovery) -> None:
+def test_aggregated_discovery_has_response_kinds_and_etag(discovery: Discovery) -> None:
     answer = discovery.answer("/apis", AGGREGATED)
     assert answer is not None
     assert answer.headers["Content-Type"] == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -102,7 +102,7 @@ def test_aggregated_discovery(discovery: Discovery) -> None:
     assert body(discovery.answer("/api", AGGREGATED))["items"][0]["metadata"] == {}
 
 
-def test_documents_follow_the_registry(discovery: Discovery, registry: Registry) -> None:
+def test_documents_change_with_the_registry(discovery: Discovery, registry: Registry) -> None:
     assert discovery.answer("/apis/new.io/v1") is None
     before = discovery.answer("/apis", AGGREGATED)
     registry.register(info("new.io", "v1", "things", "Thing", is_crd=True))
@@ -113,39 +113,39 @@ def test_documents_follow_the_registry(discovery: Discovery, registry: Registry)
     assert before.headers["ETag"] != after.headers["ETag"]
 
 
-def test_what_is_not_there(discovery: Discovery) -> None:
+def test_unknown_group_version_or_media_type(discovery: Discovery) -> None:
     assert discovery.answer("/apis/nosuch.io") is None
     assert discovery.answer("/apis/acme.io/v1alpha1") is None
     assert discovery.answer("/metrics") is None
     for path in ("/apis/apps/v9", "/api/v2"):
-        with pytest.raises(StatusError) as refusal:
+        with pytest.raises(StatusError) as error:
             discovery.answer(path)
-        assert (refusal.value.code, refusal.value.details) == (404, {})
-    with pytest.raises(StatusError) as refusal:
+        assert (error.value.code, error.value.details) == (404, {})
+    with pytest.raises(StatusError) as error:
         discovery.answer("/apis", "text/html")
-    assert refusal.value.code == 406
+    assert error.value.code == 406
 
 
-def test_documents_can_be_had_as_yaml(discovery: Discovery) -> None:
+def test_documents_are_available_as_yaml(discovery: Discovery) -> None:
     answer = discovery.answer("/apis/apps", "application/yaml")
     assert answer is not None
     assert answer.headers["Content-Type"] == "application/yaml"
     assert answer.body.startswith(b"apiVersion: v1\nkind: APIGroup\nname: apps\n")
 
 
-def test_a_terminating_resource_cannot_be_written(discovery: Discovery, registry: Registry) -> None:
+def test_terminating_resource_has_no_write_verbs(discovery: Discovery, registry: Registry) -> None:
     registry.register(info("acme.io", "v1", "widgets", "Widget", is_crd=True, terminating=True))
     (widgets,) = body(discovery.answer("/apis/acme.io/v1"))["resources"]
     assert widgets["verbs"] == ["delete", "deletecollection", "get", "list", "watch"]
 
 
-def test_version_order() -> None:
+def test_versions_are_sorted_by_kubernetes_rules() -> None:
     versions = ["v1alpha1", "foo", "v2", "v1beta2", "v10", "v1", "v1beta10"]
     assert sorted(versions, key=version_order) == ["v10", "v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]
     assert storage_version_hash("", "v1", "ConfigMap") == "qFsyl6wFWjQ="
 
 
-def test_health_is_ok_until_a_check_fails() -> None:
+def test_health_reports_failed_check() -> None:
     health = HealthChecks()
     healthy = [True]
     health.add("etcd", lambda: healthy[0], endpoints=("healthz", "readyz"))
@@ -176,6 +176,6 @@ def test_metrics_count_requests() -> None:
     assert 'apiserver_storage_objects{resource="pods"} 2.0' in text
 
 
-def test_version() -> None:
+def test_version_document() -> None:
     version = json.loads(version_answer().body)
     assert (version["major"], version["minor"], version["gitVersion"]) == ("1", "36", "v1.36.0")

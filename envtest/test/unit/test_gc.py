@@ -1,4 +1,4 @@
-"""The controllers on the parts of a control plane, without a server around it."""
+"""The garbage collector, namespace, service account and role controllers, and their queue, without a server."""
 
 import asyncio
 
@@ -10,208 +10,208 @@ from envtest.controllers.queue import KeyQueue
 from envtest.errors import GroupResource
 from envtest.objects import Object, find_condition
 from envtest.write import copy_object
-from test.support.planes import Plane, plane, reference
+from test.support.headless_plane import HeadlessPlane, headless_plane, reference
 
 NAMESPACES = GroupResource("", "namespaces")
 SECRETS = GroupResource("", "secrets")
 ROLES = GroupResource("rbac.authorization.k8s.io", "clusterroles")
 
 
-async def test_children_and_grandchildren_go_with_their_owner() -> None:
-    async with plane("gc") as world:
-        owner = await world.create("owner")
-        child = await world.create("child", owner)
-        await world.create("grandchild", child)
-        await world.delete(owner)
-        await world.until(lambda: world.get("child") is None and world.get("grandchild") is None)
+async def test_dependents_are_deleted_with_their_owner() -> None:
+    async with headless_plane("gc") as plane:
+        owner = await plane.create("owner")
+        child = await plane.create("child", owner)
+        await plane.create("grandchild", child)
+        await plane.delete(owner)
+        await plane.until(lambda: plane.get("child") is None and plane.get("grandchild") is None)
 
 
-async def test_what_was_there_before_the_collector_is_collected() -> None:
+async def test_objects_from_before_the_start_are_collected() -> None:
     machine = assemble(admin_token="t", users={}, audit_log=None)
     await boot(machine)
-    world = Plane(machine.core)
-    owner = await world.create("owner")
-    await world.create("child", owner)
-    await world.delete(owner)
+    plane = HeadlessPlane(machine.core)
+    owner = await plane.create("owner")
+    await plane.create("child", owner)
+    await plane.delete(owner)
     runner = make_runner(machine.core, ["gc"])
     runner.start()
     try:
-        await world.until(lambda: world.get("child") is None)
+        await plane.until(lambda: plane.get("child") is None)
     finally:
         await runner.stop()
 
 
-async def test_an_owner_of_another_uid_is_no_owner() -> None:
-    async with plane("gc") as world:
-        owner = await world.create("owner")
-        stranger = copy_object(owner)
-        stranger["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
-        await world.create("kept", owner)
-        await world.create("child", stranger)
-        await world.until(lambda: world.get("child") is None)
-        assert world.get("kept") is not None
-        assert world.get("owner") is not None
+async def test_owner_reference_with_wrong_uid_does_not_keep_a_child() -> None:
+    async with headless_plane("gc") as plane:
+        owner = await plane.create("owner")
+        wrong_owner = copy_object(owner)
+        wrong_owner["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
+        await plane.create("kept", owner)
+        await plane.create("child", wrong_owner)
+        await plane.until(lambda: plane.get("child") is None)
+        assert plane.get("kept") is not None
+        assert plane.get("owner") is not None
 
 
-async def test_one_owner_that_is_left_keeps_the_child() -> None:
-    async with plane("gc") as world:
-        one, two = await world.create("one"), await world.create("two")
-        await world.create("child", one, two)
-        await world.delete(one)
-        await world.until(lambda: world.owners("child") == ["two"])
-        await world.delete(two)
-        await world.until(lambda: world.get("child") is None)
+async def test_child_is_kept_until_its_last_owner_is_deleted() -> None:
+    async with headless_plane("gc") as plane:
+        one, two = await plane.create("one"), await plane.create("two")
+        await plane.create("child", one, two)
+        await plane.delete(one)
+        await plane.until(lambda: plane.owners("child") == ["two"])
+        await plane.delete(two)
+        await plane.until(lambda: plane.get("child") is None)
 
 
-async def test_orphans_lose_their_reference_and_stay() -> None:
-    async with plane("gc") as world:
-        owner = await world.create("owner")
-        await world.create("child", owner)
-        await world.delete(owner, "Orphan")
-        await world.until(lambda: world.get("owner") is None)
-        assert world.owners("child") == []
+async def test_orphan_deletion_removes_references_and_keeps_children() -> None:
+    async with headless_plane("gc") as plane:
+        owner = await plane.create("owner")
+        await plane.create("child", owner)
+        await plane.delete(owner, "Orphan")
+        await plane.until(lambda: plane.get("owner") is None)
+        assert plane.owners("child") == []
 
 
-async def test_foreground_waits_for_those_that_block() -> None:
-    async with plane("gc") as world:
-        owner = await world.create("owner")
+async def test_foreground_deletion_waits_for_blocking_children() -> None:
+    async with headless_plane("gc") as plane:
+        owner = await plane.create("owner")
         blocking = reference(owner, blockOwnerDeletion=True)
-        held = {"finalizers": ["x.io/hold"]}
-        child = await world.create("child", metadata={"ownerReferences": [blocking], **held})
-        await world.create("loose", owner)
-        await world.delete(owner, "Foreground")
-        await world.until(lambda: (world.get("child") or {})["metadata"].get("deletionTimestamp"))
-        await world.until(lambda: world.get("loose") is None)
-        assert world.get("owner") is not None
-        await world.edit(child, lambda obj: obj["metadata"].pop("finalizers"))
-        await world.until(lambda: world.get("owner") is None)
+        finalizers = {"finalizers": ["x.io/hold"]}
+        child = await plane.create("child", metadata={"ownerReferences": [blocking], **finalizers})
+        await plane.create("loose", owner)
+        await plane.delete(owner, "Foreground")
+        await plane.until(lambda: (plane.get("child") or {})["metadata"].get("deletionTimestamp"))
+        await plane.until(lambda: plane.get("loose") is None)
+        assert plane.get("owner") is not None
+        await plane.edit(child, lambda obj: obj["metadata"].pop("finalizers"))
+        await plane.until(lambda: plane.get("owner") is None)
 
 
-async def test_foreground_goes_down_the_generations() -> None:
-    async with plane("gc") as world:
-        owner = await world.create("owner")
-        child = await world.create("child", metadata={"ownerReferences": [reference(owner, blockOwnerDeletion=True)]})
-        await world.create("grandchild", metadata={"ownerReferences": [reference(child, blockOwnerDeletion=True)]})
-        await world.delete(owner, "Foreground")
-        await world.until(lambda: world.get("owner") is None)
-        assert world.get("child") is None
-        assert world.get("grandchild") is None
+async def test_foreground_deletion_includes_grandchildren() -> None:
+    async with headless_plane("gc") as plane:
+        owner = await plane.create("owner")
+        child = await plane.create("child", metadata={"ownerReferences": [reference(owner, blockOwnerDeletion=True)]})
+        await plane.create("grandchild", metadata={"ownerReferences": [reference(child, blockOwnerDeletion=True)]})
+        await plane.delete(owner, "Foreground")
+        await plane.until(lambda: plane.get("owner") is None)
+        assert plane.get("child") is None
+        assert plane.get("grandchild") is None
 
 
-async def test_circles_that_block_each_other_go() -> None:
-    async with plane("gc") as world:
-        one = await world.create("one")
-        two = await world.create("two", metadata={"ownerReferences": [reference(one, blockOwnerDeletion=True)]})
+async def test_circular_owners_are_deleted() -> None:
+    async with headless_plane("gc") as plane:
+        one = await plane.create("one")
+        two = await plane.create("two", metadata={"ownerReferences": [reference(one, blockOwnerDeletion=True)]})
 
-        def close(obj: Object) -> None:
+        def close_circle(obj: Object) -> None:
             obj["metadata"]["ownerReferences"] = [reference(two, blockOwnerDeletion=True)]
 
-        await world.edit(one, close)
-        await world.delete(one, "Foreground")
-        await world.until(lambda: world.get("one") is None and world.get("two") is None)
+        await plane.edit(one, close_circle)
+        await plane.delete(one, "Foreground")
+        await plane.until(lambda: plane.get("one") is None and plane.get("two") is None)
 
 
-async def test_what_is_owned_by_an_unknown_kind_stays() -> None:
-    async with plane("gc") as world:
-        owner = await world.create("owner")
+async def test_child_of_an_unknown_kind_is_kept() -> None:
+    async with headless_plane("gc") as plane:
+        owner = await plane.create("owner")
         unknown = {**reference(owner), "apiVersion": "x.io/v1", "kind": "Nothing"}
-        await world.create("child", metadata={"ownerReferences": [unknown]})
-        await world.create("sentinel", {**owner, "metadata": {"name": "owner", "uid": "gone"}})
-        await world.until(lambda: world.get("sentinel") is None)
-        assert world.get("child") is not None
+        await plane.create("child", metadata={"ownerReferences": [unknown]})
+        await plane.create("sentinel", {**owner, "metadata": {"name": "owner", "uid": "gone"}})
+        await plane.until(lambda: plane.get("sentinel") is None)
+        assert plane.get("child") is not None
 
 
-async def test_a_namespace_goes_when_it_is_empty() -> None:
-    async with plane("namespace") as world:
-        namespace = await world.create("n", resource=NAMESPACES)
-        await world.create("a", metadata={"namespace": "n"})
-        held = await world.create("b", metadata={"namespace": "n", "finalizers": ["x.io/hold"]}, resource=SECRETS)
-        await world.delete(namespace, resource=NAMESPACES)
+async def test_namespace_is_deleted_when_it_is_empty() -> None:
+    async with headless_plane("namespace") as plane:
+        namespace = await plane.create("n", resource=NAMESPACES)
+        await plane.create("a", metadata={"namespace": "n"})
+        finalizers = await plane.create("b", metadata={"namespace": "n", "finalizers": ["x.io/hold"]}, resource=SECRETS)
+        await plane.delete(namespace, resource=NAMESPACES)
 
         def remaining() -> str:
-            conditions = ((world.get("n", NAMESPACES, "") or {}).get("status") or {}).get("conditions")
+            conditions = ((plane.get("n", NAMESPACES, "") or {}).get("status") or {}).get("conditions")
             return (find_condition(conditions, "NamespaceContentRemaining") or {}).get("message", "")
 
-        await world.until(lambda: remaining() == "Some resources are remaining: secrets. has 1 resource instances")
-        assert world.get("a", namespace="n") is None
-        await world.edit(held, lambda obj: obj["metadata"].pop("finalizers"), resource=SECRETS)
-        await world.until(lambda: world.get("n", NAMESPACES, "") is None)
+        await plane.until(lambda: remaining() == "Some resources are remaining: secrets. has 1 resource instances")
+        assert plane.get("a", namespace="n") is None
+        await plane.edit(finalizers, lambda obj: obj["metadata"].pop("finalizers"), resource=SECRETS)
+        await plane.until(lambda: plane.get("n", NAMESPACES, "") is None)
 
 
-async def test_every_namespace_has_a_default_account() -> None:
+async def test_default_service_account_is_created_in_every_namespace() -> None:
     accounts = GroupResource("", "serviceaccounts")
-    async with plane("serviceaccount") as world:
-        await world.until(lambda: world.get("default", accounts) is not None)
-        await world.create("new", resource=NAMESPACES)
-        await world.until(lambda: world.get("default", accounts, "new") is not None)
-        account = world.get("default", accounts)
+    async with headless_plane("serviceaccount") as plane:
+        await plane.until(lambda: plane.get("default", accounts) is not None)
+        await plane.create("new", resource=NAMESPACES)
+        await plane.until(lambda: plane.get("default", accounts, "new") is not None)
+        account = plane.get("default", accounts)
         assert account is not None
-        await world.delete(account, resource=accounts)
-        await world.until(lambda: (world.get("default", accounts) or account) != account)
+        await plane.delete(account, resource=accounts)
+        await plane.until(lambda: (plane.get("default", accounts) or account) != account)
 
 
-async def test_secrets_for_tokens_are_filled() -> None:
+async def test_token_secret_is_filled_and_deleted_with_its_account() -> None:
     accounts = GroupResource("", "serviceaccounts")
-    async with plane("serviceaccount") as world:
-        await world.create("robot", resource=accounts)
+    async with headless_plane("serviceaccount") as plane:
+        await plane.create("robot", resource=accounts)
         annotations = {"kubernetes.io/service-account.name": "robot"}
-        await world.create(
+        await plane.create(
             "token",
             resource=SECRETS,
             metadata={"annotations": annotations},
             type="kubernetes.io/service-account-token",
         )
-        await world.until(lambda: "token" in ((world.get("token", SECRETS) or {}).get("data") or {}))
-        secret = world.get("token", SECRETS)
+        await plane.until(lambda: "token" in ((plane.get("token", SECRETS) or {}).get("data") or {}))
+        secret = plane.get("token", SECRETS)
         assert secret is not None
         assert secret["data"]["ca.crt"] == "UEVN"
-        robot = world.get("robot", accounts)
+        robot = plane.get("robot", accounts)
         assert robot is not None
         assert secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"] == robot["metadata"]["uid"]
-        await world.delete(robot, resource=accounts)
-        await world.until(lambda: world.get("token", SECRETS) is None)
+        await plane.delete(robot, resource=accounts)
+        await plane.until(lambda: plane.get("token", SECRETS) is None)
 
 
-async def test_the_authority_is_published() -> None:
-    async with plane("root-ca") as world:
-        await world.until(lambda: world.get("kube-root-ca.crt") is not None)
-        published = world.get("kube-root-ca.crt")
+async def test_ca_certificate_is_published() -> None:
+    async with headless_plane("root-ca") as plane:
+        await plane.until(lambda: plane.get("kube-root-ca.crt") is not None)
+        published = plane.get("kube-root-ca.crt")
         assert published is not None
         assert published["data"] == {"ca.crt": "PEM"}
-        await world.edit(published, lambda obj: obj.pop("data"))
-        await world.until(lambda: (world.get("kube-root-ca.crt") or {}).get("data") == {"ca.crt": "PEM"})
+        await plane.edit(published, lambda obj: obj.pop("data"))
+        await plane.until(lambda: (plane.get("kube-root-ca.crt") or {}).get("data") == {"ca.crt": "PEM"})
 
 
 def rule(resource: str) -> Object:
     return {"apiGroups": [""], "resources": [resource], "verbs": ["get"]}
 
 
-async def test_roles_are_aggregated() -> None:
-    async with plane("clusterrole-aggregation") as world:
+async def test_cluster_roles_are_aggregated() -> None:
+    async with headless_plane("clusterrole-aggregation") as plane:
         selectors = {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]}
-        await world.create("whole", resource=ROLES, aggregationRule=selectors)
+        await plane.create("whole", resource=ROLES, aggregationRule=selectors)
         labels = {"labels": {"part": "yes"}}
-        await world.create("b", resource=ROLES, metadata=dict(labels), rules=[rule("pods"), rule("secrets")])
-        await world.create("a", resource=ROLES, metadata=dict(labels), rules=[rule("pods")])
+        await plane.create("b", resource=ROLES, metadata=dict(labels), rules=[rule("pods"), rule("secrets")])
+        await plane.create("a", resource=ROLES, metadata=dict(labels), rules=[rule("pods")])
 
         def rules() -> list[str]:
-            whole = world.get("whole", ROLES, "") or {}
+            whole = plane.get("whole", ROLES, "") or {}
             return [each["resources"][0] for each in whole.get("rules") or ()]
 
-        await world.until(lambda: rules() == ["pods", "secrets"])
-        part = world.get("b", ROLES, "")
+        await plane.until(lambda: rules() == ["pods", "secrets"])
+        part = plane.get("b", ROLES, "")
         assert part is not None
-        await world.delete(part, resource=ROLES)
-        await world.until(lambda: rules() == ["pods"])
+        await plane.delete(part, resource=ROLES)
+        await plane.until(lambda: rules() == ["pods"])
 
 
-def test_an_unknown_controller_is_refused_by_name() -> None:
+def test_unknown_controller_is_rejected() -> None:
     core = assemble(admin_token="t", users={}, audit_log=None).core
     with pytest.raises(UnknownController, match="'kubelet'"):
         make_runner(core, ["gc", "kubelet"])
 
 
-async def test_a_queue_keeps_keys_apart_and_once() -> None:
+async def test_queue_deduplicates_keys_and_serializes_each() -> None:
     queue: KeyQueue[str] = KeyQueue()
     queue.add("a")
     queue.add("a")
@@ -225,7 +225,7 @@ async def test_a_queue_keeps_keys_apart_and_once() -> None:
     assert await waiting == "a"
 
 
-async def test_a_queue_tries_failed_keys_again() -> None:
+async def test_queue_retries_failed_keys() -> None:
     queue: KeyQueue[str] = KeyQueue()
     queue.add("a")
     queue.done(await queue.take(), failed=True)

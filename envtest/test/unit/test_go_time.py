@@ -1,3 +1,5 @@
+"""Error messages for times, as Go's ``time.Parse`` reports them."""
+
 import pytest
 
 from envtest.go_time import MICRO, RFC3339, time_problem
@@ -24,11 +26,11 @@ from envtest.go_time import MICRO, RFC3339, time_problem
         ('ä"', 'parsing time "\\xc3\\xa4\\"" as "2006-01-02T15:04:05Z07:00": cannot parse "\\xc3\\xa4\\"" as "2006"'),
     ],
 )
-def test_what_go_says_of_times(text: str, problem: str) -> None:
+def test_invalid_times_are_reported_as_in_go(text: str, problem: str) -> None:
     assert time_problem(text, RFC3339) == problem
 
 
-def test_a_time_with_microseconds_has_six_digits() -> None:
+def test_micro_time_requires_six_digits() -> None:
     assert time_problem("2026-01-02T03:04:05.123456Z", MICRO) == ""
     assert time_problem("2026-01-02T03:04:05Z", MICRO) == (
         'parsing time "2026-01-02T03:04:05Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000"'

@@ -1,4 +1,4 @@
-"""Manifests of webhooks lead to a local server after rewriting, and nothing else changes."""
+"""Rewriting of webhook manifests to a local server; other manifests are unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_service_references_become_local_urls(tmp_path: Path) -> None:
     assert original["webhooks"][0] == {"name": "a", "clientConfig": {"service": SERVICE}}
 
 
-def test_conversion_webhooks_too(tmp_path: Path) -> None:
+def test_conversion_webhooks_become_local_urls(tmp_path: Path) -> None:
     webhooks = LocalWebhooks.prepare(tmp_path, host="::1", port=1)
     conversion = {"strategy": "Webhook", "webhook": {"clientConfig": {"service": SERVICE}}}
     crd = {"kind": "CustomResourceDefinition", "spec": {"conversion": conversion}}
@@ -43,7 +43,7 @@ def test_conversion_webhooks_too(tmp_path: Path) -> None:
     assert webhooks.rewritten({"kind": "Pod"}) == {"kind": "Pod"}
 
 
-def test_the_certificate_is_usable_and_its_key_private(tmp_path: Path) -> None:
+def test_certificate_is_valid_and_key_file_is_private(tmp_path: Path) -> None:
     directory = tmp_path / "certs"
     webhooks = LocalWebhooks.prepare(directory)
     assert 0 < webhooks.port < 65536

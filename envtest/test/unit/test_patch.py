@@ -1,3 +1,5 @@
+"""JSON merge patch, JSON Patch and strategic merge patch; duplicate keys in request bodies."""
+
 from typing import Any
 
 import pytest
@@ -23,11 +25,11 @@ META = schema_of("io.k8s.api.core.v1.ConfigMap")
         ({"a": [1]}, {"a": [None, {"b": None, "c": 1}]}, {"a": [{"c": 1}]}),
     ],
 )
-def test_merge_patch(target: Any, patch: Any, result: Any) -> None:
+def test_merge_patch_result(target: Any, patch: Any, result: Any) -> None:
     assert merge_patch(target, patch) == result
 
 
-def test_merge_patch_leaves_its_arguments_alone() -> None:
+def test_merge_patch_does_not_modify_arguments() -> None:
     target, patch = {"a": {"b": 1}}, {"a": {"c": None, "d": 2}}
     merge_patch(target, patch)
     assert (target, patch) == ({"a": {"b": 1}}, {"a": {"c": None, "d": 2}})
@@ -50,7 +52,7 @@ def test_merge_patch_leaves_its_arguments_alone() -> None:
         ([{"op": "add", "path": "/a~1b~0c", "value": 1}], {"a": {"b": 1}, "l": [1, 2, 3], "a/b~c": 1}),
     ],
 )
-def test_json_patch(operations: list[Any], result: Any) -> None:
+def test_json_patch_result(operations: list[Any], result: Any) -> None:
     target = {"a": {"b": 1}, "l": [1, 2, 3]}
     assert json_patch(target, operations) == result
     assert target == {"a": {"b": 1}, "l": [1, 2, 3]}
@@ -75,14 +77,14 @@ def test_json_patch(operations: list[Any], result: Any) -> None:
         "text",
     ],
 )
-def test_json_patch_that_does_not_apply(operation: Any) -> None:
+def test_json_patch_that_does_not_apply_is_rejected(operation: Any) -> None:
     with pytest.raises(StatusError) as caught:
         json_patch({"a": {"b": 1}, "l": [1, 2, 3]}, [operation])
     assert (caught.value.code, caught.value.details) == (422, {})
     assert caught.value.message == "the server rejected our request due to an error in our request"
 
 
-def test_json_patch_has_a_limit() -> None:
+def test_json_patch_with_too_many_operations_is_rejected() -> None:
     with pytest.raises(StatusError) as caught:
         json_patch({}, [{"op": "add", "path": "/a", "value": 1}] * 10_001)
     assert caught.value.code == 413
@@ -96,37 +98,37 @@ def names(pod: Any) -> list[str]:
     return [each["name"] for each in pod["spec"]["containers"]]
 
 
-def test_lists_are_merged_by_their_key() -> None:
+def test_lists_are_merged_by_merge_key() -> None:
     patch = {"spec": {"containers": [{"name": "b", "image": "new"}]}}
     merged = strategic_merge(POD, containers("a", "b"), patch)
     assert merged["spec"]["containers"] == [{"name": "a", "image": "i-a"}, {"name": "b", "image": "new"}]
 
 
-def test_new_items_come_first() -> None:
+def test_new_items_are_prepended() -> None:
     assert names(strategic_merge(POD, containers("a"), {"spec": {"containers": [{"name": "b"}]}})) == ["b", "a"]
 
 
-def test_items_are_deleted_by_directive() -> None:
+def test_delete_directive_removes_item() -> None:
     patch = {"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}
     assert names(strategic_merge(POD, containers("a", "b"), patch)) == ["b"]
 
 
-def test_lists_are_replaced_by_directive() -> None:
+def test_replace_directive_replaces_list() -> None:
     patch = {"spec": {"containers": [{"$patch": "replace"}, {"name": "only"}]}}
     assert strategic_merge(POD, containers("a", "b"), patch)["spec"]["containers"] == [{"name": "only"}]
 
 
-def test_the_order_of_a_list_can_be_set() -> None:
+def test_order_directive_sorts_merged_list() -> None:
     patch = {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c"}]}}
     assert names(strategic_merge(POD, containers("a", "b", "c"), patch)) == ["b", "c", "a"]
 
 
-def test_an_order_alone_sorts() -> None:
+def test_order_directive_without_items_sorts_list() -> None:
     patch = {"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}}
     assert names(strategic_merge(POD, containers("a", "b"), patch)) == ["b", "a"]
 
 
-def test_lists_without_a_strategy_are_replaced() -> None:
+def test_lists_without_patch_strategy_are_replaced() -> None:
     live = {"spec": {"tolerations": [{"key": "a"}]}}
     assert strategic_merge(POD, live, {"spec": {"tolerations": [{"key": "b"}]}}) == {
         "spec": {"tolerations": [{"key": "b"}]}
@@ -151,13 +153,13 @@ def test_maps_are_merged_replaced_and_emptied() -> None:
     assert strategic_merge(META, live, {"data": {"$patch": "delete"}}) == {"data": {}}
 
 
-def test_keys_that_are_not_retained_go() -> None:
+def test_retain_keys_removes_other_keys() -> None:
     live = {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}
     patch = {"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}]}}
     assert strategic_merge(POD, live, patch) == {"spec": {"volumes": [{"name": "v", "configMap": {"name": "c"}}]}}
 
 
-def test_directives_for_what_is_not_there_vanish() -> None:
+def test_directives_for_missing_values_are_ignored() -> None:
     patch = {"spec": {"volumes": [{"name": "gone", "$patch": "delete"}, {"name": "v"}]}}
     assert strategic_merge(POD, {"spec": {}}, patch) == {"spec": {"volumes": [{"name": "v"}]}}
 
@@ -171,13 +173,13 @@ def test_directives_for_what_is_not_there_vanish() -> None:
         ({"metadata": {"$setElementOrder/finalizers": "x"}}, 500, "expected a []interface {}, but received a string"),
     ],
 )
-def test_malformed_directives(patch: Any, code: int, message: str) -> None:
+def test_malformed_directives_are_rejected(patch: Any, code: int, message: str) -> None:
     with pytest.raises(StatusError) as caught:
         strategic_merge(META, {"data": {"a": "b"}, "metadata": {"finalizers": ["a"]}}, patch)
     assert (caught.value.code, caught.value.message) == (code, message)
 
 
-def test_a_missing_merge_key() -> None:
+def test_missing_merge_key_is_an_error() -> None:
     with pytest.raises(StatusError) as caught:
         strategic_merge(POD, containers("a"), {"spec": {"containers": [{"image": "noname"}]}})
     assert caught.value.code == 500
@@ -198,5 +200,5 @@ def test_a_missing_merge_key() -> None:
         (b"", []),
     ],
 )
-def test_keys_given_twice(text: bytes, lines: list[str]) -> None:
+def test_duplicate_keys_are_reported(text: bytes, lines: list[str]) -> None:
     assert repeated_keys(text) == lines

@@ -1,4 +1,4 @@
-"""Protobuf bodies of Go clients, in the bytes that kubectl sends."""
+"""Decoding of protobuf bodies, as kubectl and other Go clients send them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def envelope(version: str, kind: str, raw: bytes) -> bytes:
     return b"k8s\0" + field(1, field(1, version.encode()) + field(2, kind.encode())) + field(2, raw)
 
 
-def test_maps_and_metadata() -> None:
+def test_maps_and_metadata_are_decoded() -> None:
     metadata = field(1, b"a") + field(8, b"") + field(11, field(1, b"k") + field(2, b"v"))
     raw = field(1, metadata) + field(2, field(1, b"key") + field(2, b"value"))
     assert decode_body(envelope("v1", "ConfigMap", raw)) == {
@@ -40,12 +40,12 @@ def test_maps_and_metadata() -> None:
     }
 
 
-def test_bytes_become_base64() -> None:
+def test_bytes_are_decoded_to_base64() -> None:
     raw = field(2, field(1, b"key") + field(2, b"\x00\xff"))
     assert decode_body(envelope("v1", "Secret", raw))["data"] == {"key": "AP8="}
 
 
-def test_embedded_messages_lists_and_quantities() -> None:
+def test_nested_messages_lists_and_quantities_are_decoded() -> None:
     limits = field(1, field(1, b"cpu") + field(2, field(1, b"500m")))
     container = field(1, b"c") + field(8, limits)
     volume = field(1, b"v") + field(2, field(2, field(1, b"Memory")))
@@ -62,7 +62,7 @@ def test_embedded_messages_lists_and_quantities() -> None:
     ]
 
 
-def test_times_and_negative_numbers() -> None:
+def test_times_and_negative_numbers_are_decoded() -> None:
     raw = field(1, field(8, field(1, 1_000_000_000)) + field(10, -5))
     metadata = decode_body(envelope("v1", "Pod", raw))["metadata"]
     assert metadata == {"creationTimestamp": "2001-09-09T01:46:40Z", "deletionGracePeriodSeconds": -5}
@@ -71,7 +71,7 @@ def test_times_and_negative_numbers() -> None:
     assert found["spec"] == {"acquireTime": "2001-09-09T01:46:40.123456Z"}
 
 
-def test_options_of_a_deletion() -> None:
+def test_delete_options_are_decoded() -> None:
     raw = field(1, 30) + field(4, b"Foreground") + field(5, b"All")
     found = decode_body(envelope("meta.k8s.io/v1", "DeleteOptions", raw))
     assert found["gracePeriodSeconds"] == 30
@@ -79,7 +79,7 @@ def test_options_of_a_deletion() -> None:
     assert found["dryRun"] == ["All"]
 
 
-def test_a_field_that_is_not_known_is_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert decode_body(envelope("v1", "ConfigMap", field(999, b"x") + field(998, 1))) == {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -97,7 +97,7 @@ def test_a_field_that_is_not_known_is_passed_over() -> None:
         (envelope("v1", "ConfigMap", field(1, field(1, b"\xff"))), "a text is no UTF-8"),
     ],
 )
-def test_what_cannot_be_read(data: bytes, message: str) -> None:
+def test_invalid_messages_are_rejected(data: bytes, message: str) -> None:
     with pytest.raises(ProtobufError, match=message):
         decode_body(data)
 
@@ -121,18 +121,18 @@ def random_message(pick: random.Random, depth: int = 0) -> bytes:
 @pytest.mark.parametrize(
     "kind", ["v1/Pod", "v1/Secret", "v1/Service", "apps/v1/Deployment", "coordination.k8s.io/v1/Lease"]
 )
-def test_random_messages_are_read_or_refused(kind: str) -> None:
+def test_random_messages_are_decoded_or_rejected(kind: str) -> None:
     seed = 36
     print(f"seed {seed}")
     pick = random.Random(seed)
     version, _, name = kind.rpartition("/")
-    read = refused = 0
+    decoded = rejected = 0
     for _ in range(1500):
         body = envelope(version, name, random_message(pick))
         try:
             orjson.dumps(decode_body(body[: pick.randrange(len(body))] if pick.random() < 0.1 else body))
-            read += 1
+            decoded += 1
         except ProtobufError:
-            refused += 1
-    assert read
-    assert refused
+            rejected += 1
+    assert decoded
+    assert rejected

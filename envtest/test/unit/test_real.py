@@ -1,4 +1,4 @@
-"""Starting the real programs, with stand-ins for them: command lines, readiness, failures, stopping."""
+"""The control plane of real binaries, with scripts in their place: start, readiness, failures, stop."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ server.serve_forever()
 TOYS = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "toys.a.b"}}
 
 
-def program(folder: Path, name: str, text: str) -> None:
+def write_program(folder: Path, name: str, text: str) -> None:
     file = folder / name
     file.write_text(text.format(folder=folder, python=sys.executable))
     file.chmod(0o755)
 
 
-async def test_both_programs_run_and_stop(tmp_path: Path) -> None:
-    program(tmp_path, "etcd", ETCD)
-    program(tmp_path, "kube-apiserver", APISERVER)
+async def test_both_processes_are_started_and_stopped(tmp_path: Path) -> None:
+    write_program(tmp_path, "etcd", ETCD)
+    write_program(tmp_path, "kube-apiserver", APISERVER)
     async with ControlPlane.real(crds=[TOYS], assets=tmp_path) as plane, APIClient(plane) as api:
         assert (await api.get("/readyz")).code == 200
         assert plane.url in plane.kubeconfig()
@@ -68,19 +68,19 @@ async def test_both_programs_run_and_stop(tmp_path: Path) -> None:
         os.kill(etcd, 0)
 
 
-async def test_a_missing_program(tmp_path: Path) -> None:
+async def test_missing_binary_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match="etcd is not in"):
         await ControlPlane.real(assets=tmp_path).start()
 
 
-async def test_a_program_that_ends_at_once(tmp_path: Path) -> None:
-    program(tmp_path, "etcd", ETCD)
-    program(tmp_path, "kube-apiserver", "#!/bin/sh\necho the flag is wrong\nexit 3\n")
+async def test_process_that_exits_at_start_is_reported(tmp_path: Path) -> None:
+    write_program(tmp_path, "etcd", ETCD)
+    write_program(tmp_path, "kube-apiserver", "#!/bin/sh\necho the flag is wrong\nexit 3\n")
     with pytest.raises(StartFailed, match="kube-apiserver ended with code 3:\nthe flag is wrong"):
         await ControlPlane.real(assets=tmp_path).start()
 
 
-def test_where_the_programs_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_binaries_are_found_by_environment_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     with pytest.raises(StartFailed, match="set KUBEBUILDER_ASSETS"):
         ControlPlane.real()

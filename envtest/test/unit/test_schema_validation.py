@@ -1,4 +1,4 @@
-"""Validation by schema: messages as the API server words them, ratcheting, formats, patterns and quantities."""
+"""Validation by schema: kube-apiserver's messages, ratcheting, formats, patterns and quantities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def errors(schema: dict[str, Any], value: Any, old: Any = None) -> list[str]:
     return [str(error) for error in validate(check, value, schema=node, old=old)]
 
 
-def field(schema: dict[str, Any], value: Any) -> list[str]:
+def field_errors(schema: dict[str, Any], value: Any) -> list[str]:
     return errors({"type": "object", "properties": {"f": schema}}, {"f": value})
 
 
@@ -47,11 +47,11 @@ def field(schema: dict[str, Any], value: Any) -> list[str]:
         ({"type": "array", "maxItems": 1, "items": {}}, [1, 2], "f: Too many: 2: must have at most 1 item"),
     ],
 )
-def test_messages(schema: dict[str, Any], value: Any, message: str) -> None:
-    assert field(schema, value) == [message]
+def test_violation_is_reported(schema: dict[str, Any], value: Any, message: str) -> None:
+    assert field_errors(schema, value) == [message]
 
 
-def test_required_fields_are_named_where_they_are_missing() -> None:
+def test_missing_required_field_is_reported_with_its_path() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -61,28 +61,28 @@ def test_required_fields_are_named_where_they_are_missing() -> None:
     assert errors(schema, {"list": [{"a": 1}, {}]}) == ["list[1].a: Required value"]
 
 
-def test_branches_are_judged_together() -> None:
+def test_one_of_and_not_are_validated() -> None:
     either = {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"}
     assert errors(either, {"a": 1}) == []
     assert errors(either, {"a": 1, "b": 1})
     assert errors(either, {})
-    unwanted = {"type": "object", "not": {"required": ["a"]}}
-    assert errors(unwanted, {"b": 1}) == []
-    assert errors(unwanted, {"a": 1})
+    negated = {"type": "object", "not": {"required": ["a"]}}
+    assert errors(negated, {"b": 1}) == []
+    assert errors(negated, {"a": 1})
 
 
 @pytest.mark.parametrize("value", [1, "1", "25%"])
-def test_int_or_string_takes_both(value: Any) -> None:
-    assert field({"x-kubernetes-int-or-string": True}, value) == []
+def test_int_or_string_accepts_integers_and_strings(value: Any) -> None:
+    assert field_errors({"x-kubernetes-int-or-string": True}, value) == []
 
 
-def test_int_or_string_takes_nothing_else() -> None:
-    assert field({"x-kubernetes-int-or-string": True}, 1.5)
-    assert field({"x-kubernetes-int-or-string": True}, True)
+def test_int_or_string_rejects_other_types() -> None:
+    assert field_errors({"x-kubernetes-int-or-string": True}, 1.5)
+    assert field_errors({"x-kubernetes-int-or-string": True}, True)
 
 
-def test_old_errors_do_not_block_changes_elsewhere() -> None:
-    """KEP-4008: what was wrong before and did not change is not held against an update."""
+def test_errors_of_unchanged_values_are_ignored_on_update() -> None:
+    """Ratcheting (KEP-4008): an update may keep a value that was already invalid."""
     schema = {
         "type": "object",
         "properties": {"a": {"type": "string", "maxLength": 1}, "b": {"type": "string", "maxLength": 1}},
@@ -110,14 +110,14 @@ def test_old_errors_do_not_block_changes_elsewhere() -> None:
         ("mac", "00:00:5e:00:53:01", "00:00"),
     ],
 )
-def test_formats(name: str, good: str, bad: str) -> None:
+def test_format_is_checked(name: str, good: str, bad: str) -> None:
     schema = {"type": "string", "format": name}
-    assert field(schema, good) == []
-    assert field(schema, bad), name
+    assert field_errors(schema, good) == []
+    assert field_errors(schema, bad), name
 
 
-def test_unknown_formats_mean_nothing() -> None:
-    assert field({"type": "string", "format": "zebra"}, "x") == []
+def test_unknown_formats_are_ignored() -> None:
+    assert field_errors({"type": "string", "format": "zebra"}, "x") == []
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_unknown_formats_mean_nothing() -> None:
         ("^[(|)]+$", "(|)", True),
     ],
 )
-def test_patterns_mean_what_they_mean_in_go(pattern: str, text: str, matches: bool) -> None:
+def test_pattern_matches_as_in_go(pattern: str, text: str, matches: bool) -> None:
     assert (compile_pattern(pattern).search(text) is not None) == matches
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"),
+    ("pattern", "reason"),
     [
         ("(?=a)", "invalid or unsupported Perl syntax: `(?=a)`"),
         ("(?<!a)b", "invalid or unsupported Perl syntax: `(?<!a)b`"),
@@ -161,10 +161,10 @@ def test_patterns_mean_what_they_mean_in_go(pattern: str, text: str, matches: bo
         ("a{2000}", "invalid repeat count: `{2000}`"),
     ],
 )
-def test_patterns_that_go_refuses_are_refused(pattern: str, words: str) -> None:
+def test_pattern_that_go_rejects_is_rejected(pattern: str, reason: str) -> None:
     with pytest.raises(PatternError) as caught:
         compile_pattern(pattern)
-    assert str(caught.value) == f"error parsing regexp: {words}"
+    assert str(caught.value) == f"error parsing regexp: {reason}"
 
 
 @pytest.mark.parametrize(
@@ -182,13 +182,13 @@ def test_patterns_that_go_refuses_are_refused(pattern: str, words: str) -> None:
         ("1n", "0.000000001", "1n"),
     ],
 )
-def test_quantities(text: str, value: str, canonical: str) -> None:
+def test_quantity_is_parsed_and_formatted(text: str, value: str, canonical: str) -> None:
     quantity = parse_quantity(text)
     assert quantity.value == Decimal(value)
     assert str(quantity) == canonical
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1Kb", "--1", "1.2.3"])
-def test_no_quantities(text: str) -> None:
+def test_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(QuantityError):
         parse_quantity(text)

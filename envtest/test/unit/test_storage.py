@@ -1,4 +1,4 @@
-"""The versioned store: revisions, snapshots, history, fan-out."""
+"""The versioned store: revisions, lists at past revisions, history and watches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def names(records: object) -> list[str]:
     return [record.name for record in records]  # type: ignore[attr-defined]
 
 
-def test_writes_share_one_growing_revision(store: Store) -> None:
+def test_all_writes_increase_one_revision(store: Store) -> None:
     first = store.create(THINGS, thing("a"))
     second = store.create(OTHERS, thing("b"))
     third = store.update(THINGS, thing("a", spec=1), first)
@@ -37,14 +37,14 @@ def test_writes_share_one_growing_revision(store: Store) -> None:
     assert third.obj()["metadata"]["resourceVersion"] == str(third.revision)
 
 
-def test_an_update_that_changes_nothing_is_not_written(store: Store) -> None:
+def test_update_without_changes_is_not_written(store: Store) -> None:
     record = store.create(THINGS, thing("a", spec={"x": 1, "y": 2}))
-    again = store.update(THINGS, thing("a", spec={"y": 2, "x": 1}), record)
-    assert again is record
+    unchanged = store.update(THINGS, thing("a", spec={"y": 2, "x": 1}), record)
+    assert unchanged is record
     assert store.revision == record.revision
 
 
-def test_a_stale_record_cannot_be_written_over(store: Store) -> None:
+def test_write_with_a_stale_record_is_rejected(store: Store) -> None:
     record = store.create(THINGS, thing("a"))
     store.update(THINGS, thing("a", spec=1), record)
     with pytest.raises(KeyError, match="not current"):
@@ -53,13 +53,13 @@ def test_a_stale_record_cannot_be_written_over(store: Store) -> None:
         store.delete(THINGS, record)
 
 
-def test_a_name_is_created_once(store: Store) -> None:
+def test_existing_name_cannot_be_created(store: Store) -> None:
     store.create(THINGS, thing("a"))
     with pytest.raises(KeyError, match="exists"):
         store.create(THINGS, thing("a"))
 
 
-def test_lists_are_in_key_order_and_can_be_cut(store: Store) -> None:
+def test_lists_are_sorted_by_key_and_can_start_after_a_key(store: Store) -> None:
     for namespace, name in (("b", "x"), ("a", "z"), ("a", "c"), ("a-b", "y")):
         store.create(THINGS, thing(name, namespace))
     assert names(store.list(THINGS)) == ["c", "z", "y", "x"]
@@ -68,23 +68,23 @@ def test_lists_are_in_key_order_and_can_be_cut(store: Store) -> None:
     assert names(store.list(THINGS, "a", after=("a", "c"))) == ["z"]
 
 
-def test_a_list_of_the_past_shows_what_was_then(store: Store) -> None:
+def test_list_at_a_past_revision_returns_its_objects(store: Store) -> None:
     first = store.create(THINGS, thing("a", spec=1))
     store.create(THINGS, thing("b"))
-    then = store.revision
+    past_revision = store.revision
     changed = store.update(THINGS, thing("a", spec=2), first)
     store.create(THINGS, thing("c"))
     record = store.get(THINGS, "ns", "b")
     assert record is not None
     store.delete(THINGS, record)
-    past = store.list(THINGS, revision=then)
+    past = store.list(THINGS, revision=past_revision)
     assert names(past) == ["a", "b"]
     assert past[0].obj()["spec"] == 1
     assert names(store.list(THINGS)) == ["a", "c"]
     assert store.list(THINGS)[0] is changed
 
 
-def test_a_forgotten_or_unreached_revision_is_refused(store: Store) -> None:
+def test_compacted_and_future_revisions_are_rejected(store: Store) -> None:
     record = store.create(THINGS, thing("a"))
     store.update(THINGS, thing("a", spec=1), record)
     store.compact()
@@ -96,7 +96,7 @@ def test_a_forgotten_or_unreached_revision_is_refused(store: Store) -> None:
         store.list(THINGS, revision=store.revision + 1)
 
 
-async def test_a_watch_replays_history_and_goes_on(store: Store) -> None:
+async def test_watch_replays_history_and_continues(store: Store) -> None:
     first = store.create(THINGS, thing("a"))
     second = store.update(THINGS, thing("a", spec=1), first)
     watcher = store.watch(THINGS, since=first.revision)
@@ -109,7 +109,7 @@ async def test_a_watch_replays_history_and_goes_on(store: Store) -> None:
     assert [change.type for change in await watcher.next_batch()] == ["ADDED"]
 
 
-async def test_a_watch_of_a_namespace_sees_only_that(store: Store) -> None:
+async def test_namespace_watch_gets_only_its_events(store: Store) -> None:
     store.create(THINGS, thing("old", "one"))
     watcher = store.watch(THINGS, "two", since=0)
     store.create(THINGS, thing("a", "one"))
@@ -117,7 +117,7 @@ async def test_a_watch_of_a_namespace_sees_only_that(store: Store) -> None:
     assert [change.record.name for change in await watcher.next_batch()] == ["b"]
 
 
-async def test_waiting_ends_with_the_timeout_or_the_watch(store: Store) -> None:
+async def test_wait_ends_on_timeout_or_close(store: Store) -> None:
     watcher = store.watch(THINGS)
     assert await watcher.next_batch(0.001) == []
     waiting = asyncio.create_task(watcher.next_batch())
@@ -127,24 +127,24 @@ async def test_waiting_ends_with_the_timeout_or_the_watch(store: Store) -> None:
     assert watcher.closed
 
 
-async def test_a_watcher_that_falls_behind_is_closed_and_holds_up_nobody(store: Store) -> None:
+async def test_slow_watcher_is_closed_and_does_not_block_others(store: Store) -> None:
     slow = store.watch(THINGS, limit=2)
-    quick = store.watch(THINGS)
+    fast = store.watch(THINGS)
     for name in "abc":
         store.create(THINGS, thing(name))
     assert slow.closed
     with pytest.raises(WatcherOverflow):
         await slow.next_batch()
-    assert len(await quick.next_batch()) == 3
+    assert len(await fast.next_batch()) == 3
 
 
-def test_equal_objects_have_equal_bytes() -> None:
+def test_equal_objects_have_equal_encodings() -> None:
     one = encode({"kind": "K", "b": {"y": 1, "x": 2}, "apiVersion": "v1", "a": []})
     two = encode({"apiVersion": "v1", "a": [], "b": {"x": 2, "y": 1}, "kind": "K"})
     assert one == two == b'{"apiVersion":"v1","kind":"K","a":[],"b":{"x":2,"y":1}}'
 
 
-def test_a_line_is_encoded_once(store: Store) -> None:
+def test_watch_line_is_encoded_once(store: Store) -> None:
     watcher = store.watch(THINGS)
     record = store.create(THINGS, thing("a"))
     change = watcher._pending[0]
@@ -163,7 +163,7 @@ def test_history_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> No
         store.list(THINGS, revision=first)
 
 
-def test_changes_are_counted_by_table(store: Store) -> None:
+def test_changes_are_counted_per_resource(store: Store) -> None:
     before = store.changes(THINGS)
     store.create(OTHERS, thing("a"))
     assert store.changes(THINGS) == before

@@ -1,3 +1,5 @@
+"""Tables for kubectl: printer columns of built-in kinds and custom resources, JSONPath."""
+
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,7 +31,7 @@ def row(kind: str, group: str = "", **content: Any) -> list[Any]:
     return cells
 
 
-def test_a_table_has_columns_and_a_row_for_each_object() -> None:
+def test_table_has_columns_and_one_row_per_object() -> None:
     table = make_table(info("ConfigMap"), [obj(data={"k": "v"})], metadata={"resourceVersion": "7"}, now=NOW)
     assert (table["kind"], table["apiVersion"], table["metadata"]) == (
         "Table",
@@ -49,22 +51,22 @@ def test_a_table_has_columns_and_a_row_for_each_object() -> None:
     ]
 
 
-@pytest.mark.parametrize(("include", "wanted"), [("None", None), ("Object", obj())])
-def test_what_a_row_carries(include: str, wanted: Any) -> None:
-    assert make_table(info("ConfigMap"), [obj()], include=include, now=NOW)["rows"][0]["object"] == wanted
+@pytest.mark.parametrize(("include", "expected"), [("None", None), ("Object", obj())])
+def test_row_contains_the_requested_object(include: str, expected: Any) -> None:
+    assert make_table(info("ConfigMap"), [obj()], include=include, now=NOW)["rows"][0]["object"] == expected
 
 
-def test_later_events_of_a_watch_have_no_columns() -> None:
+def test_later_watch_events_have_no_columns() -> None:
     assert make_table(info("ConfigMap"), [obj()], headers=False)["columnDefinitions"] is None
 
 
-def test_an_empty_continue_token_is_left_out() -> None:
+def test_empty_continue_token_is_omitted() -> None:
     table = make_table(info("ConfigMap"), [], metadata={"resourceVersion": "7", "continue": ""})
     assert table["metadata"] == {"resourceVersion": "7"}
     assert table["rows"] == []
 
 
-def test_other_kinds_show_when_they_were_created() -> None:
+def test_other_kinds_show_creation_time() -> None:
     table = make_table(info("Role", "rbac.authorization.k8s.io"), [obj("Role")])
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Created At"]
     assert table["rows"][0]["cells"] == ["a", CREATED]
@@ -89,11 +91,11 @@ def test_other_kinds_show_when_they_were_created() -> None:
         (365 * 9 * 86400, "9y"),
     ],
 )
-def test_ages(seconds: int, text: str) -> None:
+def test_age_is_formatted_as_in_kubectl(seconds: int, text: str) -> None:
     assert since(NOW - timedelta(seconds=seconds), NOW) == text
 
 
-def test_selectors() -> None:
+def test_selector_is_formatted() -> None:
     selector = {
         "matchLabels": {"b": "1"},
         "matchExpressions": [
@@ -105,7 +107,7 @@ def test_selectors() -> None:
     assert selector_text({}) == selector_text(None) == "<none>"
 
 
-def test_services() -> None:
+def test_service_cells() -> None:
     ports = [{"port": 80, "protocol": "TCP", "nodePort": 30080}, {"port": 53, "protocol": "UDP"}]
     spec = {"type": "LoadBalancer", "clusterIP": "10.0.0.1", "ports": ports, "selector": {"a": "b"}}
     assert row("Service", spec=spec) == [
@@ -120,7 +122,7 @@ def test_services() -> None:
     assert row("Service", spec={"type": "ExternalName", "externalName": "x.io"})[2:5] == ["<none>", "x.io", "<none>"]
 
 
-def test_deployments() -> None:
+def test_deployment_cells() -> None:
     spec = {
         "replicas": 3,
         "selector": {"matchLabels": {"a": "b"}},
@@ -130,7 +132,7 @@ def test_deployments() -> None:
     assert row("Deployment", "apps", spec=spec, status=status) == ["a", "1/3", 2, 0, "60s", "c,d", "i,j", "a=b"]
 
 
-def test_jobs() -> None:
+def test_job_cells() -> None:
     status = {"succeeded": 1, "startTime": "2026-01-01T23:00:00Z", "completionTime": "2026-01-01T23:05:10Z"}
     status["conditions"] = [{"type": "Complete", "status": "True"}]
     assert row("Job", "batch", spec={"completions": 2}, status=status)[1:5] == ["Complete", "1/2", "5m10s", "60s"]
@@ -170,18 +172,18 @@ def running(**more: Any) -> dict[str, Any]:
         ({"phase": "Pending", "reason": "Evicted"}, ["0/1", "Evicted", "0"]),
     ],
 )
-def test_pods(status: Any, cells: list[Any]) -> None:
+def test_pod_cells(status: Any, cells: list[Any]) -> None:
     assert row("Pod", spec={"containers": [{"name": "c"}]}, status=status)[1:4] == cells
 
 
-def test_pods_that_are_going_or_done() -> None:
-    going = {"deletionTimestamp": CREATED}
-    assert row("Pod", metadata=going, spec={"containers": [{}]}, status={"phase": "Running"})[2] == "Terminating"
+def test_terminating_and_finished_pods() -> None:
+    terminating = {"deletionTimestamp": CREATED}
+    assert row("Pod", metadata=terminating, spec={"containers": [{}]}, status={"phase": "Running"})[2] == "Terminating"
     table = make_table(info("Pod"), [obj("Pod", status={"phase": "Succeeded"})], now=NOW)
     assert table["rows"][0]["conditions"][0]["reason"] == "Succeeded"
 
 
-def test_restarts_of_sidecars_alone_count_once_a_pod_runs() -> None:
+def test_running_pod_counts_restarts_of_sidecars_but_not_of_init_containers() -> None:
     last = {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T23:50:00Z"}}
     state = {"terminated": {"exitCode": 0}}
     started: dict[str, Any] = {"running": {}}
@@ -200,12 +202,12 @@ def test_restarts_of_sidecars_alone_count_once_a_pod_runs() -> None:
     assert row("Pod", spec=spec, status=status)[1:4] == ["2/2", "Running", "1 (10m ago)"]
 
 
-def test_quotas_show_requests_and_limits_apart() -> None:
+def test_quota_shows_requests_and_limits_separately() -> None:
     status = {"hard": {"limits.cpu": "4", "requests.cpu": "2", "pods": "9"}, "used": {"pods": "1"}}
     assert row("ResourceQuota", status=status)[1:3] == ["pods: 1/9, requests.cpu: 0/2", "limits.cpu: 0/4"]
 
 
-def test_events_name_who_reports_them() -> None:
+def test_event_shows_its_source() -> None:
     source = row("Event", source={"component": "scheduler"}, reportingInstance="node-1")[5]
     assert source == "scheduler, node-1"
 
@@ -218,17 +220,17 @@ def test_events_name_who_reports_them() -> None:
         ({"allocation": {}, "reservedFor": [{}]}, True, "deleted,allocated,reserved"),
     ],
 )
-def test_claims_of_devices(status: Any, deleted: bool, text: str) -> None:
+def test_resource_claim_state(status: Any, deleted: bool, text: str) -> None:
     metadata = {"deletionTimestamp": CREATED} if deleted else {}
     assert row("ResourceClaim", "resource.k8s.io", status=status, metadata=metadata)[1] == text
 
 
-def test_addresses_show_what_they_belong_to() -> None:
+def test_ip_address_shows_its_parent() -> None:
     parent = {"group": "g.io", "resource": "Things", "namespace": "ns", "name": "x"}
     assert row("IPAddress", "networking.k8s.io", spec={"parentRef": parent})[1] == "things.g.io/ns/x"
 
 
-def test_priority_levels() -> None:
+def test_priority_level_cells() -> None:
     queuing = {"queues": 8, "handSize": 2, "queueLengthLimit": 50}
     spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 5, "limitResponse": {"queuing": queuing}}}
     group = "flowcontrol.apiserver.k8s.io"
@@ -236,10 +238,10 @@ def test_priority_levels() -> None:
     assert row("PriorityLevelConfiguration", group, spec={"type": "Exempt"})[1:6] == ["Exempt", *["<none>"] * 4]
 
 
-@pytest.mark.parametrize("which", sorted(PRINTERS))
-def test_every_printer_has_a_cell_for_each_column_even_of_an_empty_object(which: tuple[str, str]) -> None:
-    columns, cells = PRINTERS[which]
-    assert len(cells(obj(which[1]), NOW)) == len(columns)
+@pytest.mark.parametrize("kind", sorted(PRINTERS))
+def test_every_printer_returns_all_cells_for_an_empty_object(kind: tuple[str, str]) -> None:
+    columns, cells = PRINTERS[kind]
+    assert len(cells(obj(kind[1]), NOW)) == len(columns)
 
 
 COLUMNS = (
@@ -253,12 +255,12 @@ COLUMNS = (
 
 
 def cart(**spec: Any) -> list[Any]:
-    what = info("Cart", "x.io", is_crd=True, columns=COLUMNS)
-    cells: list[Any] = make_table(what, [obj("Cart", spec=spec)], now=NOW)["rows"][0]["cells"]
+    cart_info = info("Cart", "x.io", is_crd=True, columns=COLUMNS)
+    cells: list[Any] = make_table(cart_info, [obj("Cart", spec=spec)], now=NOW)["rows"][0]["cells"]
     return cells
 
 
-def test_columns_of_custom_resources() -> None:
+def test_custom_columns_are_converted_to_their_type() -> None:
     assert cart(wheels=4, since="2026-01-01T23:59:59Z", tags=["a", "b"], on=False, share=1) == [
         "a",
         4,
@@ -272,7 +274,7 @@ def test_columns_of_custom_resources() -> None:
     assert cart() == ["a", None, None, None, None, None, None]
 
 
-def test_descriptions_of_custom_columns() -> None:
+def test_custom_column_descriptions() -> None:
     table = make_table(info("Cart", "x.io", is_crd=True, columns=COLUMNS), [])
     assert [column["description"] for column in table["columnDefinitions"]][1:3] == [
         "how many",
@@ -280,7 +282,7 @@ def test_descriptions_of_custom_columns() -> None:
     ]
 
 
-def test_custom_resources_without_columns_show_their_age() -> None:
+def test_custom_resource_without_columns_shows_age() -> None:
     table = make_table(info("Cart", "x.io", is_crd=True), [obj("Cart")], now=NOW)
     assert [(column["name"], column["type"]) for column in table["columnDefinitions"]] == [
         ("Name", "string"),
@@ -318,11 +320,11 @@ DOCUMENT = {
         (".spec.nosuch.deeper", []),
     ],
 )
-def test_json_path(path: str, found: list[Any]) -> None:
+def test_json_path_finds_values(path: str, found: list[Any]) -> None:
     assert sorted(map(str, jsonpath.find(path, DOCUMENT))) == sorted(map(str, found))
 
 
 @pytest.mark.parametrize("path", [".spec[", ".spec[?(@.a==)]", ".spec[x]", ".a..", "]"])
-def test_what_is_no_json_path(path: str) -> None:
+def test_invalid_json_path_is_rejected(path: str) -> None:
     with pytest.raises(jsonpath.InvalidPath):
         jsonpath.find(path, DOCUMENT)

@@ -1,1 +1,1 @@
-"""What may change or refuse a write before it is stored: the chain, its own plugins, webhooks and policies."""
+"""Admission: the built-in plugins, webhooks and policies that can change or reject a write before it is stored."""

@@ -1,9 +1,9 @@
-"""The admission chain: everything that sees a write between its decoding and the store, in kube-apiserver's order.
+"""The admission chain: all steps between decoding a write and storing it, in kube-apiserver's order.
 
-Mutating: the built-in plugins, mutating webhooks; when a webhook changed the object, all once more (reinvocation);
-last the check that nobody hands out rights that they do not have. MutatingAdmissionPolicies are stored and not
-followed: their expressions construct objects (``Object{...}``), which the CEL library here has no types for.
-Validating: the built-in plugins, ValidatingAdmissionPolicies, validating webhooks.
+Mutating phase: the built-in plugins, then the mutating webhooks. When a webhook changed the object, the whole phase
+runs a second time (reinvocation). The RBAC escalation check comes last. MutatingAdmissionPolicies are stored but not
+evaluated: their expressions construct objects (``Object{...}``), and the CEL library has no types for these.
+Validating phase: the built-in plugins, ValidatingAdmissionPolicies, validating webhooks.
 """
 
 from __future__ import annotations
@@ -20,53 +20,54 @@ __all__ = ["AdmissionChain", "Mutator", "Plugin", "Reinvocation", "Validator"]
 
 @dataclass(slots=True)
 class Reinvocation:
-    """What the mutating steps of one request remember between the first and the second round.
+    """State that the mutating steps of one request keep between the first and the second round.
 
-    ``again`` is true in the second round; ``wanted`` asks for one. ``invoked`` are the reinvocable hooks that were
-    called so far, ``pending`` those of them that have not seen the latest change; ``output`` what the webhooks left.
+    ``second_round`` is true in the second round, ``requested`` is set when a second round is necessary. ``invoked`` has
+    the keys of the reinvocable hooks called so far; ``pending`` those of them that have not seen the latest change.
+    ``output`` is the object that the webhooks returned.
     """
 
-    again: bool = False
-    wanted: bool = False
+    second_round: bool = False
+    requested: bool = False
     invoked: set[str] = field(default_factory=set)
     pending: set[str] = field(default_factory=set)
     output: Object | None = None
 
-    def changed(self) -> None:
-        """A hook has changed the object: those called before it are to be called again."""
-        self.wanted = True
+    def record_change(self) -> None:
+        """Record that a hook changed the object: the reinvocable hooks called before it must be called again."""
+        self.requested = True
         self.pending |= self.invoked
         self.invoked = set()
 
 
 class Plugin:
-    """A plugin that needs to ask nobody outside; both methods may raise StatusError."""
+    """An admission plugin that makes no network call. Both methods raise StatusError to reject the request."""
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Changes ``obj`` in place; it is empty for DELETE."""
+        """Mutate ``obj`` in place; for DELETE it is empty."""
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Allows or refuses the finished object."""
+        """Validate the object after mutation."""
 
 
 class Mutator(Protocol):
-    """A mutating step that may have to wait for somebody."""
+    """A mutating step that can wait, for example for a webhook."""
 
-    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, rounds: Reinvocation) -> Object:
-        """The object to go on with."""
+    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation) -> Object:
+        """Return the object for the next step."""
 
 
 class Validator(Protocol):
-    """A validating step that may have to wait for somebody."""
+    """A validating step that can wait, for example for a webhook."""
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Allows or refuses the finished object."""
+        """Validate the object after mutation. Raises StatusError to reject the request."""
 
 
 class AdmissionChain:
-    """Implements ``envtest.core.Admission``.
+    """The implementation of ``envtest.core.Admission``.
 
-    ``last`` sees the object after all mutation, as the last judge of what is going to be stored.
+    The ``final_plugins`` run once, after all mutation, on the object that is about to be stored.
     """
 
     def __init__(
@@ -74,30 +75,30 @@ class AdmissionChain:
         plugins: Sequence[Plugin] = (),
         mutators: Sequence[Mutator] = (),
         validators: Sequence[Validator] = (),
-        last: Sequence[Plugin] = (),
+        final_plugins: Sequence[Plugin] = (),
     ) -> None:
         self.plugins = list(plugins)
         self._mutators = list(mutators)
         self._validators = list(validators)
-        self._last = list(last)
+        self._final_plugins = list(final_plugins)
 
     async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
-        """The object to go on with: ``obj`` itself, or another one when a webhook changed it."""
-        rounds = Reinvocation()
-        for again in (False, True):
-            rounds.again = again
+        """Return the object after mutation: ``obj`` itself, or a new one when a webhook changed it."""
+        reinvocation = Reinvocation()
+        for second_round in (False, True):
+            reinvocation.second_round = second_round
             for plugin in self.plugins:
                 plugin.admit(ctx, obj, old)
             for mutator in self._mutators:
-                obj = await mutator.mutate(ctx, obj, old, rounds)
-            if not rounds.wanted:
+                obj = await mutator.mutate(ctx, obj, old, reinvocation)
+            if not reinvocation.requested:
                 break
-        for plugin in self._last:
+        for plugin in self._final_plugins:
             plugin.admit(ctx, obj, old)
         return obj
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError when anybody refuses."""
+        """Validate the object after mutation. Raises StatusError when a plugin, policy or webhook rejects it."""
         for plugin in self.plugins:
             plugin.validate(ctx, obj, old)
         for validator in self._validators:

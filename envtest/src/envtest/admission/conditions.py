@@ -1,4 +1,4 @@
-"""CEL in admission: the variables that match conditions and policies see, and how their errors count."""
+"""CEL in admission: the variables of match conditions and policies, and the handling of evaluation errors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from envtest.auth.rbac import Authorizer
 from envtest.auth.user import AUTHENTICATED, User, service_account_groups, service_account_username
 from envtest.context import RequestContext
 from envtest.schema.cel import CELCompileError, CELError, Kind, Program, compile_expression
-from envtest.schema.cel_authorizer import Answer, answering
+from envtest.schema.cel_authorizer import AuthorizationCheck, authorize_with
 
-__all__ = ["Conclusion", "Expression", "ExpressionError", "MatchConditions", "asking", "request_variables"]
+__all__ = [
+    "Expression",
+    "ExpressionError",
+    "MatchConditions",
+    "MatchResult",
+    "authorization_check",
+    "request_variables",
+]
 
-_RESOURCE: Final = ("group", "resource", "subresource", "namespace", "name")
+_RESOURCE_KEYS: Final = ("group", "resource", "subresource", "namespace", "name")
 _VARIABLES: Final[dict[str, Kind]] = {
     "authorizer": "dyn",
     "namespaceObject": "dyn",
@@ -27,13 +34,13 @@ _VARIABLES: Final[dict[str, Kind]] = {
 
 
 class ExpressionError(Exception):
-    """An expression does not compile, or has no value for these variables; worded as the real server does."""
+    """An expression does not compile, or fails on these variables; the message is kube-apiserver's."""
 
 
 class Expression:
-    """A CEL expression over the variables of admission; compiled when it is first needed.
+    """A CEL expression over the admission variables, compiled on first use.
 
-    A broken one fails when it is evaluated, as it must not keep others from working.
+    An invalid expression fails when it is evaluated and not when it is loaded, so that it does not affect the others.
     """
 
     __slots__ = ("_program", "source")
@@ -42,12 +49,12 @@ class Expression:
         self.source = source.strip()
         self._program: Program | None = None
 
-    def evaluate(self, variables: Mapping[str, Any], answer: Answer) -> Any:
-        """The value; ``answer`` decides what ``authorizer`` says. Raises ExpressionError."""
+    def evaluate(self, variables: Mapping[str, Any], check: AuthorizationCheck) -> Any:
+        """Evaluate the expression; ``check`` answers the calls of ``authorizer``. Raises ExpressionError."""
         try:
             if self._program is None:
                 self._program = compile_expression(self.source, _VARIABLES)
-            with answering(answer):
+            with authorize_with(check):
                 return self._program.evaluate(variables)
         except CELCompileError as error:
             raise ExpressionError(f"compilation error: {error}") from error
@@ -55,15 +62,15 @@ class Expression:
             raise ExpressionError(f"expression '{self.source}' resulted in error: {error}") from error
 
 
-class Conclusion(NamedTuple):
-    """Whether the conditions hold; ``error`` says why that cannot be known, and then the request is refused."""
+class MatchResult(NamedTuple):
+    """Whether the match conditions hold. A non-empty ``error`` means that this is unknown: the request is rejected."""
 
     matches: bool
     error: str = ""
 
 
 class MatchConditions:
-    """The ``matchConditions`` of a webhook or policy; true in the sense of ``bool`` where there are any."""
+    """The ``matchConditions`` of a webhook or policy; falsy when there are none."""
 
     def __init__(self, conditions: Sequence[Mapping[str, Any]], *, ignore_errors: bool) -> None:
         self._conditions = [Expression(condition["expression"]) for condition in conditions]
@@ -72,29 +79,32 @@ class MatchConditions:
     def __bool__(self) -> bool:
         return bool(self._conditions)
 
-    def evaluate(self, variables: Mapping[str, Any], answer: Answer) -> Conclusion:
-        """Decides with :func:`request_variables`: one false condition decides, errors count only after that."""
+    def evaluate(self, variables: Mapping[str, Any], check: AuthorizationCheck) -> MatchResult:
+        """Evaluate all conditions over :func:`request_variables`.
+
+        One false condition decides, whatever errors the others have; errors count only when no condition is false.
+        """
         errors: dict[str, None] = {}
         for condition in self._conditions:
             try:
-                if condition.evaluate(variables, answer) is not True:
-                    return Conclusion(matches=False)
+                if condition.evaluate(variables, check) is not True:
+                    return MatchResult(matches=False)
             except ExpressionError as error:
                 errors[str(error)] = None
         if not errors:
-            return Conclusion(matches=True)
+            return MatchResult(matches=True)
         if self._ignore_errors:
-            return Conclusion(matches=False)
-        texts = list(errors)
-        return Conclusion(False, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+            return MatchResult(matches=False)
+        messages = list(errors)
+        return MatchResult(False, messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
 
 
 def request_variables(request: Mapping[str, Any], ctx: RequestContext) -> dict[str, Any]:
-    """The variables for an AdmissionReview's ``request``; what only policies have is ``None``."""
+    """Return the variables for the ``request`` of an AdmissionReview; those that only policies have are ``None``."""
     info = ctx.info
     resource = (info.group, info.plural, ctx.subresource, ctx.namespace, ctx.name)
     return {
-        "authorizer": {"requestResource": dict(zip(_RESOURCE, resource, strict=True))},
+        "authorizer": {"requestResource": dict(zip(_RESOURCE_KEYS, resource, strict=True))},
         "namespaceObject": None,
         "object": request["object"],
         "oldObject": request["oldObject"],
@@ -104,21 +114,24 @@ def request_variables(request: Mapping[str, Any], ctx: RequestContext) -> dict[s
     }
 
 
-def asking(authorizer: Authorizer, user: User) -> Answer:
-    """What ``authorizer`` of CEL decides by: RBAC, for ``user`` unless the expression names a service account."""
+def authorization_check(authorizer: Authorizer, user: User) -> AuthorizationCheck:
+    """Return the RBAC check behind the CEL variable ``authorizer``.
 
-    def answer(asked: dict[str, Any], verb: str) -> tuple[bool, str]:
-        asker = user
-        if "account" in asked:
-            namespace, _, name = asked["account"].partition("/")
+    It checks ``user``, or the service account that the expression names.
+    """
+
+    def check(attributes: dict[str, Any], verb: str) -> tuple[bool, str]:
+        subject = user
+        if "account" in attributes:
+            namespace, _, name = attributes["account"].partition("/")
             groups = (*service_account_groups(namespace), AUTHENTICATED)
-            asker = User(service_account_username(namespace, name), groups=groups)
-        if "path" in asked:
-            attributes = Attributes(user=asker, verb=verb, path=asked["path"])
+            subject = User(service_account_username(namespace, name), groups=groups)
+        if "path" in attributes:
+            request = Attributes(user=subject, verb=verb, path=attributes["path"])
         else:
-            known = {key: asked.get(key, "") for key in _RESOURCE}
-            attributes = Attributes(user=asker, verb=verb, version="*", is_resource_request=True, **known)
-        decision = authorizer.authorize(attributes)
+            resource = {key: attributes.get(key, "") for key in _RESOURCE_KEYS}
+            request = Attributes(user=subject, verb=verb, version="*", is_resource_request=True, **resource)
+        decision = authorizer.authorize(request)
         return decision.allowed, decision.reason
 
-    return answer
+    return check

@@ -1,32 +1,31 @@
-"""NamespaceLifecycle: nothing new in a namespace that is absent or going, and some namespaces never go."""
+"""NamespaceLifecycle: rejects new objects in missing or terminating namespaces, and protects system namespaces."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from envtest.admission.chain import Plugin
+from envtest.admission.matching import NAMESPACES
 from envtest.context import RequestContext
 from envtest.errors import forbidden, not_found
 from envtest.objects import Object
 from envtest.storage import Store
 
-from .chain import Plugin
-from .matching import NAMESPACES
+__all__ = ["NamespaceLifecycle", "display_name"]
 
-__all__ = ["NamespaceLifecycle", "described_name"]
-
-_IMMORTAL: Final = frozenset({"default", "kube-system", "kube-public"})
+_PROTECTED: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
 class NamespaceLifecycle(Plugin):
-    """As ``k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle``."""
+    """The plugin ``k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError: 403 or, for an absent namespace, 404."""
+        """Raises StatusError: 403, or 404 when the namespace does not exist."""
         if ctx.info.resource == NAMESPACES:
-            if ctx.operation == "DELETE" and ctx.name in _IMMORTAL:
+            if ctx.operation == "DELETE" and ctx.name in _PROTECTED:
                 raise forbidden(NAMESPACES, ctx.name, "this namespace may not be deleted")
             return
         if not ctx.namespace or ctx.operation == "DELETE" or ctx.info.plural == "localsubjectaccessreviews":
@@ -42,11 +41,11 @@ class NamespaceLifecycle(Plugin):
             "field": "metadata.namespace",
         }
         why = f"unable to create new content in namespace {ctx.namespace} because it is being terminated"
-        raise forbidden(ctx.info.resource, described_name(ctx, obj), why, causes=[cause])
+        raise forbidden(ctx.info.resource, display_name(ctx, obj), why, causes=[cause])
 
 
-def described_name(ctx: RequestContext, obj: Object) -> str:
-    """The name by which a plugin's refusal calls the object (``admission.NewForbidden``)."""
+def display_name(ctx: RequestContext, obj: Object) -> str:
+    """Return the object's name in a plugin's error message (``admission.NewForbidden``)."""
     metadata = obj.get("metadata") or {}
     name: str = ctx.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
     return name

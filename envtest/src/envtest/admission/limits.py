@@ -1,6 +1,6 @@
-"""LimitRanger: defaults for containers that do not say what they need, and limits for those who want too much.
+"""LimitRanger: default requests and limits for containers, and checks of minimum, maximum and ratio.
 
-As ``plugin/pkg/admission/limitranger`` of Kubernetes; it looks at new pods and at claims.
+Follows ``plugin/pkg/admission/limitranger`` of Kubernetes; it applies to new pods and to persistent volume claims.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from envtest.admission.chain import Plugin
+from envtest.admission.lifecycle import display_name
+from envtest.admission.resources import Quantities, parse_quantities, pod_resources
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, forbidden
 from envtest.objects import Object
 from envtest.schema.quantity import Quantity
 from envtest.storage import Store
-
-from .chain import Plugin
-from .lifecycle import described_name
-from .resources import Quantities, pod_resources, quantities
 
 __all__ = ["LimitRanger"]
 
@@ -27,13 +26,13 @@ _ANNOTATION: Final = "kubernetes.io/limit-ranger"
 
 
 class LimitRanger(Plugin):
-    """Follows the LimitRanges of the namespace."""
+    """The LimitRanger plugin; enforces the LimitRanges of the request's namespace."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def _limits(self, ctx: RequestContext) -> Iterator[list[Mapping[str, Any]]]:
-        """The limits of each LimitRange that the request is subject to."""
+        """Yield the limits of each LimitRange that applies to the request."""
         operations = {_PODS: ("CREATE",), _CLAIMS: ("CREATE", "UPDATE")}.get(ctx.info.resource, ())
         if ctx.subresource or ctx.operation not in operations or not self._store.count(_RANGES):
             return
@@ -41,20 +40,20 @@ class LimitRanger(Plugin):
             yield record.obj()["spec"].get("limits") or []
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Sets the defaults of containers, and notes in an annotation which it set."""
+        """Set the defaults of containers, and list them in an annotation."""
         if ctx.info.resource != _PODS:
             return
         for limits in self._limits(ctx):
             _set_defaults(obj, limits)
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) with all that is beyond the limits of the first LimitRange that refuses."""
-        judge = _pod_problems if ctx.info.resource == _PODS else _claim_problems
+        """Raises StatusError (403) with all violations of the first LimitRange that is violated."""
+        find_violations = _pod_violations if ctx.info.resource == _PODS else _claim_violations
         for limits in self._limits(ctx):
-            problems = list(dict.fromkeys(problem for limit in limits for problem in judge(obj, limit)))
-            if problems:
-                why = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-                raise forbidden(ctx.info.resource, described_name(ctx, obj), why)
+            violations = list(dict.fromkeys(each for limit in limits for each in find_violations(obj, limit)))
+            if violations:
+                why = violations[0] if len(violations) == 1 else f"[{', '.join(violations)}]"
+                raise forbidden(ctx.info.resource, display_name(ctx, obj), why)
 
 
 def _containers(pod: Object) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -72,14 +71,14 @@ def _set_defaults(pod: Object, limits: list[Mapping[str, Any]]) -> None:
             defaults["requests"] |= limit.get("defaultRequest") or {}
             defaults["limits"] |= limit.get("default") or {}
     notes: list[str] = []
-    for what, container in _containers(pod):
+    for container_type, container in _containers(pod):
         resources = container.get("resources") or {}
         for field, word in (("requests", "request"), ("limits", "limit")):
             given = resources.get(field) or {}
             missing = {name: text for name, text in defaults[field].items() if name not in given}
             if missing:
                 resources[field] = given | missing
-                notes.append(f"{', '.join(sorted(missing))} {word} for {what} {container.get('name', '')}")
+                notes.append(f"{', '.join(sorted(missing))} {word} for {container_type} {container.get('name', '')}")
         container["resources"] = resources
     if notes:
         metadata = pod.setdefault("metadata", {})
@@ -87,60 +86,68 @@ def _set_defaults(pod: Object, limits: list[Mapping[str, Any]]) -> None:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), _ANNOTATION: note}
 
 
-def _pod_problems(pod: Object, limit: Mapping[str, Any]) -> Iterator[str]:
+def _pod_violations(pod: Object, limit: Mapping[str, Any]) -> Iterator[str]:
     if limit.get("type") == "Container":
         for _, container in _containers(pod):
             resources = container.get("resources") or {}
-            yield from _problems(limit, quantities(resources.get("requests")), quantities(resources.get("limits")))
+            yield from _violations(
+                limit, parse_quantities(resources.get("requests")), parse_quantities(resources.get("limits"))
+            )
     elif limit.get("type") == "Pod":
-        yield from _problems(limit, pod_resources(pod, "requests"), pod_resources(pod, "limits"))
+        yield from _violations(limit, pod_resources(pod, "requests"), pod_resources(pod, "limits"))
 
 
-def _problems(limit: Mapping[str, Any], requests: Quantities, limits: Quantities) -> Iterator[str]:
+def _violations(limit: Mapping[str, Any], requests: Quantities, limits: Quantities) -> Iterator[str]:
     kind = limit["type"]
-    for name, least in sorted(quantities(limit.get("min")).items()):
-        yield from _below(f"minimum {name} usage per {kind} is {least}", least, requests.get(name), limits.get(name))
-    for name, most in sorted(quantities(limit.get("max")).items()):
-        yield from _above(f"maximum {name} usage per {kind} is {most}", most, requests.get(name), limits.get(name))
-    for name, most in sorted(quantities(limit.get("maxLimitRequestRatio")).items()):
-        text = f"{name} max limit to request ratio per {kind} is {most}"
+    for name, minimum in sorted(parse_quantities(limit.get("min")).items()):
+        yield from _below(
+            f"minimum {name} usage per {kind} is {minimum}", minimum, requests.get(name), limits.get(name)
+        )
+    for name, maximum in sorted(parse_quantities(limit.get("max")).items()):
+        yield from _above(
+            f"maximum {name} usage per {kind} is {maximum}", maximum, requests.get(name), limits.get(name)
+        )
+    for name, maximum in sorted(parse_quantities(limit.get("maxLimitRequestRatio")).items()):
+        text = f"{name} max limit to request ratio per {kind} is {maximum}"
         request, allowed = requests.get(name), limits.get(name)
         if request is None or not request.value:
             yield f"{text}, but no request is specified or request is 0"
         elif allowed is None or not allowed.value:
             yield f"{text}, but no limit is specified or limit is 0"
-        elif allowed.value / request.value > most.value:
+        elif allowed.value / request.value > maximum.value:
             yield f"{text}, but provided ratio is {float(allowed.value / request.value):f}"
 
 
-def _below(text: str, least: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
+def _below(text: str, minimum: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
     if request is None:
         yield f"{text}.  No request is specified"
-    elif request.value < least.value:
+    elif request.value < minimum.value:
         yield f"{text}, but request is {request}"
-    elif limit is not None and limit.value < least.value:
+    elif limit is not None and limit.value < minimum.value:
         yield f"{text}, but limit is {limit}"
 
 
-def _above(text: str, most: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
+def _above(text: str, maximum: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
     if limit is None:
         yield f"{text}.  No limit is specified"
-    elif limit.value > most.value:
+    elif limit.value > maximum.value:
         yield f"{text}, but limit is {limit}"
-    elif request is not None and request.value > most.value:
+    elif request is not None and request.value > maximum.value:
         yield f"{text}, but request is {request}"
 
 
-def _claim_problems(claim: Object, limit: Mapping[str, Any]) -> Iterator[str]:
+def _claim_violations(claim: Object, limit: Mapping[str, Any]) -> Iterator[str]:
     if limit.get("type") != "PersistentVolumeClaim":
         return
-    requests = quantities(((claim.get("spec") or {}).get("resources") or {}).get("requests"))
-    for name, least in sorted(quantities(limit.get("min")).items()):
-        yield from _below(f"minimum {name} usage per PersistentVolumeClaim is {least}", least, requests.get(name), None)
-    for name, most in sorted(quantities(limit.get("max")).items()):
-        text = f"maximum {name} usage per PersistentVolumeClaim is {most}"
+    requests = parse_quantities(((claim.get("spec") or {}).get("resources") or {}).get("requests"))
+    for name, minimum in sorted(parse_quantities(limit.get("min")).items()):
+        yield from _below(
+            f"minimum {name} usage per PersistentVolumeClaim is {minimum}", minimum, requests.get(name), None
+        )
+    for name, maximum in sorted(parse_quantities(limit.get("max")).items()):
+        text = f"maximum {name} usage per PersistentVolumeClaim is {maximum}"
         request = requests.get(name)
         if request is None:
             yield f"{text}.  No request is specified"
-        elif request.value > most.value:
+        elif request.value > maximum.value:
             yield f"{text}, but request is {request}"

@@ -1,4 +1,4 @@
-"""Which hooks and policies a request concerns: rules, namespace and object selectors, equivalent resources.
+"""Matching of requests with webhooks and policies: rules, namespace and object selectors, equivalent resources.
 
 Follows ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates``.
 """
@@ -18,7 +18,7 @@ from envtest.storage import Store
 __all__ = ["NAMESPACES", "Match", "Matcher", "Rule", "label_selector", "object_name", "request_namespace"]
 
 NAMESPACES: Final = GroupResource("", "namespaces")
-_EXEMPT: Final = frozenset(
+_EXEMPT_RESOURCES: Final = frozenset(
     {
         "mutatingwebhookconfigurations",
         "validatingwebhookconfigurations",
@@ -31,7 +31,7 @@ _EXEMPT: Final = frozenset(
 
 
 def label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """Compiles a ``LabelSelector`` object; ``None`` and the empty one match everything."""
+    """Compile a ``LabelSelector`` object; ``None`` and the empty selector match everything."""
     selector = selector or {}
     requirements: list[Callable[[Mapping[str, str]], bool]] = []
     for key, value in (selector.get("matchLabels") or {}).items():
@@ -55,7 +55,7 @@ _EXPRESSIONS: Final[dict[str, Callable[[str, frozenset[str]], Callable[[Mapping[
 
 
 def object_name(ctx: RequestContext, obj: Object) -> str:
-    """The name that admission goes by: the request's, or else the object's own; none for a whole collection."""
+    """Return the name that admission uses: the request's, else the object's own; empty for ``deletecollection``."""
     if ctx.verb == "deletecollection":
         return ""
     name: str = ctx.name or (obj.get("metadata") or {}).get("name") or ""
@@ -63,14 +63,14 @@ def object_name(ctx: RequestContext, obj: Object) -> str:
 
 
 def request_namespace(ctx: RequestContext, obj: Object) -> str:
-    """The namespace that admission goes by; that of a Namespace is its own name."""
+    """Return the namespace that admission uses; for a Namespace this is its own name."""
     if ctx.namespace or ctx.info.resource != NAMESPACES:
         return ctx.namespace
     return object_name(ctx, obj)
 
 
 class Rule:
-    """One ``RuleWithOperations``; ``names`` (policies have them) limit it to objects of these names."""
+    """One ``RuleWithOperations``; with ``resourceNames`` (only in policies) it matches objects of these names only."""
 
     __slots__ = ("_groups", "_names", "_operations", "_resources", "_scope", "_versions")
 
@@ -83,7 +83,7 @@ class Rule:
         self._scope = rule.get("scope") or "*"
 
     def matches(self, ctx: RequestContext, obj: Object, info: ResourceInfo) -> bool:
-        """Whether the rule is about this request, taken as one for ``info`` (an equivalent of ``ctx.info``)."""
+        """Report whether the rule matches the request for ``info``, which is ``ctx.info`` or an equivalent of it."""
         return (
             (ctx.operation in self._operations or "*" in self._operations)
             and (info.group in self._groups or "*" in self._groups)
@@ -104,13 +104,13 @@ class Rule:
 
 
 class Match(NamedTuple):
-    """The resource as the hook knows it: the request's own, or an equivalent that a rule names."""
+    """The resource that the rule matched: the request's own, or an equivalent one."""
 
     info: ResourceInfo
 
 
 class Matcher:
-    """Answers whether rules and selectors concern a request."""
+    """Evaluates rules and selectors for requests."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
@@ -119,12 +119,15 @@ class Matcher:
         self._versions: dict[GroupResource, list[ResourceInfo]] = {}
 
     @staticmethod
-    def exempt(ctx: RequestContext) -> bool:
-        """Whether a request is beyond hooks and policies, because they could lock themselves in."""
-        return ctx.info.group == "admissionregistration.k8s.io" and ctx.info.plural in _EXEMPT
+    def is_exempt(ctx: RequestContext) -> bool:
+        """Report whether hooks and policies skip the request.
+
+        They do not apply to their own configurations; otherwise one could block its own removal.
+        """
+        return ctx.info.group == "admissionregistration.k8s.io" and ctx.info.plural in _EXEMPT_RESOURCES
 
     def match_rules(self, ctx: RequestContext, obj: Object, rules: Sequence[Rule], *, equivalent: bool) -> Match | None:
-        """The first match of the request itself, or else (``equivalent``) of the same objects in another version."""
+        """Return the match of the request itself, else (``equivalent``) of the same objects in another version."""
         if any(rule.matches(ctx, obj, ctx.info) for rule in rules):
             return Match(ctx.info)
         if equivalent:
@@ -135,7 +138,7 @@ class Matcher:
         return None
 
     def _equivalents(self, info: ResourceInfo) -> Sequence[ResourceInfo]:
-        """The resources that show the same objects."""
+        """Return the resources that serve the same stored objects."""
         if self._generation != self._registry.generation:
             self._generation = self._registry.generation
             self._versions = {}
@@ -144,9 +147,10 @@ class Matcher:
         return self._versions.get(info.storage, ())
 
     def namespace_matches(self, ctx: RequestContext, obj: Object, selector: LabelSelector) -> bool:
-        """Whether the labels of the request's namespace match. Raises StatusError where it does not exist.
+        """Report whether the namespace's labels match. Raises StatusError when the namespace does not exist.
 
-        Cluster-scoped objects always match, Namespaces by their own labels, those to come included.
+        Cluster-scoped objects always match. A Namespace is matched by its own labels, on creation and update by those
+        that the request sets.
         """
         if selector.empty:
             return True
@@ -162,7 +166,7 @@ class Matcher:
 
     @staticmethod
     def object_matches(obj: Object, old: Object | None, selector: LabelSelector) -> bool:
-        """Whether the object matches as it was or as it will be."""
+        """Report whether the old or the new object matches."""
         if selector.empty:
             return True
         return any(each and selector.matches((each.get("metadata") or {}).get("labels")) for each in (obj, old))

@@ -1,7 +1,7 @@
-"""ValidatingAdmissionPolicies: CEL expressions that say which writes are allowed, bound to where they apply.
+"""ValidatingAdmissionPolicies: CEL expressions that decide which writes are allowed, applied through bindings.
 
-Follows ``k8s.io/apiserver/pkg/admission/plugin/policy/validating``. A policy without a binding does nothing; a binding
-says what happens on failure (``Deny``, ``Warn``, ``Audit``) and with which parameters the policy runs.
+Follows ``k8s.io/apiserver/pkg/admission/plugin/policy/validating``. A policy without a binding has no effect; the
+binding defines the action on failure (``Deny``, ``Warn``, ``Audit``) and the parameters of the policy.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from envtest.admission.conditions import (
+    Expression,
+    ExpressionError,
+    MatchConditions,
+    authorization_check,
+    request_variables,
+)
+from envtest.admission.lifecycle import display_name
+from envtest.admission.matching import NAMESPACES, Matcher, Rule, label_selector, request_namespace
+from envtest.admission.review import admission_request
+from envtest.admission.versions import convert
 from envtest.auth.rbac import Authorizer
 from envtest.context import RequestContext
 from envtest.core import from_storage
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
 from envtest.registry import Registry, ResourceInfo
-from envtest.schema.cel_authorizer import Answer
+from envtest.schema.cel_authorizer import AuthorizationCheck
 from envtest.storage import Store
-
-from .conditions import Expression, ExpressionError, MatchConditions, asking, request_variables
-from .lifecycle import described_name
-from .matching import NAMESPACES, Matcher, Rule, label_selector, request_namespace
-from .review import admission_request
-from .versions import converted
 
 __all__ = ["BINDINGS", "POLICIES", "ValidatingPolicies"]
 
@@ -36,7 +41,7 @@ _FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
 
 
 class _ConfigurationError(Exception):
-    """A binding cannot be put to work; the policy's failurePolicy says what that means."""
+    """A binding cannot be evaluated; the policy's failurePolicy decides whether that rejects the request."""
 
 
 class _Failure(NamedTuple):
@@ -46,7 +51,7 @@ class _Failure(NamedTuple):
 
 
 class _Resources:
-    """``MatchResources``: of a policy's constraints, or a binding's."""
+    """``MatchResources`` of a policy's constraints or of a binding."""
 
     def __init__(self, resources: Mapping[str, Any] | None) -> None:
         resources = resources or {}
@@ -57,7 +62,7 @@ class _Resources:
         self.equivalent = resources.get("matchPolicy", "Equivalent") == "Equivalent"
 
     def match(self, matcher: Matcher, ctx: RequestContext, obj: Object, old: Object | None) -> ResourceInfo | None:
-        """The resource as the rules name it, ``None`` where the request is not concerned."""
+        """Return the resource that a rule matched, ``None`` when the request does not match."""
         if not matcher.object_matches(obj, old, self.objects):
             return None
         if not matcher.namespace_matches(ctx, obj, self.namespaces):
@@ -75,18 +80,18 @@ class _Validation:
         self.index = index
         self.expression = Expression(validation["expression"])
         self.message: str = (validation.get("message") or "").strip()
-        written = validation.get("messageExpression")
-        self.written = Expression(written) if written else None
+        message_expression = validation.get("messageExpression")
+        self.message_expression = Expression(message_expression) if message_expression else None
         self.reason: str = validation.get("reason") or ""
 
-    def failure(self, variables: Mapping[str, Any], answer: Answer) -> _Failure | None:
-        """Raises ExpressionError."""
-        if self.expression.evaluate(variables, answer) is True:
+    def failure(self, variables: Mapping[str, Any], check: AuthorizationCheck) -> _Failure | None:
+        """Return the failure when the validation is not true, else ``None``. Raises ExpressionError."""
+        if self.expression.evaluate(variables, check) is True:
             return None
         message = self.message or f"failed expression: {self.expression.source}"
-        if self.written is not None:
+        if self.message_expression is not None:
             try:
-                text = self.written.evaluate(variables, answer)
+                text = self.message_expression.evaluate(variables, check)
             except ExpressionError:
                 text = ""
             if isinstance(text, str) and text.strip() and "\n" not in text.strip():
@@ -95,7 +100,7 @@ class _Validation:
 
 
 class _Policy:
-    """A policy, compiled."""
+    """A compiled policy."""
 
     def __init__(self, policy: Object) -> None:
         spec = policy.get("spec") or {}
@@ -122,22 +127,26 @@ class _Binding:
 
 
 class ValidatingPolicies:
-    """All policies with their bindings, as a step of the chain."""
+    """All policies with their bindings, as a step of the admission chain."""
 
     def __init__(self, store: Store, registry: Registry, matcher: Matcher, authorizer: Authorizer) -> None:
         self._store = store
         self._registry = registry
         self._matcher = matcher
         self._authorizer = authorizer
-        self._seen: tuple[int, int] | None = None
+        self._compiled_revision: tuple[int, int] | None = None
         self._bound: list[tuple[_Policy, list[_Binding]]] = []
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError when a policy denies; warns and annotates where a binding asks for that."""
+        """Evaluate all bound policies: raise StatusError, warn or add audit annotations as the bindings require."""
         self._refresh()
-        if not self._bound or self._matcher.exempt(ctx) or (ctx.info.group in _REVIEW_GROUPS and not ctx.subresource):
+        if (
+            not self._bound
+            or self._matcher.is_exempt(ctx)
+            or (ctx.info.group in _REVIEW_GROUPS and not ctx.subresource)
+        ):
             return
-        answer = asking(self._authorizer, ctx.user)
+        check = authorization_check(self._authorizer, ctx.user)
         denied: StatusError | None = None
         for policy, bindings in self._bound:
             info = policy.resources.match(self._matcher, ctx, obj, old)
@@ -147,16 +156,16 @@ class ValidatingPolicies:
             for binding in bindings:
                 if binding.resources.match(self._matcher, ctx, obj, old) is None:
                     continue
-                for failure in await self._failures(policy, binding, ctx, variables, answer):
-                    denied = self._act(policy, binding, ctx, obj, failure) or denied
+                for failure in await self._evaluate(policy, binding, ctx, variables, check):
+                    denied = self._enforce(policy, binding, ctx, obj, failure) or denied
         if denied is not None:
             raise denied
 
     def _refresh(self) -> None:
-        now = (self._store.changes(POLICIES), self._store.changes(BINDINGS))
-        if now == self._seen:
+        revision = (self._store.changes(POLICIES), self._store.changes(BINDINGS))
+        if revision == self._compiled_revision:
             return
-        self._seen = now
+        self._compiled_revision = revision
         bindings: dict[str, list[_Binding]] = {}
         for record in self._store.list(BINDINGS):
             binding = _Binding(record.obj())
@@ -167,8 +176,8 @@ class ValidatingPolicies:
     async def _variables(
         self, ctx: RequestContext, obj: Object, old: Object | None, info: ResourceInfo
     ) -> dict[str, Any]:
-        new_version = await converted(ctx.info, info, obj)
-        old_version = await converted(ctx.info, info, old) if old else old
+        new_version = await convert(ctx.info, info, obj)
+        old_version = await convert(ctx.info, info, old) if old else old
         variables = request_variables(admission_request(ctx, new_version, old_version, info), ctx)
         namespace = request_namespace(ctx, obj)
         if namespace and ctx.info.resource != NAMESPACES:
@@ -176,13 +185,13 @@ class ValidatingPolicies:
             variables["namespaceObject"] = record.obj() if record is not None else None
         return variables
 
-    async def _failures(
+    async def _evaluate(
         self,
         policy: _Policy,
         binding: _Binding,
         ctx: RequestContext,
         variables: Mapping[str, Any],
-        answer: Answer,
+        check: AuthorizationCheck,
     ) -> list[_Failure]:
         failures: list[_Failure] = []
         try:
@@ -190,22 +199,22 @@ class ValidatingPolicies:
         except _ConfigurationError as error:
             return [] if policy.ignores_failure else [_Failure(f"failed to configure binding: {error}", "", -1)]
         for parameter in parameters:
-            seen = {**variables, "params": parameter}
+            inputs = {**variables, "params": parameter}
             if policy.conditions:
-                decision = policy.conditions.evaluate(seen, answer)
+                decision = policy.conditions.evaluate(inputs, check)
                 if decision.error:
                     failures.append(_Failure(decision.error, "", -1))
                 if not decision.matches:
                     continue
-            seen["variables"] = _composed(policy, seen, answer)
+            inputs["variables"] = _composed_variables(policy, inputs, check)
             for validation in policy.validations:
                 try:
-                    failure = validation.failure(seen, answer)
+                    failure = validation.failure(inputs, check)
                 except ExpressionError as error:
                     failure = None if policy.ignores_failure else _Failure(str(error), "", validation.index)
                 if failure is not None:
                     failures.append(failure)
-            _annotate(policy, ctx, seen, answer)
+            _record_annotations(policy, ctx, inputs, check)
         return failures
 
     async def _parameters(self, policy: _Policy, binding: _Binding, ctx: RequestContext) -> Any:
@@ -215,33 +224,33 @@ class ValidatingPolicies:
         group, _, version = policy.param_kind["apiVersion"].rpartition("/")
         info = self._registry.by_kind(group, version, policy.param_kind["kind"])
         if info is None:
-            what = f"{group}/{version}, Kind={policy.param_kind['kind']}"
-            raise _ConfigurationError(f"failed to find resource referenced by paramKind: '{what}'")
+            group_version_kind = f"{group}/{version}, Kind={policy.param_kind['kind']}"
+            raise _ConfigurationError(f"failed to find resource referenced by paramKind: '{group_version_kind}'")
         reference = binding.param_ref or {}
         namespace = (reference.get("namespace") or ctx.namespace) if info.namespaced else ""
         found = False
-        for record in self._referenced(info, reference, namespace):
+        for record in self._parameter_records(info, reference, namespace):
             found = True
             yield await from_storage(info, record)
         if not found and reference.get("parameterNotFoundAction") != "Allow":
             raise _ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
 
-    def _referenced(self, info: ResourceInfo, reference: Mapping[str, Any], namespace: str) -> Iterator[Any]:
+    def _parameter_records(self, info: ResourceInfo, reference: Mapping[str, Any], namespace: str) -> Iterator[Any]:
         if reference.get("name"):
             record = self._store.get(info.storage, namespace, reference["name"])
             return iter([record] if record is not None else [])
         selector = label_selector(reference.get("selector"))
         return (record for record in self._store.list(info.storage, namespace) if selector.matches(record.labels))
 
-    def _act(
+    def _enforce(
         self, policy: _Policy, binding: _Binding, ctx: RequestContext, obj: Object, failure: _Failure
     ) -> StatusError | None:
-        where = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
+        subject = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
         denied = None
         if "Deny" in binding.actions:
-            denied = _denial(ctx, obj, f"{where} denied request: {failure.message}", failure.reason)
+            denied = _denied(ctx, obj, f"{subject} denied request: {failure.message}", failure.reason)
         if "Warn" in binding.actions:
-            ctx.warn(f"Validation failed for {where}: {failure.message}")
+            ctx.warn(f"Validation failed for {subject}: {failure.message}")
         if "Audit" in binding.actions:
             entry = {
                 "message": failure.message,
@@ -255,28 +264,30 @@ class ValidatingPolicies:
         return denied
 
 
-def _composed(policy: _Policy, seen: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
-    """The policy's ``variables``: each may use those before it; one that fails is absent, and fails its users."""
+def _composed_variables(policy: _Policy, inputs: Mapping[str, Any], check: AuthorizationCheck) -> dict[str, Any]:
+    """Evaluate the policy's ``variables`` in order; each can use the earlier ones. One that fails stays undefined."""
     composed: dict[str, Any] = {}
     for name, expression in policy.variables:
         try:
-            composed[name] = expression.evaluate({**seen, "variables": composed}, answer)
+            composed[name] = expression.evaluate({**inputs, "variables": composed}, check)
         except ExpressionError:
             continue
     return composed
 
 
-def _annotate(policy: _Policy, ctx: RequestContext, seen: Mapping[str, Any], answer: Answer) -> None:
+def _record_annotations(
+    policy: _Policy, ctx: RequestContext, inputs: Mapping[str, Any], check: AuthorizationCheck
+) -> None:
     for key, expression in policy.annotations:
         try:
-            value = expression.evaluate(seen, answer)
+            value = expression.evaluate(inputs, check)
         except ExpressionError:
             continue
         if isinstance(value, str) and value.strip():
             ctx.audit[f"{policy.name}/{key}"] = value.strip()
 
 
-def _denial(ctx: RequestContext, obj: Object, message: str, reason: str) -> StatusError:
-    refusal = forbidden(ctx.info.resource, described_name(ctx, obj), message, causes=[{"message": message}])
+def _denied(ctx: RequestContext, obj: Object, message: str, reason: str) -> StatusError:
+    error = forbidden(ctx.info.resource, display_name(ctx, obj), message, causes=[{"message": message}])
     reason = reason or "Invalid"
-    return StatusError(_CODES.get(reason, 422), reason, refusal.message, refusal.details)
+    return StatusError(_CODES.get(reason, 422), reason, error.message, error.details)

@@ -1,8 +1,8 @@
-"""ResourceQuota: what a namespace may have in all.
+"""ResourceQuota: limits on the total that a namespace uses.
 
-As ``k8s.io/apiserver/pkg/admission/plugin/resourcequota`` and the evaluators of ``pkg/quota/v1``: admission compares
-with a quota's *status*, and adds to it; who fills the status in and takes away from it is the controller
-(:mod:`envtest.controllers.quotas`). Without that nothing is limited, on a real server either.
+Follows ``k8s.io/apiserver/pkg/admission/plugin/resourcequota`` and the evaluators of ``pkg/quota/v1``. Admission
+compares with the *status* of a quota and adds to it; the controller (:mod:`envtest.controllers.quotas`) initializes
+the status and subtracts what was deleted. Without the controller nothing is limited, as on a real server.
 """
 
 from __future__ import annotations
@@ -10,30 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from envtest.admission.lifecycle import display_name
+from envtest.admission.resources import Quantities, add, format_quantities, parse_quantities, pod_resources
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
 from envtest.schema.quantity import Quantity, parse_quantity
 from envtest.storage import Store
 
-from .lifecycle import described_name
-from .resources import Quantities, add, pod_resources, quantities, written
-
-__all__ = ["QUOTAS", "Quotas", "applies", "counted", "usage"]
+__all__ = ["QUOTAS", "QuotaAdmission", "object_usage", "quota_applies", "used_status"]
 
 QUOTAS: Final = GroupResource("", "resourcequotas")
 _PODS: Final = GroupResource("", "pods")
 _SERVICES: Final = GroupResource("", "services")
 _CLAIMS: Final = GroupResource("", "persistentvolumeclaims")
 _ONE: Final = parse_quantity("1")
-_PLAIN: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets"})
-_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
-_EXPLICIT: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-_CLASS: Final = ".storageclass.storage.k8s.io/"
+_COUNTED: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets"})
+_NATIVE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
+_REQUIRED_RESOURCES: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+_CLASS_INFIX: Final = ".storageclass.storage.k8s.io/"
 
 
-def usage(resource: GroupResource, obj: Object) -> Quantities:
-    """What one object counts for, by the names that ``spec.hard`` knows."""
+def object_usage(resource: GroupResource, obj: Object) -> Quantities:
+    """Return what one object uses, under the resource names of ``spec.hard``."""
     used: Quantities = {f"count/{resource}": _ONE}
     if resource == _PODS:
         if (obj.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
@@ -42,7 +41,7 @@ def usage(resource: GroupResource, obj: Object) -> Quantities:
         used |= _service_usage(obj.get("spec") or {})
     elif resource == _CLAIMS:
         used |= _claim_usage(obj.get("spec") or {})
-    elif not resource.group and resource.resource in _PLAIN:
+    elif not resource.group and resource.resource in _COUNTED:
         used[resource.resource] = _ONE
     return used
 
@@ -50,11 +49,11 @@ def usage(resource: GroupResource, obj: Object) -> Quantities:
 def _compute(requests: Quantities, limits: Quantities) -> Quantities:
     used: Quantities = {}
     for name, quantity in requests.items():
-        if name in _NATIVE or name.startswith("hugepages-"):
+        if name in _NATIVE_RESOURCES or name.startswith("hugepages-"):
             used[name] = quantity
         used[f"requests.{name}"] = quantity
     for name, quantity in limits.items():
-        if name in _NATIVE:
+        if name in _NATIVE_RESOURCES:
             used[f"limits.{name}"] = quantity
     return used
 
@@ -73,24 +72,24 @@ def _service_usage(spec: Mapping[str, Any]) -> Quantities:
 
 def _claim_usage(spec: Mapping[str, Any]) -> Quantities:
     used = {"persistentvolumeclaims": _ONE}
-    storage = quantities((spec.get("resources") or {}).get("requests")).get("storage")
+    storage = parse_quantities((spec.get("resources") or {}).get("requests")).get("storage")
     if storage is not None:
         used["requests.storage"] = storage
     name = spec.get("storageClassName")
     if name:
-        used |= {f"{name}{_CLASS}{key}": value for key, value in list(used.items())}
+        used |= {f"{name}{_CLASS_INFIX}{key}": value for key, value in list(used.items())}
     return used
 
 
-def applies(quota: Object, resource: GroupResource, obj: Object) -> bool:
-    """Whether the scopes of a quota select an object; those with scopes are about pods alone."""
+def quota_applies(quota: Object, resource: GroupResource, obj: Object) -> bool:
+    """Report whether the quota's scopes match an object; a quota with scopes only applies to pods."""
     spec = quota.get("spec") or {}
     scopes = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return not scopes or (resource == _PODS and all(_selects(scope, obj.get("spec") or {}) for scope in scopes))
+    return not scopes or (resource == _PODS and all(_scope_matches(scope, obj.get("spec") or {}) for scope in scopes))
 
 
-def _selects(scope: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+def _scope_matches(scope: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     match scope.get("scopeName"):
         case "Terminating":
             return pod.get("activeDeadlineSeconds") is not None
@@ -109,7 +108,7 @@ def _selects(scope: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
                 "DoesNotExist": not name,
             }.get(scope.get("operator", ""), False)
         case "CrossNamespacePodAffinity":
-            return _looks_elsewhere(pod.get("affinity"))
+            return _crosses_namespaces(pod.get("affinity"))
     return False
 
 
@@ -120,57 +119,57 @@ def _is_best_effort(pod: Mapping[str, Any]) -> bool:
         name in ("cpu", "memory") and quantity.value
         for each in resources
         for field in ("requests", "limits")
-        for name, quantity in quantities(each.get(field)).items()
+        for name, quantity in parse_quantities(each.get(field)).items()
     )
 
 
-def _looks_elsewhere(affinity: Any) -> bool:
+def _crosses_namespaces(affinity: Any) -> bool:
     if isinstance(affinity, Mapping):
         own = bool(affinity.get("namespaces")) or affinity.get("namespaceSelector") is not None
-        return own or any(map(_looks_elsewhere, affinity.values()))
-    return isinstance(affinity, list) and any(map(_looks_elsewhere, affinity))
+        return own or any(map(_crosses_namespaces, affinity.values()))
+    return isinstance(affinity, list) and any(map(_crosses_namespaces, affinity))
 
 
-def counted(quota: Object, objects: Iterable[tuple[GroupResource, Object]]) -> dict[str, str]:
-    """``status.used`` of a quota for all objects of its namespace."""
+def used_status(quota: Object, objects: Iterable[tuple[GroupResource, Object]]) -> dict[str, str]:
+    """Compute ``status.used`` of a quota from all objects of its namespace."""
     hard = (quota.get("spec") or {}).get("hard") or {}
     used: Quantities = {name: Quantity(_ONE.value * 0, parse_quantity(text).family) for name, text in hard.items()}
     for resource, obj in objects:
-        if applies(quota, resource, obj):
-            used = add(used, {name: value for name, value in usage(resource, obj).items() if name in hard})
-    return written(used)
+        if quota_applies(quota, resource, obj):
+            used = add(used, {name: value for name, value in object_usage(resource, obj).items() if name in hard})
+    return format_quantities(used)
 
 
-class Quotas:
-    """The last validating step: what it lets through is counted."""
+class QuotaAdmission:
+    """The last validating step: a request that passes it is added to the quota's ``status.used``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) where a quota is exceeded, or cannot be told."""
-        grows = ctx.operation == "UPDATE" and ctx.info.resource in (_SERVICES, _CLAIMS)
-        if ctx.subresource or not ctx.namespace or not (ctx.operation == "CREATE" or grows):
+        """Raises StatusError (403) when a quota is exceeded, or when its status does not contain the resource."""
+        can_grow = ctx.operation == "UPDATE" and ctx.info.resource in (_SERVICES, _CLAIMS)
+        if ctx.subresource or not ctx.namespace or not (ctx.operation == "CREATE" or can_grow):
             return
-        added = usage(ctx.info.resource, obj)
+        added = object_usage(ctx.info.resource, obj)
         if old is not None:
-            before = usage(ctx.info.resource, old)
+            before = object_usage(ctx.info.resource, old)
             names = added.keys() | before.keys()
-            added = {name: _less(added.get(name), before.get(name)) for name in names}
+            added = {name: _subtract(added.get(name), before.get(name)) for name in names}
             added = {name: quantity for name, quantity in added.items() if quantity.value}
-        checked = [(record, self._checked(ctx, record.obj(), obj, added)) for record in self._subject(ctx)]
+        checked = [(record, self._charge(ctx, record.obj(), obj, added)) for record in self._quotas(ctx)]
         for record, quota in checked:
             if quota is not None and not ctx.dry_run:
                 self._store.update(QUOTAS, quota, record)
 
-    def _subject(self, ctx: RequestContext) -> list[Any]:
+    def _quotas(self, ctx: RequestContext) -> list[Any]:
         return list(self._store.list(QUOTAS, ctx.namespace))
 
-    def _checked(self, ctx: RequestContext, quota: Object, obj: Object, added: Quantities) -> Object | None:
-        """The quota with what is added to it; ``None`` where it does not limit any of that."""
+    def _charge(self, ctx: RequestContext, quota: Object, obj: Object, added: Quantities) -> Object | None:
+        """Return the quota with the request added to it, ``None`` when it limits none of the added resources."""
         status = quota.get("status") or {}
-        hard, used = quantities(status.get("hard")), quantities(status.get("used"))
-        if not applies(quota, ctx.info.resource, obj):
+        hard, used = parse_quantities(status.get("hard")), parse_quantities(status.get("used"))
+        if not quota_applies(quota, ctx.info.resource, obj):
             return None
         name = quota["metadata"]["name"]
         if ctx.info.resource == _PODS:
@@ -178,7 +177,7 @@ class Quotas:
         delta = {key: quantity for key, quantity in added.items() if key in hard}
         unknown = sorted(key for key in delta if key not in used)
         if unknown:
-            raise _refused(ctx, obj, f"status unknown for quota: {name}, resources: {','.join(unknown)}")
+            raise _rejection(ctx, obj, f"status unknown for quota: {name}, resources: {','.join(unknown)}")
         if not delta:
             return None
         total = add(used, delta)
@@ -187,31 +186,33 @@ class Quotas:
             requested, had, limited = (
                 ",".join(f"{key}={each[key]}" for key in exceeded) for each in (delta, used, hard)
             )
-            raise _refused(ctx, obj, f"exceeded quota: {name}, requested: {requested}, used: {had}, limited: {limited}")
-        quota["status"] = {**status, "used": written(total)}
+            raise _rejection(
+                ctx, obj, f"exceeded quota: {name}, requested: {requested}, used: {had}, limited: {limited}"
+            )
+        quota["status"] = {**status, "used": format_quantities(total)}
         return quota
 
 
-def _less(after: Quantity | None, before: Quantity | None) -> Quantity:
+def _subtract(after: Quantity | None, before: Quantity | None) -> Quantity:
     left, right = after or Quantity(_ONE.value * 0, "decimal"), before or Quantity(_ONE.value * 0, "decimal")
     return Quantity(left.value - right.value, (after or right).family)
 
 
-def _refused(ctx: RequestContext, obj: Object, why: str) -> StatusError:
-    return forbidden(ctx.info.resource, described_name(ctx, obj), why)
+def _rejection(ctx: RequestContext, obj: Object, why: str) -> StatusError:
+    return forbidden(ctx.info.resource, display_name(ctx, obj), why)
 
 
 def _require_explicit(ctx: RequestContext, name: str, hard: Mapping[str, Quantity], pod: Object) -> None:
-    """Where CPU or memory is limited, every container has to say how much of it it takes."""
-    required = [each for each in _EXPLICIT if each in hard]
+    """Reject a pod unless each container sets every CPU and memory request or limit that the quota restricts."""
+    required = [each for each in _REQUIRED_RESOURCES if each in hard]
     missing: dict[str, list[str]] = {}
     spec = pod.get("spec") or {}
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
         resources = container.get("resources") or {}
-        given = _compute(quantities(resources.get("requests")), quantities(resources.get("limits")))
+        given = _compute(parse_quantities(resources.get("requests")), parse_quantities(resources.get("limits")))
         for resource in required:
             if resource not in given:
                 missing.setdefault(resource, []).append(container.get("name", ""))
     if missing:
         listed = "; ".join(f"{resource} for: {','.join(sorted(missing[resource]))}" for resource in sorted(missing))
-        raise _refused(ctx, pod, f"failed quota: {name}: must specify {listed}")
+        raise _rejection(ctx, pod, f"failed quota: {name}: must specify {listed}")

@@ -1,7 +1,7 @@
-"""What a pod asks for, as quotas and limit ranges count it.
+"""The resource requests and limits of a pod, as quotas and limit ranges count them.
 
-As ``k8s.io/component-helpers/resource``: containers run side by side, init containers one after the other unless they
-stay (``restartPolicy: Always``), and the overhead of the runtime class comes on top.
+Follows ``k8s.io/component-helpers/resource``: containers run in parallel, init containers one after another unless they
+are sidecars (``restartPolicy: Always``), and the overhead of the runtime class is added.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, Literal
 from envtest.objects import Object
 from envtest.schema.quantity import Quantity, parse_quantity
 
-__all__ = ["Quantities", "add", "pod_resources", "quantities", "written"]
+__all__ = ["Quantities", "add", "format_quantities", "parse_quantities", "pod_resources"]
 
 Quantities = dict[str, Quantity]
 
 
-def quantities(texts: Mapping[str, Any] | None) -> Quantities:
-    """Reads a ``ResourceList``."""
+def parse_quantities(texts: Mapping[str, Any] | None) -> Quantities:
+    """Parse a ``ResourceList``."""
     return {name: parse_quantity(str(text)) for name, text in (texts or {}).items()}
 
 
 def add(left: Quantities, right: Mapping[str, Quantity]) -> Quantities:
-    """The sums; what only one has stays as it is."""
+    """Return the sum; a resource that is only on one side keeps its value."""
     total = dict(left)
     for name, quantity in right.items():
         known = total.get(name)
@@ -41,30 +41,30 @@ def _largest(each: Iterable[Mapping[str, Quantity]]) -> Quantities:
 
 
 def pod_resources(pod: Object, which: Literal["requests", "limits"]) -> Quantities:
-    """The whole pod's requests or limits."""
+    """Return the requests or limits of the whole pod."""
     spec = pod.get("spec") or {}
     running: Quantities = {}
     for container in spec.get("containers") or ():
         running = add(running, _of(container, which))
-    staying: Quantities = {}
+    sidecars: Quantities = {}
     starting: list[Quantities] = []
     for container in spec.get("initContainers") or ():
         if container.get("restartPolicy") == "Always":
-            staying = add(staying, _of(container, which))
-            starting.append(staying)
+            sidecars = add(sidecars, _of(container, which))
+            starting.append(sidecars)
         else:
-            starting.append(add(staying, _of(container, which)))
-    total = _largest([add(running, staying), *starting])
-    overhead = quantities(spec.get("overhead"))
-    if which == "limits":  # what is not limited stays so
+            starting.append(add(sidecars, _of(container, which)))
+    total = _largest([add(running, sidecars), *starting])
+    overhead = parse_quantities(spec.get("overhead"))
+    if which == "limits":  # a resource without a limit stays unlimited
         overhead = {name: quantity for name, quantity in overhead.items() if name in total}
     return add(total, overhead)
 
 
 def _of(container: Mapping[str, Any], which: str) -> Quantities:
-    return quantities((container.get("resources") or {}).get(which))
+    return parse_quantities((container.get("resources") or {}).get(which))
 
 
-def written(resources: Mapping[str, Quantity]) -> dict[str, str]:
-    """A ``ResourceList``, sorted by name."""
+def format_quantities(resources: Mapping[str, Quantity]) -> dict[str, str]:
+    """Return a ``ResourceList``, sorted by name."""
     return {name: str(resources[name]) for name in sorted(resources)}

@@ -1,4 +1,4 @@
-"""AdmissionReviews: how a request is told to a webhook, and what to believe of its answer.
+"""AdmissionReview: builds the request for a webhook, and validates its response.
 
 Follows ``k8s.io/apiserver/pkg/admission/plugin/webhook/request`` and ``.../errors``.
 """
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from envtest.admission.matching import object_name, request_namespace
 from envtest.auth.user import user_info
 from envtest.context import RequestContext
 from envtest.errors import StatusError
@@ -21,25 +22,23 @@ from envtest.field_errors import go_quote
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
 
-from .matching import object_name, request_namespace
-
-__all__ = ["BadAnswer", "Review", "Verdict", "admission_request", "rejection"]
+__all__ = ["AdmissionResponse", "InvalidResponse", "Review", "admission_request", "rejection"]
 
 _KIND = "AdmissionReview"
 _GROUP = "admission.k8s.io"
 
 
-class BadAnswer(Exception):
-    """A webhook's answer cannot be believed; the message says why, in the real server's words."""
+class InvalidResponse(Exception):
+    """A webhook's response is invalid; the message is kube-apiserver's."""
 
 
-def _invalid(why: str) -> BadAnswer:
-    return BadAnswer(f"received invalid webhook response: {why}")
+def _invalid(why: str) -> InvalidResponse:
+    return InvalidResponse(f"received invalid webhook response: {why}")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a webhook decided. ``patch`` is a JSON Patch, empty for none."""
+class AdmissionResponse:
+    """The decision of a webhook. ``patch`` is a JSON Patch, empty when there is none."""
 
     allowed: bool
     status: Mapping[str, Any] | None = None
@@ -51,7 +50,7 @@ class Verdict:
 def admission_request(
     ctx: RequestContext, obj: Object, old: Object | None, info: ResourceInfo | None = None
 ) -> dict[str, Any]:
-    """The ``request`` of a review, without its uid; ``info`` is the resource as a rule of the hook names it."""
+    """Return the ``request`` of a review, without its uid; ``info`` is the resource that a rule of the hook matched."""
     info = info or ctx.info
     request: dict[str, Any] = {"kind": _kind(ctx, info), "resource": _resource(info)}
     if ctx.subresource:
@@ -76,7 +75,7 @@ def admission_request(
 
 
 def _options(ctx: RequestContext) -> dict[str, Any] | None:
-    """The request's options as those of its operation: a PATCH creates or updates."""
+    """Return the options as those of the admission operation: a PATCH has those of a create or an update."""
     if not ctx.options:
         return None
     options = {key: value for key, value in ctx.options.items() if key != "force"}
@@ -98,7 +97,7 @@ def _resource(info: ResourceInfo) -> dict[str, str]:
 
 
 class Review:
-    """One question to one webhook, in the newest version of the review API that it speaks (``v1`` or ``v1beta1``)."""
+    """One request to one webhook, in the first review version that both support (``v1`` or ``v1beta1``)."""
 
     def __init__(self, request: Mapping[str, Any], versions: tuple[str, ...] = ("v1",)) -> None:
         self.uid = str(uuid.uuid4())
@@ -106,7 +105,7 @@ class Review:
         self._request = request
 
     def body(self) -> bytes:
-        """The document to post."""
+        """Return the JSON document to post."""
         document = {
             "kind": _KIND,
             "apiVersion": f"{_GROUP}/{self.version}",
@@ -114,11 +113,11 @@ class Review:
         }
         return orjson.dumps(document)
 
-    def verdict(self, body: bytes, *, mutating: bool) -> Verdict:
-        """The decision in an answer that came with code 200.
+    def parse_response(self, body: bytes, *, mutating: bool) -> AdmissionResponse:
+        """Parse a response with code 200.
 
-        Raises ValueError where it is no JSON object with a kind, or its patch is no base64; BadAnswer where
-        it does not answer this review.
+        Raises ValueError when it is not a JSON object with a kind, or its patch is not base64; InvalidResponse when
+        it is not a valid response to this review.
         """
         document = msgspec.json.decode(body, type=dict[str, Any])
         api_version, kind = document.get("apiVersion") or "", document.get("kind") or ""
@@ -135,7 +134,7 @@ class Review:
             if response.get("uid") != self.uid:
                 raise _invalid(f"expected response.uid={go_quote(self.uid)}, got {go_quote(response.get('uid') or '')}")
         patch = self._patch(response, mutating=mutating)
-        return Verdict(
+        return AdmissionResponse(
             allowed=response.get("allowed") is True,
             status=response.get("status"),
             patch=patch,
@@ -164,14 +163,14 @@ class Review:
         try:
             patch = orjson.loads(document)
         except ValueError as error:
-            raise BadAnswer(f"received undecodable patch in webhook response: {error}") from error
+            raise InvalidResponse(f"received undecodable patch in webhook response: {error}") from error
         if not isinstance(patch, list):
-            raise BadAnswer("received undecodable patch in webhook response: it is not a list")
+            raise InvalidResponse("received undecodable patch in webhook response: it is not a list")
         return patch
 
 
 def rejection(webhook: str, status: Mapping[str, Any] | None) -> StatusError:
-    """What the client is told when ``webhook`` said no, with the ``status`` that it gave (or none)."""
+    """Return the error for the client when ``webhook`` denied the request with ``status`` (or without one)."""
     status = status or {}
     code = status.get("code") or 0
     denied = f"admission webhook {go_quote(webhook)} denied the request"

@@ -1,6 +1,6 @@
-"""The ServiceAccount plugin: a pod runs as an account that exists, and finds its token where clients look for it.
+"""The ServiceAccount plugin: a pod runs as an existing service account and mounts its token at the standard path.
 
-As ``plugin/pkg/admission/serviceaccount`` of Kubernetes.
+Follows ``plugin/pkg/admission/serviceaccount`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final
 
+from envtest.admission.chain import Plugin
+from envtest.admission.lifecycle import display_name
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, forbidden
 from envtest.objects import Object
 from envtest.storage import Store
-
-from .chain import Plugin
-from .lifecycle import described_name
 
 __all__ = ["MOUNT_PATH", "ServiceAccountPlugin"]
 
@@ -23,18 +22,18 @@ _PODS: Final = GroupResource("", "pods")
 _SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
 _VOLUME_PREFIX: Final = "kube-api-access-"
 _MIRROR: Final = "kubernetes.io/config.mirror"
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_NAME_CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _TOKEN_SECONDS: Final = 3607
 
 
 class ServiceAccountPlugin(Plugin):
-    """Sets account, image pull secrets and the token's volume of new pods."""
+    """Sets the service account, the image pull secrets and the token volume of new pods."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) where the account does not exist."""
+        """Set the fields. Raises StatusError (403) when the service account does not exist."""
         if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
             return
         if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):
@@ -43,19 +42,19 @@ class ServiceAccountPlugin(Plugin):
         name = spec.get("serviceAccountName") or "default"
         spec["serviceAccountName"] = spec["serviceAccount"] = name
         account = self._account(ctx, obj, name)
-        if _wants_token(spec, account):
+        if _mounts_token(spec, account):
             _mount_token(spec)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = [dict(each) for each in account["imagePullSecrets"]]
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) where webhooks made the pod run as an account that does not exist."""
+        """Raises StatusError (403) when webhooks set a service account that does not exist."""
         if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
             return
         spec = obj.get("spec") or {}
         if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):
             if spec.get("serviceAccountName"):
-                raise self._refusal(ctx, obj, "a mirror pod may not reference service accounts")
+                raise self._rejection(ctx, obj, "a mirror pod may not reference service accounts")
             return
         self._account(ctx, obj, spec.get("serviceAccountName") or "")
 
@@ -63,19 +62,19 @@ class ServiceAccountPlugin(Plugin):
         record = self._store.get(_SERVICE_ACCOUNTS, ctx.namespace, name)
         if record is None:
             why = f'error looking up service account {ctx.namespace}/{name}: serviceaccount "{name}" not found'
-            raise self._refusal(ctx, obj, why)
+            raise self._rejection(ctx, obj, why)
         return record.obj()
 
     @staticmethod
-    def _refusal(ctx: RequestContext, obj: Object, why: str) -> Exception:
-        return forbidden(_PODS, described_name(ctx, obj), why)
+    def _rejection(ctx: RequestContext, obj: Object, why: str) -> Exception:
+        return forbidden(_PODS, display_name(ctx, obj), why)
 
 
-def _wants_token(spec: dict[str, Any], account: Object) -> bool:
-    wanted = spec.get("automountServiceAccountToken")
-    if wanted is None:
-        wanted = account.get("automountServiceAccountToken")
-    return wanted is not False
+def _mounts_token(spec: dict[str, Any], account: Object) -> bool:
+    automount = spec.get("automountServiceAccountToken")
+    if automount is None:
+        automount = account.get("automountServiceAccountToken")
+    return automount is not False
 
 
 def _containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -86,7 +85,7 @@ def _mount_token(spec: dict[str, Any]) -> None:
     volumes = spec.get("volumes") or []
     name = next((volume["name"] for volume in volumes if volume["name"].startswith(_VOLUME_PREFIX)), "")
     exists = bool(name)
-    name = name or _VOLUME_PREFIX + "".join(secrets.choice(_LETTERS) for _ in range(5))
+    name = name or _VOLUME_PREFIX + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(5))
     mounted = False
     for container in _containers(spec):
         mounts = container.get("volumeMounts") or []

@@ -1,7 +1,7 @@
-"""Small plugins that complete objects: priorities and tolerations of pods, taints of nodes, default classes.
+"""Small plugins that set fields: priorities and tolerations of pods, taints of nodes, finalizers, default classes.
 
-They run before the webhooks and after the managed fields are taken, so that what they set belongs to nobody. Each is
-named as in kube-apiserver's ``--enable-admission-plugins``.
+They run before the webhooks and after managed fields are computed, so that no field manager owns what they set. Each
+has its name in kube-apiserver's ``--enable-admission-plugins``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from envtest.admission.chain import Plugin
+from envtest.admission.lifecycle import display_name
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
 from envtest.storage import Store
-
-from .chain import Plugin
-from .lifecycle import described_name
 
 __all__ = [
     "DefaultClass",
@@ -39,35 +38,35 @@ _TOLERATION_SECONDS: Final = 300
 _SYSTEM_PRIORITIES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
-def _concerns(ctx: RequestContext, resource: GroupResource, *operations: str) -> bool:
+def _applies_to(ctx: RequestContext, resource: GroupResource, *operations: str) -> bool:
     return ctx.info.resource == resource and not ctx.subresource and ctx.operation in operations
 
 
-def _refused(ctx: RequestContext, obj: Object, why: str) -> StatusError:
-    return forbidden(ctx.info.resource, described_name(ctx, obj), why)
+def _rejection(ctx: RequestContext, obj: Object, why: str) -> StatusError:
+    return forbidden(ctx.info.resource, display_name(ctx, obj), why)
 
 
 class Priority(Plugin):
-    """Sets a pod's priority and preemption policy from its class; one PriorityClass at most is the default."""
+    """Sets a pod's priority and preemption policy from its PriorityClass, or from the global default class."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) for an unknown class, or a priority that is not the class's."""
-        if _concerns(ctx, _PODS, "UPDATE") and old is not None:
+        """Raises StatusError (403) for an unknown class, or a priority or policy that differs from the class's."""
+        if _applies_to(ctx, _PODS, "UPDATE") and old is not None:
             for field in ("priority", "preemptionPolicy"):
                 spec, before = obj.setdefault("spec", {}), old.get("spec") or {}
                 if spec.get(field) is None and before.get(field) is not None:
                     spec[field] = before[field]
-        if not _concerns(ctx, _PODS, "CREATE"):
+        if not _applies_to(ctx, _PODS, "CREATE"):
             return
         spec = obj.setdefault("spec", {})
         name, value, policy = self._class(ctx, obj, spec.get("priorityClassName") or "")
         if name:
             spec["priorityClassName"] = name
         if spec.get("priority") is not None and spec["priority"] != value:
-            raise _refused(
+            raise _rejection(
                 ctx,
                 obj,
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
@@ -75,7 +74,7 @@ class Priority(Plugin):
             )
         spec["priority"] = value
         if spec.get("preemptionPolicy") not in (None, policy):
-            raise _refused(
+            raise _rejection(
                 ctx,
                 obj,
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
@@ -97,15 +96,15 @@ class Priority(Plugin):
             return name, found["value"], found.get("preemptionPolicy", "PreemptLowerPriority")
         if name in _SYSTEM_PRIORITIES:
             return name, _SYSTEM_PRIORITIES[name], "PreemptLowerPriority"
-        raise _refused(ctx, obj, f"no PriorityClass with name {name} was found")
+        raise _rejection(ctx, obj, f"no PriorityClass with name {name} was found")
 
 
 class DefaultTolerationSeconds(Plugin):
-    """Lets pods stay for five minutes on a node that is not ready or unreachable, unless they say otherwise."""
+    """Tolerates nodes that are not ready or unreachable for five minutes, unless the pod sets its own toleration."""
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Adds the tolerations."""
-        if not _concerns(ctx, _PODS, "CREATE", "UPDATE"):
+        """Add the tolerations."""
+        if not _applies_to(ctx, _PODS, "CREATE", "UPDATE"):
             return
         spec = obj.setdefault("spec", {})
         tolerations = spec.get("tolerations") or []
@@ -125,11 +124,11 @@ def _tolerates(toleration: dict[str, Any], key: str) -> bool:
 
 
 class TaintNodesByCondition(Plugin):
-    """A new node is tainted as not ready until somebody knows better."""
+    """Adds the not-ready taint to a new node; it stays until a node controller removes it."""
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Adds the taint."""
-        if not _concerns(ctx, _NODES, "CREATE"):
+        """Add the taint."""
+        if not _applies_to(ctx, _NODES, "CREATE"):
             return
         spec = obj.setdefault("spec", {})
         taints = spec.get("taints") or []
@@ -138,15 +137,15 @@ class TaintNodesByCondition(Plugin):
 
 
 class StorageObjectInUseProtection(Plugin):
-    """Claims and volumes get the finalizer which keeps them while they are used."""
+    """Adds the finalizer that keeps claims and volumes from deletion while they are in use."""
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Adds the finalizer."""
+        """Add the finalizer."""
         for resource, finalizer in (
             (_CLAIMS, "kubernetes.io/pvc-protection"),
             (_VOLUMES, "kubernetes.io/pv-protection"),
         ):
-            if _concerns(ctx, resource, "CREATE"):
+            if _applies_to(ctx, resource, "CREATE"):
                 metadata = obj.setdefault("metadata", {})
                 finalizers = metadata.get("finalizers") or []
                 if finalizer not in finalizers:
@@ -154,7 +153,7 @@ class StorageObjectInUseProtection(Plugin):
 
 
 class DefaultClass(Plugin):
-    """An object that names no class gets the default one: the newest, where there are several."""
+    """Sets the default class on objects that name none; with several default classes, the newest one."""
 
     def __init__(
         self,
@@ -163,50 +162,52 @@ class DefaultClass(Plugin):
         classes: GroupResource,
         *,
         field: str,
-        is_default: str,
-        instead: str,
+        default_annotation: str,
+        legacy_annotation: str,
     ) -> None:
-        """``field`` of the spec names one of ``classes``; the annotation ``is_default`` marks the default class, the
-        annotation ``instead`` names one in the old way.
+        """``field`` of the spec of ``resource`` names one of ``classes``.
+
+        The annotation ``default_annotation`` marks the default class; the annotation ``legacy_annotation`` names the
+        class of an object in the way that predates the field.
         """
         self._store = store
         self._resource = resource
         self._classes = classes
         self._field = field
-        self._is_default = is_default
-        self._instead = instead
+        self._default_annotation = default_annotation
+        self._legacy_annotation = legacy_annotation
 
     @classmethod
     def storage(cls, store: Store) -> DefaultClass:
-        """DefaultStorageClass, for claims."""
+        """Return the DefaultStorageClass plugin, for persistent volume claims."""
         return cls(
             store,
             _CLAIMS,
             _STORAGE_CLASSES,
             field="storageClassName",
-            is_default="storageclass.kubernetes.io/is-default-class",
-            instead="volume.beta.kubernetes.io/storage-class",
+            default_annotation="storageclass.kubernetes.io/is-default-class",
+            legacy_annotation="volume.beta.kubernetes.io/storage-class",
         )
 
     @classmethod
     def ingress(cls, store: Store) -> DefaultClass:
-        """DefaultIngressClass, for ingresses."""
+        """Return the DefaultIngressClass plugin, for ingresses."""
         return cls(
             store,
             _INGRESSES,
             _INGRESS_CLASSES,
             field="ingressClassName",
-            is_default="ingressclass.kubernetes.io/is-default-class",
-            instead="kubernetes.io/ingress.class",
+            default_annotation="ingressclass.kubernetes.io/is-default-class",
+            legacy_annotation="kubernetes.io/ingress.class",
         )
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Sets the class."""
-        if not _concerns(ctx, self._resource, "CREATE"):
+        """Set the class."""
+        if not _applies_to(ctx, self._resource, "CREATE"):
             return
         annotations = obj.get("metadata", {}).get("annotations") or {}
         spec = obj.setdefault("spec", {})
-        if spec.get(self._field) is not None or self._instead in annotations:
+        if spec.get(self._field) is not None or self._legacy_annotation in annotations:
             return
         defaults = list(self._defaults())
         if defaults:
@@ -214,10 +215,10 @@ class DefaultClass(Plugin):
             spec[self._field] = min(name for created, name in defaults if created == newest)
 
     def _defaults(self) -> Iterator[tuple[str, str]]:
-        """When the default classes were created, and their names."""
-        marker = self._is_default.encode()
+        """Yield creation timestamp and name of each default class."""
+        marker = self._default_annotation.encode()
         for record in self._store.list(self._classes):
             if marker in record.data:
                 metadata = record.obj()["metadata"]
-                if metadata.get("annotations", {}).get(self._is_default) == "true":
+                if metadata.get("annotations", {}).get(self._default_annotation) == "true":
                     yield metadata.get("creationTimestamp", ""), record.name

@@ -1,10 +1,23 @@
-"""The admission chain of a control plane: which plugins there are, and in which order they see a request."""
+"""The default admission chain of the API server: its plugins and their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
 
+from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
+from envtest.admission.lifecycle import NamespaceLifecycle
+from envtest.admission.limits import LimitRanger
+from envtest.admission.matching import Matcher
+from envtest.admission.serviceaccount import ServiceAccountPlugin
+from envtest.admission.settings import (
+    DefaultClass,
+    DefaultTolerationSeconds,
+    Priority,
+    StorageObjectInUseProtection,
+    TaintNodesByCondition,
+)
+from envtest.admission.webhook_client import WebhookClient
 from envtest.auth.escalation import check_escalation
 from envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
 from envtest.context import RequestContext
@@ -12,20 +25,6 @@ from envtest.errors import GroupResource
 from envtest.objects import Object
 from envtest.registry import Registry
 from envtest.storage import Store
-
-from .chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
-from .lifecycle import NamespaceLifecycle
-from .limits import LimitRanger
-from .matching import Matcher
-from .serviceaccount import ServiceAccountPlugin
-from .settings import (
-    DefaultClass,
-    DefaultTolerationSeconds,
-    Priority,
-    StorageObjectInUseProtection,
-    TaintNodesByCondition,
-)
-from .webhook_client import WebhookClient
 
 __all__ = ["standard_chain"]
 
@@ -37,8 +36,8 @@ _MUTATING_HOOKS = GroupResource(_GROUP, "mutatingwebhookconfigurations")
 _VALIDATING_HOOKS = GroupResource(_GROUP, "validatingwebhookconfigurations")
 
 
-class _NoEscalation(Plugin):
-    """Nobody hands out rights that they do not have; judges what is going to be stored."""
+class _EscalationCheck(Plugin):
+    """Rejects RBAC objects that grant permissions which the user does not have; checks the object to be stored."""
 
     def __init__(self, authorizer: RBACAuthorizer) -> None:
         self._authorizer = authorizer
@@ -49,19 +48,19 @@ class _NoEscalation(Plugin):
             check_escalation(self._authorizer, ctx, obj, old)
 
 
-class _NotFollowed(Plugin):
-    """Whoever makes a MutatingAdmissionPolicy is told that nothing follows it here."""
+class _MutatingPolicyWarning(Plugin):
+    """Warns the creator of a MutatingAdmissionPolicy that it has no effect here."""
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Warns."""
+        """Add the warning."""
         if ctx.info.resource == _MUTATING_POLICIES and ctx.operation == "CREATE":
-            ctx.warn("this control plane stores MutatingAdmissionPolicies and does not follow them")
+            ctx.warn("this API server stores MutatingAdmissionPolicies but does not evaluate them")
 
 
-class _Step:
-    """A step that is made when the first object of a table is stored; until then it has nothing to say.
+class _LazyStep:
+    """A step that is created when the first object of a resource is stored; until then it does nothing.
 
-    Webhooks and policies bring a good part of this package with them, and most tests have none.
+    Webhooks and policies import a large part of this package, and most tests use neither.
     """
 
     def __init__(self, store: Store, table: GroupResource) -> None:
@@ -69,26 +68,26 @@ class _Step:
         self._table = table
 
     @property
-    def _wanted(self) -> bool:
+    def _enabled(self) -> bool:
         return self._store.count(self._table) > 0
 
 
-class _Mutating(_Step):
-    def __init__(self, store: Store, table: GroupResource, make: Callable[[], Mutator]) -> None:
+class _Mutating(_LazyStep):
+    def __init__(self, store: Store, table: GroupResource, create: Callable[[], Mutator]) -> None:
         super().__init__(store, table)
-        self._step = cache(make)
+        self._step = cache(create)
 
-    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, rounds: Reinvocation) -> Object:
-        return await self._step().mutate(ctx, obj, old, rounds) if self._wanted else obj
+    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation) -> Object:
+        return await self._step().mutate(ctx, obj, old, reinvocation) if self._enabled else obj
 
 
-class _Validating(_Step):
-    def __init__(self, store: Store, table: GroupResource, make: Callable[[], Validator]) -> None:
+class _Validating(_LazyStep):
+    def __init__(self, store: Store, table: GroupResource, create: Callable[[], Validator]) -> None:
         super().__init__(store, table)
-        self._step = cache(make)
+        self._step = cache(create)
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        if self._wanted:
+        if self._enabled:
             await self._step().validate(ctx, obj, old)
 
 
@@ -100,9 +99,9 @@ def standard_chain(
     *,
     service_accounts: bool,
 ) -> AdmissionChain:
-    """kube-apiserver's default chain, as far as it means something without nodes.
+    """Return kube-apiserver's default chain, without the plugins that need nodes to have an effect.
 
-    ``service_accounts`` adds the ServiceAccount plugin, which wants default accounts to be made by their controller.
+    ``service_accounts`` adds the ServiceAccount plugin, which requires the controller that creates default accounts.
     """
     plugins: list[Plugin] = [NamespaceLifecycle(store), LimitRanger(store)]
     if service_accounts:
@@ -114,29 +113,29 @@ def standard_chain(
         DefaultClass.storage(store),
         StorageObjectInUseProtection(),
         DefaultClass.ingress(store),
-        _NotFollowed(),
+        _MutatingPolicyWarning(),
     ]
     matcher = Matcher(store, registry)
 
     def mutating() -> Mutator:
-        from .webhooks import HookSource, MutatingWebhooks
+        from envtest.admission.webhooks import HookSource, MutatingWebhooks
 
         return MutatingWebhooks(HookSource(store, _MUTATING_HOOKS), matcher, webhooks, authorizer)
 
     def validating() -> Validator:
-        from .webhooks import HookSource, ValidatingWebhooks
+        from envtest.admission.webhooks import HookSource, ValidatingWebhooks
 
         return ValidatingWebhooks(HookSource(store, _VALIDATING_HOOKS), matcher, webhooks, authorizer)
 
     def policies() -> Validator:
-        from .policies import ValidatingPolicies
+        from envtest.admission.policies import ValidatingPolicies
 
         return ValidatingPolicies(store, registry, matcher, authorizer)
 
     def quotas() -> Validator:
-        from .quota import Quotas
+        from envtest.admission.quota import QuotaAdmission
 
-        return Quotas(store)
+        return QuotaAdmission(store)
 
     return AdmissionChain(
         plugins,
@@ -146,5 +145,5 @@ def standard_chain(
             _Validating(store, _VALIDATING_HOOKS, validating),
             _Validating(store, _QUOTAS, quotas),
         ],
-        last=[_NoEscalation(authorizer)],
+        final_plugins=[_EscalationCheck(authorizer)],
     )

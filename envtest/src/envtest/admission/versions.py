@@ -1,17 +1,17 @@
-"""An object in another served version of its resource, for hooks and policies whose rules name that one."""
+"""Conversion of an object to another served version, for hooks and policies whose rules name that version."""
 
 from __future__ import annotations
 
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
 
-__all__ = ["converted"]
+__all__ = ["convert"]
 
 
-async def converted(source: ResourceInfo, target: ResourceInfo, obj: Object) -> Object:
-    """``obj``, which is of ``source``, in the version of ``target``; itself where the two are the same.
+async def convert(source: ResourceInfo, target: ResourceInfo, obj: Object) -> Object:
+    """Return ``obj``, an object of ``source``, in the version of ``target``; unchanged when both are the same.
 
-    Raises StatusError where a conversion webhook fails.
+    Raises StatusError when a conversion webhook fails.
     """
     if source is target or not obj:
         return obj

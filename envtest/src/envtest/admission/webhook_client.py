@@ -1,8 +1,8 @@
-"""Calls webhooks over HTTPS: by url, or by a service that stands for a local endpoint.
+"""An HTTPS client for webhooks, called by URL or by a Service that is registered for a local endpoint.
 
-Nothing runs behind the Services of an embedded control plane, so whoever serves webhooks in this process, or on this
-machine, says which service it is (:meth:`ServiceEndpoints.register`). A Service of type ExternalName leads to that
-host, at the port that the configuration names, as it does for kube-apiserver. Failures read as those of client-go do.
+The embedded API server runs nothing behind its Services, so a program that serves webhooks in this process or on this
+machine registers its Service with :meth:`ServiceEndpoints.register`. A Service of type ExternalName resolves to that
+host, at the port in the configuration, as in kube-apiserver. Error messages are those of client-go.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from envtest.storage import Store
 
 __all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient"]
 
-_ANSWER_LIMIT: Final = 16 * 1024 * 1024
+_MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 _SERVICES: Final = GroupResource("", "services")
 _MESSAGES: Final = {
     400: "the server rejected our request for an unknown reason",
@@ -40,27 +40,29 @@ _MESSAGES: Final = {
 
 
 class CallFailed(Exception):
-    """The webhook could not be called, or did not answer with code 200; the message says what happened."""
+    """The webhook could not be called, or did not respond with code 200; the message gives the reason."""
 
 
 class ServiceEndpoints:
-    """Which local base urls stand for the services that webhook configurations name."""
+    """Local base URLs for the Services that webhook configurations name."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._urls: dict[tuple[str, str, int], str] = {}
 
     def register(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
-        """Lets ``url`` (``https://127.0.0.1:9443``) stand for a service's port; its certificate must name the
-        service, ``<name>.<namespace>.svc``."""
+        """Route calls of a service's port to ``url`` (``https://127.0.0.1:9443``).
+
+        The server's certificate must be valid for ``<name>.<namespace>.svc``.
+        """
         self._urls[namespace, name, port] = url.rstrip("/")
 
     def unregister(self, namespace: str, name: str, *, port: int = 443) -> None:
-        """Forgets a registration; unknown ones are ignored."""
+        """Remove a registration; does nothing when there is none."""
         self._urls.pop((namespace, name, port), None)
 
     def resolve(self, namespace: str, name: str, port: int) -> str:
-        """The base url of a service. Raises CallFailed."""
+        """Return the base URL of a service. Raises CallFailed."""
         url = self._urls.get((namespace, name, port))
         if url is not None:
             return url
@@ -74,7 +76,7 @@ class ServiceEndpoints:
 
 
 class WebhookClient:
-    """One keep-alive session for all webhooks of a control plane; :meth:`close` it in the end."""
+    """A client with one keep-alive session for all webhooks of an API server; call :meth:`close` at the end."""
 
     def __init__(self, endpoints: ServiceEndpoints) -> None:
         self._endpoints = endpoints
@@ -82,15 +84,15 @@ class WebhookClient:
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def post(self, config: Mapping[str, Any], body: bytes, *, seconds: int) -> bytes:
-        """Posts ``body`` to the ``clientConfig`` of a webhook and returns the answer's body.
+        """Post ``body`` to the ``clientConfig`` of a webhook and return the body of the response.
 
-        Raises CallFailed; also when there is no answer within ``seconds``.
+        Raises CallFailed, also when there is no response within ``seconds``.
         """
         service = config.get("service")
         server_name: str | None = None
@@ -99,21 +101,21 @@ class WebhookClient:
             path = service.get("path") or "/"
             server_name = f"{name}.{namespace}.svc"
             shown = f"https://{server_name}:{port}{path}"
-            failed = f"Post {go_quote(f'{shown}?timeout={seconds}s')}: "
+            prefix = f"Post {go_quote(f'{shown}?timeout={seconds}s')}: "
             try:
                 url = self._endpoints.resolve(namespace, name, port) + path
             except CallFailed as error:
-                raise CallFailed(f"{failed}{error}") from None
+                raise CallFailed(f"{prefix}{error}") from None
         else:
             url = config["url"]
-            failed = f"Post {go_quote(f'{url}?timeout={seconds}s')}: "
+            prefix = f"Post {go_quote(f'{url}?timeout={seconds}s')}: "
         try:
             async with asyncio.timeout(seconds):
                 return await self._post(url, server_name, config.get("caBundle") or "", body, seconds)
         except TimeoutError:
-            raise CallFailed(f"{failed}context deadline exceeded") from None
+            raise CallFailed(f"{prefix}context deadline exceeded") from None
         except aiohttp.ClientError as error:
-            raise CallFailed(f"{failed}{_described(error, url)}") from error
+            raise CallFailed(f"{prefix}{_describe(error, url)}") from error
         except (ssl.SSLError, ValueError) as error:
             raise CallFailed(f"unable to load root certificates: {error}") from error
 
@@ -132,14 +134,14 @@ class WebhookClient:
             allow_redirects=False,
         )
         async with request as response:
-            answer = await response.content.read(_ANSWER_LIMIT + 1)
-            while len(answer) <= _ANSWER_LIMIT and not response.content.at_eof():
-                answer += await response.content.read(_ANSWER_LIMIT + 1 - len(answer))
-            if len(answer) > _ANSWER_LIMIT:
-                raise CallFailed(f"the answer is longer than {_ANSWER_LIMIT} bytes")
+            answer = await response.content.read(_MAX_RESPONSE_BYTES + 1)
+            while len(answer) <= _MAX_RESPONSE_BYTES and not response.content.at_eof():
+                answer += await response.content.read(_MAX_RESPONSE_BYTES + 1 - len(answer))
+            if len(answer) > _MAX_RESPONSE_BYTES:
+                raise CallFailed(f"the response is longer than {_MAX_RESPONSE_BYTES} bytes")
             if not 200 <= response.status <= 206:
                 text = response.headers.get("Content-Type", "").startswith("text/")
-                raise CallFailed(_refused(response.status, answer.decode(errors="replace").strip() if text else ""))
+                raise CallFailed(_http_error(response.status, answer.decode(errors="replace").strip() if text else ""))
             return answer
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext:
@@ -153,8 +155,8 @@ class WebhookClient:
         return context
 
 
-def _refused(code: int, text: str) -> str:
-    """What client-go makes of an HTTP error without a Status in it."""
+def _http_error(code: int, text: str) -> str:
+    """Return client-go's message for an HTTP error without a Status in its body."""
     if code == 403 or (code in (406, 415) and text):
         return text or "unknown"
     if code in _MESSAGES:
@@ -164,7 +166,7 @@ def _refused(code: int, text: str) -> str:
     return f"the server responded with the status code {code} but did not return more information"
 
 
-def _described(error: aiohttp.ClientError, url: str) -> str:
+def _describe(error: aiohttp.ClientError, url: str) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"tls: failed to verify certificate: x509: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):

@@ -1,8 +1,8 @@
-"""Mutating and validating webhooks: which are called, in which order, and what becomes of their answers.
+"""Mutating and validating webhooks: selection, order of calls, and handling of their responses.
 
-Mutating ones run one after the other, configurations by name; one that changed the object has those before it called
-again, if they ask for that. Validating ones run side by side. Follows ``plugin/webhook/mutating`` and
-``plugin/webhook/validating`` of ``k8s.io/apiserver``.
+Mutating webhooks run one after another, ordered by the name of their configuration. When one changes the object,
+those called before it that set ``reinvocationPolicy: IfNeeded`` are called again. Validating webhooks run concurrently.
+Follows ``plugin/webhook/mutating`` and ``plugin/webhook/validating`` of ``k8s.io/apiserver``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from typing import Any, Final
 
 import orjson
 
+from envtest.admission.chain import Reinvocation
+from envtest.admission.conditions import MatchConditions, authorization_check, request_variables
+from envtest.admission.matching import Match, Matcher, Rule, label_selector
+from envtest.admission.review import AdmissionResponse, InvalidResponse, Review, admission_request, rejection
+from envtest.admission.versions import convert
+from envtest.admission.webhook_client import CallFailed, WebhookClient
 from envtest.apply.jsonpatch import json_patch
 from envtest.auth.rbac import Authorizer
 from envtest.context import RequestContext
@@ -23,13 +29,6 @@ from envtest.objects import Object
 from envtest.registry import ResourceInfo
 from envtest.storage import Store
 
-from .chain import Reinvocation
-from .conditions import MatchConditions, asking, request_variables
-from .matching import Match, Matcher, Rule, label_selector
-from .review import BadAnswer, Review, Verdict, admission_request, rejection
-from .versions import converted
-from .webhook_client import CallFailed, WebhookClient
-
 __all__ = ["MUTATING", "VALIDATING", "Hook", "HookSource", "MutatingWebhooks", "ValidatingWebhooks"]
 
 _GROUP: Final = "admissionregistration.k8s.io"
@@ -38,8 +37,8 @@ VALIDATING: Final = GroupResource(_GROUP, "validatingwebhookconfigurations")
 _DEFAULT_SECONDS: Final = 10
 
 
-class _CallError(Exception):
-    """A webhook could not be asked; whether that refuses the request is the hook's failurePolicy."""
+class _HookUnavailable(Exception):
+    """A webhook could not be called; the hook's failurePolicy decides whether the request is rejected."""
 
 
 class Hook:
@@ -63,19 +62,19 @@ class Hook:
 
 
 class HookSource:
-    """The hooks of all configurations of one kind, by configuration name; compiled again when one changed."""
+    """The hooks of all configurations of one kind, ordered by configuration name; recompiled after a change."""
 
     def __init__(self, store: Store, resource: GroupResource) -> None:
         self._store = store
         self._resource = resource
-        self._seen = -1
+        self._compiled_revision = -1
         self._hooks: list[Hook] = []
 
     def hooks(self) -> Sequence[Hook]:
-        """The hooks, in the order in which they are called."""
+        """Return the hooks in the order of their calls."""
         changes = self._store.changes(self._resource)
-        if changes != self._seen:
-            self._seen = changes
+        if changes != self._compiled_revision:
+            self._compiled_revision = changes
             self._hooks = [
                 Hook(record.name, position, webhook)
                 for record in self._store.list(self._resource)
@@ -92,7 +91,7 @@ class _Webhooks:
         self._authorizer = authorizer
 
     async def _match(self, hook: Hook, ctx: RequestContext, obj: Object, old: Object | None) -> Match | None:
-        """How the hook concerns the request; errors of its selectors count only where its rules do."""
+        """Return how the hook matches the request; errors of its selectors count only when its rules match."""
         if not self._matcher.object_matches(obj, old, hook.objects):
             return None
         try:
@@ -105,57 +104,59 @@ class _Webhooks:
         match = self._matcher.match_rules(ctx, obj, hook.rules, equivalent=hook.equivalent)
         if match is None or not hook.conditions:
             return match
-        new_version = await converted(ctx.info, match.info, obj)
-        old_version = await converted(ctx.info, match.info, old) if old else old
+        new_version = await convert(ctx.info, match.info, obj)
+        old_version = await convert(ctx.info, match.info, old) if old else old
         request = admission_request(ctx, new_version, old_version, match.info)
-        decision = hook.conditions.evaluate(request_variables(request, ctx), asking(self._authorizer, ctx.user))
+        decision = hook.conditions.evaluate(
+            request_variables(request, ctx), authorization_check(self._authorizer, ctx.user)
+        )
         if decision.error:
             raise forbidden(ctx.info.resource, ctx.name, decision.error)
         return match if decision.matches else None
 
-    async def _ask(
+    async def _post(
         self, hook: Hook, ctx: RequestContext, obj: Object, old: Object | None, info: ResourceInfo, *, mutating: bool
-    ) -> Verdict:
-        """The hook's verdict. Raises _CallError, or StatusError where the hook may not be asked at all."""
+    ) -> AdmissionResponse:
+        """Call the hook. Raises _HookUnavailable, or StatusError when the hook does not support the request."""
         if ctx.dry_run and hook.side_effects not in ("None", "NoneOnDryRun"):
             raise bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
         review = Review(admission_request(ctx, obj, old, info), hook.versions)
         try:
-            answer = await self._client.post(hook.client_config, review.body(), seconds=hook.seconds)
-            verdict = review.verdict(answer, mutating=mutating)
+            body = await self._client.post(hook.client_config, review.body(), seconds=hook.seconds)
+            response = review.parse_response(body, mutating=mutating)
         except (CallFailed, ValueError) as error:
-            raise _CallError(_failed(hook, f"failed to call webhook: {error}")) from error
-        except BadAnswer as error:
-            raise _CallError(_failed(hook, str(error))) from error
-        for key, value in verdict.audit.items():
+            raise _HookUnavailable(_failure(hook, f"failed to call webhook: {error}")) from error
+        except InvalidResponse as error:
+            raise _HookUnavailable(_failure(hook, str(error))) from error
+        for key, value in response.audit.items():
             ctx.audit[f"{hook.name}/{key}"] = value
-        for warning in verdict.warnings:
+        for warning in response.warnings:
             ctx.warn(warning)
-        return verdict
+        return response
 
 
 class MutatingWebhooks(_Webhooks):
-    """The mutating webhooks, as a step of the chain."""
+    """The mutating webhooks, as a step of the admission chain."""
 
-    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, rounds: Reinvocation) -> Object:
-        """The object after all hooks that it concerns."""
+    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None, reinvocation: Reinvocation) -> Object:
+        """Return the object after all hooks that match the request."""
         hooks = self._source.hooks()
-        if not hooks or self._matcher.exempt(ctx):
+        if not hooks or self._matcher.is_exempt(ctx):
             return obj
-        if rounds.again and rounds.output != obj:
-            rounds.pending |= rounds.invoked
+        if reinvocation.second_round and reinvocation.output != obj:
+            reinvocation.pending |= reinvocation.invoked
         called = False
         for index, hook in enumerate(hooks):
             match = await self._match(hook, ctx, obj, old)
-            if match is None or (rounds.again and hook.key not in rounds.pending):
+            if match is None or (reinvocation.second_round and hook.key not in reinvocation.pending):
                 continue
             if not called:
-                _disown_unfit(ctx, obj, old)
+                _drop_managed_fields_if_invalid(ctx, obj, old)
                 called = True
-            annotation = f"round_{int(rounds.again)}_index_{index}"
+            annotation = f"round_{int(reinvocation.second_round)}_index_{index}"
             try:
                 patched = await self._call(hook, ctx, obj, old, match.info)
-            except _CallError as error:
+            except _HookUnavailable as error:
                 if not hook.ignores_failure:
                     raise internal_error(str(error)) from error
                 ctx.audit[f"failed-open.mutation.webhook.admission.k8s.io/{annotation}"] = hook.name
@@ -164,40 +165,40 @@ class MutatingWebhooks(_Webhooks):
             ctx.audit[f"mutation.webhook.admission.k8s.io/{annotation}"] = json.dumps(mutated, separators=(",", ":"))
             if patched is not None:
                 obj = patched
-                rounds.changed()
+                reinvocation.record_change()
             if hook.reinvocable:
-                rounds.invoked.add(hook.key)
+                reinvocation.invoked.add(hook.key)
         if called:
-            rounds.output = orjson.loads(orjson.dumps(obj))
+            reinvocation.output = orjson.loads(orjson.dumps(obj))
         return obj
 
     async def _call(
         self, hook: Hook, ctx: RequestContext, obj: Object, old: Object | None, info: ResourceInfo
     ) -> Object | None:
-        """The object as the hook wants it, ``None`` where that is as it is."""
-        shown = await converted(ctx.info, info, obj)
-        shown_old = await converted(ctx.info, info, old) if old else old
-        verdict = await self._ask(hook, ctx, shown, shown_old, info, mutating=True)
-        if not verdict.allowed:
-            raise rejection(hook.name, verdict.status)
-        if not verdict.patch:
+        """Return the object as patched by the hook, ``None`` when the hook does not change it."""
+        new_version = await convert(ctx.info, info, obj)
+        old_version = await convert(ctx.info, info, old) if old else old
+        response = await self._post(hook, ctx, new_version, old_version, info, mutating=True)
+        if not response.allowed:
+            raise rejection(hook.name, response.status)
+        if not response.patch:
             return None
         if not obj:
             why = "attempted to modify the object, which is not supported for this operation"
             raise internal_error(f"admission webhook {go_quote(hook.name)} {why}")
-        patched = _patched(ctx, info, shown, verdict.patch)
-        if patched == shown:
+        patched = _apply_patch(ctx, info, new_version, response.patch)
+        if patched == new_version:
             return None
-        return await converted(info, ctx.info, patched)
+        return await convert(info, ctx.info, patched)
 
 
 class ValidatingWebhooks(_Webhooks):
-    """The validating webhooks, as a step of the chain."""
+    """The validating webhooks, as a step of the admission chain."""
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Asks all hooks that the request concerns; raises the refusal of the first that refuses, in their order."""
+        """Call all hooks that match the request. Raises the rejection of the first hook in order that rejects."""
         hooks = self._source.hooks()
-        if not hooks or self._matcher.exempt(ctx):
+        if not hooks or self._matcher.is_exempt(ctx):
             return
         calls = []
         for index, hook in enumerate(hooks):
@@ -211,23 +212,24 @@ class ValidatingWebhooks(_Webhooks):
     async def _call(
         self, hook: Hook, index: int, ctx: RequestContext, obj: Object, old: Object | None, info: ResourceInfo
     ) -> None:
-        shown = await converted(ctx.info, info, obj)
-        shown_old = await converted(ctx.info, info, old) if old else old
+        new_version = await convert(ctx.info, info, obj)
+        old_version = await convert(ctx.info, info, old) if old else old
         try:
-            verdict = await self._ask(hook, ctx, shown, shown_old, info, mutating=False)
-        except _CallError as error:
+            response = await self._post(hook, ctx, new_version, old_version, info, mutating=False)
+        except _HookUnavailable as error:
             if not hook.ignores_failure:
                 raise internal_error(str(error)) from error
             ctx.audit[f"failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}"] = hook.name
             return
-        if not verdict.allowed:
-            raise rejection(hook.name, verdict.status)
+        if not response.allowed:
+            raise rejection(hook.name, response.status)
 
 
-def _disown_unfit(ctx: RequestContext, obj: Object, old: Object | None) -> None:
-    """Takes the managed fields from a custom object with values of wrong types.
+def _drop_managed_fields_if_invalid(ctx: RequestContext, obj: Object, old: Object | None) -> None:
+    """Remove the managed fields from a custom object whose values have wrong types.
 
-    The real server cannot track such an object; it will be refused, but until then hooks see it, and may mend it.
+    The real server cannot track such an object. The object is rejected in the end, but webhooks see it before that and
+    can correct it.
     """
     if ctx.info.is_crd and "managedFields" in obj.get("metadata", {}):
         errors = ctx.info.strategy.validate(obj, old, ctx)
@@ -235,12 +237,12 @@ def _disown_unfit(ctx: RequestContext, obj: Object, old: Object | None) -> None:
             del obj["metadata"]["managedFields"]
 
 
-def _failed(hook: Hook, reason: str) -> str:
+def _failure(hook: Hook, reason: str) -> str:
     return f"failed calling webhook {go_quote(hook.name)}: {reason}"
 
 
-def _patched(ctx: RequestContext, info: ResourceInfo, obj: Object, patch: list[Any]) -> Object:
-    """The object after the patch, decoded and defaulted again. Raises StatusError (500), as the real server does."""
+def _apply_patch(ctx: RequestContext, info: ResourceInfo, obj: Object, patch: list[Any]) -> Object:
+    """Apply the patch, then decode and default the object. Raises StatusError (500), as kube-apiserver does."""
     try:
         patched: Object = json_patch(obj, patch)
     except StatusError as error:

@@ -1,12 +1,12 @@
-"""Sets of field paths, in memory and as ``fieldsV1`` spells them.
+"""Sets of field paths, in memory and in the ``fieldsV1`` encoding.
 
-A path element is kept as the text that ``fieldsV1`` uses for it, in canonical form, so that equal elements are
-equal strings: ``f:<name>`` is a field or map key, ``k:<json object>`` an item of a list map, found by its keys,
-``v:<json value>`` an item of a set, ``i:<index>`` a position. A :class:`FieldSet` is a tree of them: ``members`` are
-in the set themselves, ``children`` lead to members further down; membership of a parent implies nothing.
+A path element is stored as its ``fieldsV1`` string in canonical form, so that equal elements are equal strings:
+``f:<name>`` is a field or map key, ``k:<json object>`` an item of a list map by its keys, ``v:<json value>`` an item
+of a set, ``i:<index>`` a position. A :class:`FieldSet` is a tree of elements: ``members`` belong to the set,
+``children`` lead to members further down. A child's membership does not depend on its parent's.
 
-Sets are values: every operation returns a new one that may share subtrees with its operands, and only the code that
-builds a set changes it.
+Sets are values: each operation returns a new set that can share subtrees with its operands, and only the code that
+builds a set modifies it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-__all__ = ["FieldSet", "InvalidFields", "Path", "field_element", "key_element", "path_text", "value_element"]
+__all__ = ["FieldSet", "InvalidFields", "Path", "field_element", "format_path", "key_element", "value_element"]
 
 Path: TypeAlias = tuple[str, ...]
-"""Path elements from the root of an object."""
+"""Path elements, from the root of an object."""
 
 _ESCAPES: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
 
 
 class InvalidFields(ValueError):
-    """Something that is not ``fieldsV1``."""
+    """The input is not valid ``fieldsV1``."""
 
 
 def _json(value: Any) -> str:
-    """JSON as Go's encoder writes it: sorted keys, ``<>&`` escaped, whole floats without a fraction."""
+    """Encode JSON as Go does: sorted keys, ``<>&`` escaped, whole floats without a fraction."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         value = int(value)
     text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -42,37 +42,37 @@ def _json(value: Any) -> str:
 
 
 def field_element(name: str) -> str:
-    """The element of a field or map key."""
+    """Return the element of a field or map key."""
     return f"f:{name}"
 
 
 def value_element(value: Any) -> str:
-    """The element of a set's item."""
+    """Return the element of a set's item."""
     return f"v:{_json(value)}"
 
 
 def key_element(keys: Mapping[str, Any]) -> str:
-    """The element of a list map's item, from the values of its key fields."""
+    """Return the element of a list map's item, from the values of its key fields."""
     try:
-        return _key_element(*[(name, value.__class__, value) for name, value in keys.items()])
-    except TypeError:  # a value that cannot be hashed
-        return _key_element_of(keys)
+        return _cached_key_element(*[(name, value.__class__, value) for name, value in keys.items()])
+    except TypeError:  # a value is not hashable
+        return _encode_keys(keys)
 
 
-def _key_element_of(keys: Mapping[str, Any]) -> str:
+def _encode_keys(keys: Mapping[str, Any]) -> str:
     parts = (f"{_json(name)}:{_json(keys[name])}" for name in sorted(keys))
     return "k:{" + ",".join(parts) + "}"
 
 
 @lru_cache(maxsize=65536)
-def _key_element(*keys: tuple[str, type, Any]) -> str:
-    """The types are there so that ``1`` and ``true``, which are equal in Python, are kept apart."""
-    return _key_element_of({name: value for name, _, value in keys})
+def _cached_key_element(*keys: tuple[str, type, Any]) -> str:
+    """Cache elements; the types in the cache key separate ``1`` from ``true``, which are equal in Python."""
+    return _encode_keys({name: value for name, _, value in keys})
 
 
 @lru_cache(maxsize=65536)
 def _canonical(element: str) -> str | None:
-    """The canonical spelling of an element read from outside; ``None`` for kinds that are not known.
+    """Return the canonical form of an element from ``fieldsV1``; ``None`` for an unknown kind.
 
     Raises InvalidFields.
     """
@@ -97,7 +97,7 @@ def _canonical(element: str) -> str | None:
 
 
 def _value_order(value: Any) -> tuple[Any, ...]:
-    """The place of a value in the order: numbers, strings, booleans, lists, maps, null."""
+    """Return the sort key of a value: numbers, strings, booleans, lists, maps, null."""
     if isinstance(value, bool):
         return 2, value
     if isinstance(value, int | float):
@@ -115,7 +115,7 @@ def _map_order(value: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=65536)
 def _element_order(element: str) -> tuple[Any, ...]:
-    """The place of an element: fields first, then items by key, by value and by index."""
+    """Return the sort key of an element: fields first, then items by key, by value and by index."""
     kind, content = element[0], element[2:]
     if kind == "f":
         return 0, content
@@ -125,7 +125,7 @@ def _element_order(element: str) -> tuple[Any, ...]:
 
 
 def _ordered(elements: Iterable[str]) -> list[str]:
-    """Elements in the order in which structured-merge-diff walks them."""
+    """Sort elements in the order in which structured-merge-diff iterates over them."""
     names = list(elements)
     if len(names) < 2:
         return names
@@ -136,7 +136,7 @@ def _ordered(elements: Iterable[str]) -> list[str]:
     return names
 
 
-def _value_text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -146,14 +146,14 @@ def _value_text(value: Any) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and math.fabs(value) < 1e21 else repr(value)
     if isinstance(value, list):
-        return "[" + ",".join(map(_value_text, value)) + "]"
+        return "[" + ",".join(map(_format_value, value)) + "]"
     if isinstance(value, dict):
-        return "".join(f"{name}={_value_text(item)}" for name, item in value.items())
+        return "".join(f"{name}={_format_value(item)}" for name, item in value.items())
     return str(value)
 
 
-def element_text(element: str) -> str:
-    """An element as messages print it: ``.name``, ``[port=80,protocol="TCP"]``, ``[="x"]``, ``[3]``."""
+def format_element(element: str) -> str:
+    """Format an element for messages: ``.name``, ``[port=80,protocol="TCP"]``, ``[="x"]``, ``[3]``."""
     content = element[2:]
     if element[0] == "f":
         return f".{content}"
@@ -161,17 +161,17 @@ def element_text(element: str) -> str:
         return f"[{content}]"
     value = orjson.loads(content)
     if element[0] == "v":
-        return f"[={_value_text(value)}]"
-    return "[" + ",".join(f"{name}={_value_text(value[name])}" for name in sorted(value)) + "]"
+        return f"[={_format_value(value)}]"
+    return "[" + ",".join(f"{name}={_format_value(value[name])}" for name in sorted(value)) + "]"
 
 
-def path_text(path: Path) -> str:
-    """A path as messages print it: ``.spec.ports[port=80].name``."""
-    return "".join(map(element_text, path))
+def format_path(path: Path) -> str:
+    """Format a path for messages: ``.spec.ports[port=80].name``."""
+    return "".join(map(format_element, path))
 
 
 class FieldSet:
-    """A set of paths; see the module."""
+    """A set of paths, as described in the module's docstring."""
 
     __slots__ = ("children", "members")
 
@@ -181,21 +181,21 @@ class FieldSet:
 
     @classmethod
     def of(cls, *paths: Path) -> FieldSet:
-        """The set of these paths; empty paths are left out, nobody owns a whole object."""
-        made = cls()
+        """Return the set of the paths; empty paths are omitted, because a whole object has no owner."""
+        fields = cls()
         for path in paths:
-            made.insert(path)
-        return made
+            fields.insert(path)
+        return fields
 
     @classmethod
     def decode(cls, fields: Any) -> FieldSet:
-        """From ``fieldsV1``; raises InvalidFields."""
+        """Decode ``fieldsV1``. Raises InvalidFields."""
         if not isinstance(fields, dict):
             raise InvalidFields(f"expected an object, got {type(fields).__name__}")
         return _decode(fields)[0] or cls()
 
     def encode(self) -> dict[str, Any]:
-        """As ``fieldsV1``, keys in the order in which the real server writes them."""
+        """Encode as ``fieldsV1``, with keys in kube-apiserver's order."""
         encoded: dict[str, Any] = {}
         children = self.children
         for element in _ordered(self.members | children.keys()):
@@ -204,12 +204,12 @@ class FieldSet:
                 if element in self.members:
                     encoded[element] = {}
                 continue
-            below = child.encode()
-            encoded[element] = {".": {}, **below} if element in self.members else below
+            encoded_child = child.encode()
+            encoded[element] = {".": {}, **encoded_child} if element in self.members else encoded_child
         return encoded
 
     def insert(self, path: Path) -> None:
-        """Adds a path; only for the code that builds the set."""
+        """Add a path in place; only for code that builds the set."""
         if not path:
             return
         node = self
@@ -221,7 +221,7 @@ class FieldSet:
         node.members.add(path[-1])
 
     def has(self, path: Path) -> bool:
-        """Whether ``path`` is a member."""
+        """Report whether ``path`` is a member."""
         node = self
         for element in path[:-1]:
             child = node.children.get(element)
@@ -236,15 +236,15 @@ class FieldSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FieldSet):
             return NotImplemented
-        return self.members == other.members and self._full() == other._full()
+        return self.members == other.members and self._nonempty_children() == other._nonempty_children()
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _full(self) -> dict[str, FieldSet]:
+    def _nonempty_children(self) -> dict[str, FieldSet]:
         return {element: child for element, child in self.children.items() if child}
 
     def __iter__(self) -> Iterator[Path]:
-        """All paths: of each node its members first, then what lies below, in order."""
+        """Iterate over all paths in order: the members of each node, then its children."""
         return self._walk(())
 
     def _walk(self, prefix: Path) -> Iterator[Path]:
@@ -254,70 +254,70 @@ class FieldSet:
             yield from self.children[element]._walk((*prefix, element))
 
     def __or__(self, other: FieldSet) -> FieldSet:
-        """The union."""
+        """Return the union."""
         if not other.members and not other.children:
             return self
         if not self.members and not self.children:
             return other
         children = dict(self.children)
         for element, child in other.children.items():
-            mine = children.get(element)
-            children[element] = child if mine is None else mine | child
+            own_child = children.get(element)
+            children[element] = child if own_child is None else own_child | child
         return FieldSet(self.members | other.members, children)
 
     def __and__(self, other: FieldSet) -> FieldSet:
-        """The paths that are members of both."""
+        """Return the paths that are members of both sets."""
         children = {}
         for element, child in self.children.items():
-            theirs = other.children.get(element)
-            if theirs is not None and (both := child & theirs):
+            other_child = other.children.get(element)
+            if other_child is not None and (both := child & other_child):
                 children[element] = both
         return FieldSet(self.members & other.members, children)
 
     def __sub__(self, other: FieldSet) -> FieldSet:
-        """The paths that are members of this set and not of ``other``; children of removed parents stay."""
+        """Return the paths that are members of this set but not of ``other``; children of removed members stay."""
         if not other.members and not other.children:
             return self
         children = {}
         for element, child in self.children.items():
-            theirs = other.children.get(element)
-            rest = child if theirs is None else child - theirs
-            if rest or theirs is None:
+            other_child = other.children.get(element)
+            rest = child if other_child is None else child - other_child
+            if rest or other_child is None:
                 children[element] = rest
         return FieldSet(self.members - other.members, children)
 
     def without(self, other: FieldSet) -> FieldSet:
-        """What is left when the members of ``other`` go with everything below them."""
+        """Return the set without the members of ``other`` and everything below them."""
         children = {}
         for element, child in self.children.items():
             if element in other.members:
                 continue
-            theirs = other.children.get(element)
-            rest = child if theirs is None else child.without(theirs)
-            if rest or theirs is None:
+            other_child = other.children.get(element)
+            rest = child if other_child is None else child.without(other_child)
+            if rest or other_child is None:
                 children[element] = rest
         return FieldSet(self.members - other.members, children)
 
     def __repr__(self) -> str:
-        return "FieldSet(" + ", ".join(map(path_text, self)) + ")"
+        return "FieldSet(" + ", ".join(map(format_path, self)) + ")"
 
 
 def _decode(fields: dict[str, Any]) -> tuple[FieldSet | None, bool]:
-    """The set below a node, and whether the node itself is a member."""
+    """Return the set below a node, and whether the node itself is a member."""
     if not fields:
         return None, True
     found: FieldSet | None = None
     is_member = False
-    for raw, below in fields.items():
+    for raw, children in fields.items():
         if raw == ".":
             is_member = True
             continue
         element = _canonical(raw)
         if element is None:
             continue
-        if not isinstance(below, dict):
+        if not isinstance(children, dict):
             raise InvalidFields(f"{raw}: expected an object")
-        child, member = _decode(below)
+        child, member = _decode(children)
         if found is None:
             found = FieldSet()
         if member:

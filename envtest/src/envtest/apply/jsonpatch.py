@@ -1,8 +1,8 @@
-"""JSON Patch (RFC 6902), as the real server's library (evanphx/json-patch, version 4) understands it.
+"""JSON Patch (RFC 6902) with the behavior of kube-apiserver's library (evanphx/json-patch, version 4).
 
-It is laxer than the RFC and than the libraries for Python, and clients have come to rely on that: ``replace`` of a map
-key adds it, ``test`` of a missing one against null passes, ``copy`` of a missing one adds null, a path without its
-leading slash loses its first segment, and negative indexes count from the end.
+The library is laxer than the RFC and than Python libraries, and clients rely on that: ``replace`` of a missing map key
+adds it, ``test`` of a missing key against null passes, ``copy`` of a missing key adds null, a path without its leading
+slash loses its first segment, and negative indexes count from the end.
 """
 
 from __future__ import annotations
@@ -13,76 +13,79 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from envtest.apply.typed import same
+from envtest.apply.typed import json_equal
 from envtest.errors import StatusError
 
-__all__ = ["MOST_COPIED", "MOST_OPERATIONS", "Inapplicable", "json_patch"]
+__all__ = ["MAX_COPIED_BYTES", "MAX_OPERATIONS", "PatchNotApplicable", "json_patch"]
 
-MOST_OPERATIONS: Final = 10_000
-"""How many operations one patch may have."""
+MAX_OPERATIONS: Final = 10_000
+"""The maximum number of operations in one patch."""
 
-MOST_COPIED: Final = 3 * 1024 * 1024
-"""Bytes that the ``copy`` operations of one patch may add."""
+MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
+"""The maximum number of bytes that the ``copy`` operations of one patch can add."""
 
 _MESSAGE: Final = "the server rejected our request due to an error in our request"
 
 _Container: TypeAlias = "dict[str, Any] | list[Any]"
 
 
-class Inapplicable(Exception):
-    """An operation does not apply; worded as that library does. A PATCH is not told why, an admission webhook is."""
+class PatchNotApplicable(Exception):
+    """An operation does not apply; the message is the library's.
+
+    A PATCH request does not get the message, but the error of an admission webhook contains it.
+    """
 
 
 def json_patch(target: Any, operations: list[Any]) -> Any:
-    """``target`` after all ``operations``; it is not changed itself.
+    """Return ``target`` after all ``operations``; ``target`` is not modified.
 
-    Raises StatusError: 422 for whatever does not apply or is no operation, 413 for too many of them.
+    Raises StatusError: 422 when an operation is invalid or does not apply, 413 for too many operations.
     """
-    if len(operations) > MOST_OPERATIONS:
-        message = f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {len(operations)}"
+    if len(operations) > MAX_OPERATIONS:
+        message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)
     document = orjson.loads(orjson.dumps(target))
     copied = 0
     try:
         for operation in operations:
             copied += _apply(document, operation if isinstance(operation, dict) else {})
-            _check_copied(copied)
-    except Inapplicable as refused:
-        raise StatusError(422, "Invalid", _MESSAGE, {}) from refused
+            _check_copied_size(copied)
+    except PatchNotApplicable as error:
+        raise StatusError(422, "Invalid", _MESSAGE, {}) from error
     return document
 
 
-def _check_copied(size: int) -> None:
-    if size > MOST_COPIED:
-        grown = f"the accumulated size increase of copy is {size}, exceeding the limit {MOST_COPIED}"
-        raise Inapplicable(f"unable to copy, {grown}")
+def _check_copied_size(size: int) -> None:
+    if size > MAX_COPIED_BYTES:
+        reason = f"the accumulated size increase of copy is {size}, exceeding the limit {MAX_COPIED_BYTES}"
+        raise PatchNotApplicable(f"unable to copy, {reason}")
 
 
 def _apply(document: Any, operation: dict[str, Any]) -> int:
-    """Returns by how many bytes copying made the document grow."""
+    """Apply one operation and return by how many bytes copying increased the document."""
     kind = operation.get("op")
     action = _ACTIONS.get(kind) if isinstance(kind, str) else None
     if action is None:
-        raise Inapplicable(f"Unexpected kind: {kind}")
+        raise PatchNotApplicable(f"Unexpected kind: {kind}")
     return action(document, operation) or 0
 
 
 def _locate(document: Any, path: Any, missing: str) -> tuple[_Container, str]:
-    """The container that a path leads into, and the key or index within it; ``missing`` says that there is none."""
-    refusal = Inapplicable(f"{missing.format(path)}: missing value")
+    """Return the container of a path's last segment, and that segment; ``missing`` is the error when there is none."""
+    error = PatchNotApplicable(f"{missing.format(path)}: missing value")
     if not isinstance(path, str):
-        raise refusal
+        raise error
     segments = path.split("/")
     if len(segments) < 2:
-        raise refusal
+        raise error
     container = document
     for segment in segments[1:-1]:
         try:
             container = _get(container, _unescape(segment))
-        except Inapplicable:
-            raise refusal from None
+        except PatchNotApplicable:
+            raise error from None
         if not isinstance(container, dict | list):
-            raise refusal
+            raise error
     return container, _unescape(segments[-1])
 
 
@@ -91,24 +94,24 @@ def _unescape(segment: str) -> str:
 
 
 def _index(items: list[Any], key: str, *, limit: int) -> int:
-    """A position in a list, of which ``limit`` exist; negative ones count from the end."""
+    """Return the position in a list of which ``limit`` positions exist; negative ones count from the end."""
     try:
         index = int(key)
     except ValueError as error:
-        raise Inapplicable(f'strconv.Atoi: parsing "{key}": invalid syntax') from error
+        raise PatchNotApplicable(f'strconv.Atoi: parsing "{key}": invalid syntax') from error
     if not -limit <= index < limit:
-        raise Inapplicable(f"Unable to access invalid index: {index}: invalid index referenced")
+        raise PatchNotApplicable(f"Unable to access invalid index: {index}: invalid index referenced")
     return index + limit if index < 0 else index
 
 
 def _get(container: _Container, key: str) -> Any:
-    """What is there; ``None`` for a missing map key."""
+    """Return the value; ``None`` for a missing map key."""
     if isinstance(container, dict):
         return container.get(key)
     return container[_index(container, key, limit=len(container))]
 
 
-def _put_new(container: _Container, key: str, value: Any) -> None:
+def _insert(container: _Container, key: str, value: Any) -> None:
     if isinstance(container, dict):
         container[key] = value
     elif key == "-":
@@ -117,34 +120,34 @@ def _put_new(container: _Container, key: str, value: Any) -> None:
         container.insert(_index(container, key, limit=len(container) + 1), value)
 
 
-def _take_out(container: _Container, key: str) -> Any:
+def _pop(container: _Container, key: str) -> Any:
     if isinstance(container, dict):
         if key not in container:
-            raise Inapplicable(f"Unable to remove nonexistent key: {key}: missing value")
+            raise PatchNotApplicable(f"Unable to remove nonexistent key: {key}: missing value")
         return container.pop(key)
     return container.pop(_index(container, key, limit=len(container)))
 
 
 @contextmanager
-def _within(step: str) -> Iterator[None]:
+def _wrap_errors(step: str) -> Iterator[None]:
     try:
         yield
-    except Inapplicable as error:
-        raise Inapplicable(f"error in {step}: {error}") from error
+    except PatchNotApplicable as error:
+        raise PatchNotApplicable(f"error in {step}: {error}") from error
 
 
 def _add(document: Any, operation: dict[str, Any]) -> None:
     path = operation.get("path")
     container, key = _locate(document, path, 'add operation does not apply: doc is missing path: "{}"')
-    with _within(f"add for path: '{path}'"):
-        _put_new(container, key, operation.get("value"))
+    with _wrap_errors(f"add for path: '{path}'"):
+        _insert(container, key, operation.get("value"))
 
 
 def _remove(document: Any, operation: dict[str, Any]) -> None:
     path = operation.get("path")
     container, key = _locate(document, path, 'remove operation does not apply: doc is missing path: "{}"')
-    with _within(f"remove for path: '{path}'"):
-        _take_out(container, key)
+    with _wrap_errors(f"remove for path: '{path}'"):
+        _pop(container, key)
 
 
 def _replace(document: Any, operation: dict[str, Any]) -> None:
@@ -155,39 +158,41 @@ def _replace(document: Any, operation: dict[str, Any]) -> None:
         return
     try:
         container[_index(container, key, limit=len(container))] = operation.get("value")
-    except Inapplicable as error:
-        raise Inapplicable(f"replace operation does not apply: doc is missing key: {path}: missing value") from error
+    except PatchNotApplicable as error:
+        raise PatchNotApplicable(
+            f"replace operation does not apply: doc is missing key: {path}: missing value"
+        ) from error
 
 
 def _move(document: Any, operation: dict[str, Any]) -> None:
     source, path = operation.get("from"), operation.get("path")
     container, key = _locate(document, source, "move operation does not apply: doc is missing from path: {}")
-    with _within(f"move for path: '{key}'"):
-        value = _take_out(container, key)
+    with _wrap_errors(f"move for path: '{key}'"):
+        value = _pop(container, key)
     container, key = _locate(document, path, "move operation does not apply: doc is missing destination path: {}")
-    with _within(f"move for path: '{path}'"):
-        _put_new(container, key, value)
+    with _wrap_errors(f"move for path: '{path}'"):
+        _insert(container, key, value)
 
 
 def _copy(document: Any, operation: dict[str, Any]) -> int:
     source, path = operation.get("from"), operation.get("path")
     container, key = _locate(document, source, "copy operation does not apply: doc is missing from path: {}")
-    with _within(f"copy for from: '{source}'"):
+    with _wrap_errors(f"copy for from: '{source}'"):
         data = orjson.dumps(_get(container, key))
     value = orjson.loads(data)
     container, key = _locate(document, path, "copy operation does not apply: doc is missing destination path: {}")
-    with _within(f"copy for path: '{path}'"):
-        _put_new(container, key, value)
+    with _wrap_errors(f"copy for path: '{path}'"):
+        _insert(container, key, value)
     return len(data)
 
 
 def _test(document: Any, operation: dict[str, Any]) -> None:
     path = operation.get("path")
     container, key = _locate(document, path, "test operation does not apply: is missing path: {}")
-    with _within(f"test for path: '{path}'"):
+    with _wrap_errors(f"test for path: '{path}'"):
         found = _get(container, key)
-    if not same(found, operation.get("value")):
-        raise Inapplicable(f"testing value {path} failed: test failed")
+    if not json_equal(found, operation.get("value")):
+        raise PatchNotApplicable(f"testing value {path} failed: test failed")
 
 
 _ACTIONS: Final[dict[str, Callable[[Any, dict[str, Any]], int | None]]] = {

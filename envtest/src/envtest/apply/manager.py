@@ -1,8 +1,8 @@
-"""``metadata.managedFields``: read, kept up to date on every write, and the two ways to write.
+"""``metadata.managedFields``: decoding, encoding, and updates on every write, for updates and for server-side apply.
 
-This is the stack of managers of apimachinery's ``util/managedfields``, as one: what is never owned, how a request names
-its manager, times, the cap on update managers, what happens on the first apply to an object that nobody tracked, and
-kubectl's step from client-side to server-side apply.
+This combines the managers of apimachinery's ``util/managedfields``: fields that are never owned, the manager name of a
+request, timestamps, the limit on update managers, the first apply to an object without managed fields, and kubectl's
+migration from client-side to server-side apply.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from envtest.apply.fieldset import FieldSet, InvalidFields, Path, path_text
-from envtest.apply.typed import ABSENT, TypeMismatch, compare, field_set, same, validate
+from envtest.apply.fieldset import FieldSet, InvalidFields, Path, format_path
+from envtest.apply.typed import ABSENT, TypeMismatch, compare, field_set, json_equal, validate
 from envtest.apply.types import ObjectType
 from envtest.apply.updater import (
     Conflicts,
+    ConversionFailed,
+    ConversionPending,
     Convert,
-    Inconvertible,
     ManagerId,
     Managers,
     Owned,
-    Unconverted,
     Updater,
 )
 from envtest.errors import StatusError, apply_conflict, bad_request, plain_error
 from envtest.objects import Object
 
-__all__ = ["Tracker", "decode_managers", "encode_managers", "is_reset", "keep_times"]
+__all__ = ["Tracker", "decode_managers", "encode_managers", "is_reset", "restore_times"]
 
 T = TypeVar("T")
 
 APPLY, UPDATE = "Apply", "Update"
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
-ANCIENT: Final = "ancient-changes"
-MOST_UPDATERS: Final = 10
+ANCIENT_CHANGES: Final = "ancient-changes"
+MAX_UPDATERS: Final = 10
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
-_SELF: Final = ManagerId("current-operation", "")
+_CURRENT_OPERATION: Final = ManagerId("current-operation", "")
 _NEVER_OWNED: Final = FieldSet.of(
     ("f:apiVersion",),
     ("f:kind",),
@@ -63,7 +63,7 @@ Times = dict[ManagerId, str]
 
 
 def decode_managers(entries: Any) -> tuple[Managers, Times]:
-    """From ``managedFields``; raises InvalidFields where the real server cannot read it either."""
+    """Decode ``managedFields``. Raises InvalidFields when kube-apiserver cannot decode it either."""
     managers: Managers = {}
     times: Times = {}
     for index, entry in enumerate(entries or ()):
@@ -88,7 +88,7 @@ def decode_managers(entries: Any) -> tuple[Managers, Times]:
 
 
 def encode_managers(managers: Managers, times: Times) -> list[dict[str, Any]]:
-    """As ``managedFields``, in the order of the real server: by operation, time and name."""
+    """Encode as ``managedFields``, in kube-apiserver's order: by operation, time and name."""
     entries = []
     for manager, owned in managers.items():
         entry: dict[str, Any] = {"manager": manager.manager} if manager.manager else {}
@@ -114,12 +114,12 @@ def encode_managers(managers: Managers, times: Times) -> list[dict[str, Any]]:
 
 
 def is_reset(entries: Any) -> bool:
-    """Whether a client wants ``managedFields`` forgotten: an empty list, or one empty entry."""
+    """Report whether a client resets ``managedFields``, with an empty list or one empty entry."""
     return isinstance(entries, list) and (not entries or entries == [{}])
 
 
-def keep_times(new: Object, old: Mapping[str, Any]) -> bool:
-    """Puts the old times back where a write changed nothing but times; returns whether that was so.
+def restore_times(new: Object, old: Mapping[str, Any]) -> bool:
+    """Restore the old timestamps when a write changed nothing else; return whether that is the case.
 
     Both objects must be in the same version. Without this an apply that changes nothing would be written.
     """
@@ -129,7 +129,7 @@ def keep_times(new: Object, old: Mapping[str, Any]) -> bool:
         return False
     if _without_times(fresh) != _without_times(stored):
         return False
-    if not _same_but_managers(new, old):
+    if not _equal_except_managed_fields(new, old):
         return False
     if stored:
         new["metadata"]["managedFields"] = stored
@@ -143,7 +143,7 @@ def _without_times(entries: Sequence[Mapping[str, Any]]) -> list[bytes]:
     ]
 
 
-def _same_but_managers(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+def _equal_except_managed_fields(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     if new.keys() != old.keys():
         return False
     for name, value in new.items():
@@ -151,9 +151,9 @@ def _same_but_managers(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         if name == "metadata":
             one = {key: item for key, item in value.items() if key != "managedFields"}
             two = {key: item for key, item in other.items() if key != "managedFields"}
-            if not same(one, two):
+            if not json_equal(one, two):
                 return False
-        elif not same(value, other):
+        elif not json_equal(value, other):
             return False
     return True
 
@@ -163,10 +163,10 @@ def _deep_copy(value: Any) -> Any:
 
 
 class Tracker:
-    """Field ownership of one kind in one version, as seen through one endpoint.
+    """Tracks field ownership of one kind in one version, for one endpoint.
 
-    ``reset`` are the fields which the endpoint does not let through. ``types`` knows the type of the other versions in
-    which managers may have written (``None`` for one that is not served any more), ``convert`` makes an object of
+    ``reset`` are the fields that the endpoint ignores. ``types`` returns the type of the other versions in which
+    managers may have written (``None`` for a version that is no longer served), ``convert`` converts an object to
     another version; without them only ``api_version`` exists.
     """
 
@@ -187,7 +187,7 @@ class Tracker:
         self._subresource = subresource
         self._types = types
         self._updater = Updater(
-            self._type_of, convert or _only_rename, {api_version: reset} if reset is not None and reset else {}
+            self._type_of, convert or _set_api_version, {api_version: reset} if reset is not None and reset else {}
         )
 
     def _type_of(self, api_version: str) -> ObjectType | None:
@@ -195,31 +195,31 @@ class Tracker:
             return self._kind
         return self._types(api_version) if self._types is not None else None
 
-    async def settle(self, attempt: Callable[[], T]) -> T:
-        """What ``attempt``, a call of :meth:`track` or :meth:`apply`, returns.
+    async def run_with_conversions(self, attempt: Callable[[], T]) -> T:
+        """Return the result of ``attempt``, which calls :meth:`track` or :meth:`apply`.
 
-        It is repeated until all conversions that it needs, and that only a webhook can do, have been done.
+        It is repeated until all asynchronous conversions that it needs, by a webhook, are done.
         """
         while True:
             try:
                 return attempt()
-            except Unconverted as missing:
-                await missing.convert()
+            except ConversionPending as pending:
+                await pending.convert()
 
     def track(self, old: Mapping[str, Any] | None, new: Object, *, manager: str, now: str) -> None:
-        """Sets ``new``'s managedFields after a create (no ``old``), an update or a patch.
+        """Set the managedFields of ``new`` after a create (no ``old``), an update or a patch.
 
-        ``new`` is what will be stored, in its served version and before its metadata get a resourceVersion;
-        its own managedFields are what the client sent. ``now`` is RFC 3339. Nothing is refused: what cannot be
-        tracked (it does not fit the schema, or that of another version in which somebody owns a part) is owned by
-        nobody then.
-        Leaves ``new`` as it was where it raises Unconverted (see :meth:`settle`).
+        ``new`` is the object to be stored, in its served version and before its metadata get a resourceVersion; its
+        managedFields are those that the client sent. ``now`` is RFC 3339. This never rejects a write: an object that
+        cannot be tracked, because it does not fit the schema or that of another version in which a manager owns a
+        part, ends up without owners.
+        Raises ConversionPending and then leaves ``new`` unchanged (see :meth:`run_with_conversions`).
         """
         metadata = new["metadata"]
         sent = metadata.pop("managedFields", None)
         try:
             entries = self._track(old, new, sent, manager, now)
-        except Unconverted:
+        except ConversionPending:
             metadata["managedFields"] = sent
             raise
         if entries:
@@ -230,16 +230,16 @@ class Tracker:
     ) -> list[dict[str, Any]]:
         stored = (old or {}).get("metadata", {}).get("managedFields")
         try:
-            managers, times = self._start(stored, sent)
+            managers, times = self._initial_managers(stored, sent)
             if managers or old is None:
                 live = _without_managers(old) if old is not None else self._empty()
                 managers, times = self._update(live, new, managers, times, manager, now)
-        except (TypeMismatch, Inconvertible, InvalidFields, RecursionError):
+        except (TypeMismatch, ConversionFailed, InvalidFields, RecursionError):
             return []
         return encode_managers(managers, times)
 
-    def _start(self, stored: Any, sent: Any) -> tuple[Managers, Times]:
-        """The owners that a write starts from: those the client sent, if they can be read, else the stored ones."""
+    def _initial_managers(self, stored: Any, sent: Any) -> tuple[Managers, Times]:
+        """Return the managers before a write: those the client sent, if they can be decoded, else the stored ones."""
         if not self._subresource:
             if is_reset(sent):
                 return {}, {}
@@ -260,22 +260,22 @@ class Tracker:
     def _update(
         self, live: Mapping[str, Any], new: Mapping[str, Any], managers: Managers, times: Times, manager: str, now: str
     ) -> tuple[Managers, Times]:
-        managers = self._updater.update(live, new, self._api_version, managers, _SELF)
-        taken = managers.pop(_SELF, None)
-        fields = taken.fields - _NEVER_OWNED if taken is not None else None
+        managers = self._updater.update(live, new, self._api_version, managers, _CURRENT_OPERATION)
+        operation = managers.pop(_CURRENT_OPERATION, None)
+        fields = operation.fields - _NEVER_OWNED if operation is not None else None
         if fields:
-            myself = ManagerId(manager or "unknown", UPDATE, self._api_version, self._subresource)
-            before = managers.get(myself)
-            managers[myself] = Owned(fields | before.fields if before else fields, self._api_version, applied=False)
-            times = {**times, myself: now}
+            own_id = ManagerId(manager or "unknown", UPDATE, self._api_version, self._subresource)
+            before = managers.get(own_id)
+            managers[own_id] = Owned(fields | before.fields if before else fields, self._api_version, applied=False)
+            times = {**times, own_id: now}
         return _cap(managers, times)
 
     def apply(self, live: Mapping[str, Any] | None, applied: Object, *, manager: str, force: bool, now: str) -> Object:
-        """The object after ``applied`` was applied to ``live`` (``None``: it is created), with its managedFields.
+        """Return the object after ``applied`` was applied to ``live`` (``None``: created), with its managedFields.
 
-        The answer is new in all its parts, but not decoded yet: defaults are missing and nulls may stand in it.
-        Raises StatusError: 400 for what is no object of this kind, 409 for conflicts, 500 where the body does not fit
-        the schema (as the real server does).
+        The result shares nothing with the arguments. It is not decoded yet: it has no defaults and can contain nulls.
+        Raises StatusError: 400 when ``applied`` is not an object of this kind, 409 for conflicts, 500 when the body
+        does not fit the schema, as in kube-apiserver.
         """
         self._check_kind(applied)
         metadata = applied.get("metadata")
@@ -289,7 +289,7 @@ class Tracker:
         try:
             if not managers:
                 managers, times = self._update(self._empty(), current, managers, times, BEFORE_FIRST_APPLY, now)
-        except (TypeMismatch, Inconvertible) as error:
+        except (TypeMismatch, ConversionFailed) as error:
             raise plain_error(f"failed to create manager for existing fields: {error}") from error
         try:
             validate(self._kind.root, applied)
@@ -297,14 +297,14 @@ class Tracker:
             raise plain_error(f"failed to create typed patch object ({self._describe(applied)}): {error}") from error
         try:
             result, managers = self._apply(current, applied, managers, manager, force=force)
-        except (TypeMismatch, Inconvertible) as error:
+        except (TypeMismatch, ConversionFailed) as error:
             raise plain_error(str(error)) from error
-        myself = ManagerId(manager or "unknown", APPLY, "", self._subresource)
+        own_id = ManagerId(manager or "unknown", APPLY, "", self._subresource)
         if result is not ABSENT:
-            times = {**times, myself: now}
+            times = {**times, own_id: now}
         obj: Object = _deep_copy(current if result is ABSENT else result)
         if manager == "kubectl" and _last_applied(obj):
-            obj["metadata"]["annotations"][LAST_APPLIED] = _as_last_applied(applied)
+            obj["metadata"]["annotations"][LAST_APPLIED] = _last_applied_annotation(applied)
         if managers:
             obj.setdefault("metadata", {})["managedFields"] = encode_managers(managers, times)
         return obj
@@ -313,37 +313,37 @@ class Tracker:
         version, kind = applied.get("apiVersion") or "", applied.get("kind") or ""
         if version == self._api_version and kind == self._kind_name:
             return
-        raise bad_request(f"invalid object type: {_group_version_text(str(version))}, Kind={kind}")
+        raise bad_request(f"invalid object type: {_format_group_version(str(version))}, Kind={kind}")
 
     def _describe(self, obj: Mapping[str, Any]) -> str:
         metadata = obj.get("metadata")
         names = metadata if isinstance(metadata, dict) else {}
-        gvk = f"{_group_version_text(self._api_version)}, Kind={self._kind_name}"
+        gvk = f"{_format_group_version(self._api_version)}, Kind={self._kind_name}"
         return f"{names.get('namespace') or ''}/{names.get('name') or ''}; {gvk}"
 
     def _apply(
         self, live: Mapping[str, Any], applied: Object, managers: Managers, manager: str, *, force: bool
     ) -> tuple[Any, Managers]:
-        myself = ManagerId(manager or "unknown", APPLY, "", self._subresource)
+        own_id = ManagerId(manager or "unknown", APPLY, "", self._subresource)
         try:
-            result, after = self._updater.apply(live, applied, self._api_version, dict(managers), myself, force=force)
+            result, after = self._updater.apply(live, applied, self._api_version, dict(managers), own_id, force=force)
         except Conflicts as conflicts:
             if manager != "kubectl":
                 raise _conflict_status(conflicts.by_manager) from conflicts
-            remaining = self._not_from_last_applied(live, conflicts)
+            remaining = self._without_last_applied(live, conflicts)
             if remaining:
                 raise _conflict_status(remaining) from conflicts
-            result, after = self._updater.apply(live, applied, self._api_version, dict(managers), myself, force=True)
-        if myself in after:
-            fields = after[myself].fields - _NEVER_OWNED
+            result, after = self._updater.apply(live, applied, self._api_version, dict(managers), own_id, force=True)
+        if own_id in after:
+            fields = after[own_id].fields - _NEVER_OWNED
             if fields:
-                after[myself] = after[myself]._replace(fields=fields)
+                after[own_id] = after[own_id]._replace(fields=fields)
             else:
-                del after[myself]
+                del after[own_id]
         return result, after
 
-    def _not_from_last_applied(self, live: Mapping[str, Any], conflicts: Conflicts) -> dict[ManagerId, list[Path]]:
-        """The conflicts that are not kubectl's own: fields which its client-side apply set last, unchanged since."""
+    def _without_last_applied(self, live: Mapping[str, Any], conflicts: Conflicts) -> dict[ManagerId, list[Path]]:
+        """Return the conflicts without unchanged fields that kubectl itself set last, by client-side apply."""
         try:
             last = orjson.loads(_last_applied(live))
             if not isinstance(last, dict) or last.get("apiVersion") != self._api_version:
@@ -351,16 +351,17 @@ class Tracker:
             root = self._kind.root
             validate(root, last)
             change = compare(root, last, live)
-            mine = field_set(root, last) - change.modified - change.added - change.removed
+            unchanged = field_set(root, last) - change.modified - change.added - change.removed
         except (ValueError, TypeMismatch):
             return conflicts.by_manager
         remaining = {
-            manager: [path for path in paths if not mine.has(path)] for manager, paths in conflicts.by_manager.items()
+            manager: [path for path in paths if not unchanged.has(path)]
+            for manager, paths in conflicts.by_manager.items()
         }
         return {manager: paths for manager, paths in remaining.items() if paths}
 
 
-def _only_rename(obj: Mapping[str, Any], api_version: str) -> Mapping[str, Any]:
+def _set_api_version(obj: Mapping[str, Any], api_version: str) -> Mapping[str, Any]:
     return {**obj, "apiVersion": api_version}
 
 
@@ -371,8 +372,8 @@ def _without_managers(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
 
 
-def _group_version_text(api_version: str) -> str:
-    """``apps/v1``, ``/v1`` for the core group, as Go prints a GroupVersion with its kind."""
+def _format_group_version(api_version: str) -> str:
+    """Format a version as Go prints a GroupVersion with its kind: ``apps/v1``, and ``/v1`` for the core group."""
     return api_version if "/" in api_version else f"/{api_version}"
 
 
@@ -381,7 +382,7 @@ def _last_applied(obj: Mapping[str, Any]) -> str:
     return annotations.get(LAST_APPLIED) or ""
 
 
-def _as_last_applied(applied: Object) -> str:
+def _last_applied_annotation(applied: Object) -> str:
     kept = _deep_copy(applied)
     annotations = kept.get("metadata", {}).get("annotations")
     if annotations:
@@ -392,22 +393,22 @@ def _as_last_applied(applied: Object) -> str:
 
 
 def _cap(managers: Managers, times: Times) -> tuple[Managers, Times]:
-    """Merges the oldest update managers of each version into one when there are too many."""
+    """Merge the oldest update managers of each version into one when there are too many."""
     updaters = [manager for manager, owned in managers.items() if not owned.applied]
     count = len(updaters)
-    if count <= MOST_UPDATERS:
+    if count <= MAX_UPDATERS:
         return managers, times
     managers, times = dict(managers), dict(times)
     first: dict[str, ManagerId] = {}
     for manager in sorted(updaters, key=lambda manager: (times.get(manager, ""), manager)):
-        if count <= MOST_UPDATERS:
+        if count <= MAX_UPDATERS:
             break
         owned = managers[manager]
         version = owned.api_version
         if version not in first:
             first[version] = manager
             continue
-        bucket = ManagerId(ANCIENT, UPDATE, version)
+        bucket = ManagerId(ANCIENT_CHANGES, UPDATE, version)
         if bucket not in managers:
             managers[bucket] = managers.pop(first[version])
         managers[bucket] = owned._replace(fields=owned.fields | managers[bucket].fields)
@@ -418,7 +419,7 @@ def _cap(managers: Managers, times: Times) -> tuple[Managers, Times]:
     return managers, times
 
 
-def _manager_text(manager: ManagerId) -> str:
+def _format_manager(manager: ManagerId) -> str:
     text = orjson.dumps(manager.manager).decode()
     if manager.subresource:
         text += f' with subresource "{manager.subresource}"'
@@ -427,7 +428,7 @@ def _manager_text(manager: ManagerId) -> str:
 
 def _conflict_status(by_manager: Mapping[ManagerId, list[Path]]) -> StatusError:
     causes = [
-        (f"conflict with {_manager_text(manager)}", path_text(path))
+        (f"conflict with {_format_manager(manager)}", format_path(path))
         for manager in sorted(by_manager)
         for path in by_manager[manager]
     ]
@@ -435,6 +436,6 @@ def _conflict_status(by_manager: Mapping[ManagerId, list[Path]]) -> StatusError:
         return apply_conflict(f"Apply failed with 1 conflict: {causes[0][0]}: {causes[0][1]}", causes)
     lines = []
     for manager in sorted(by_manager):
-        lines.append(f"conflicts with {_manager_text(manager)}:")
-        lines += [f"- {path_text(path)}" for path in by_manager[manager]]
+        lines.append(f"conflicts with {_format_manager(manager)}:")
+        lines += [f"- {format_path(path)}" for path in by_manager[manager]]
     return apply_conflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes)

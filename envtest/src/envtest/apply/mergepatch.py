@@ -1,6 +1,6 @@
-"""JSON merge patch (RFC 7386), as the library of the real server understands it.
+"""JSON merge patch (RFC 7386), with the behavior of kube-apiserver's library.
 
-It departs from the RFC in one thing: nulls go from lists, too, where a list is set or replaced.
+It differs from the RFC in one point: nulls are also removed from lists that are set or replaced.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ __all__ = ["merge_patch"]
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """``target`` after ``patch``: maps are merged, null removes, everything else replaces.
+    """Return ``target`` after ``patch``: maps are merged, null removes a key, any other value replaces.
 
-    Neither argument is changed; the result may share parts with both.
+    Neither argument is modified; the result can share parts with both.
     """
     if not isinstance(patch, dict):
         return patch if isinstance(target, dict) else _without_nulls(patch)

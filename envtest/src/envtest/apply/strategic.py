@@ -1,9 +1,9 @@
-"""Strategic merge patch: merge patch that knows lists.
+"""Strategic merge patch: a merge patch with support for lists.
 
-Lists whose schema has the patch strategy ``merge`` are merged by their merge key, lists of scalars as sets; all
-others are replaced. Directives say more: ``$patch`` (``replace``, ``delete``, and ``merge``, the default),
-``$retainKeys``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``. See `the API conventions`_; the
-order of merged lists and the wording of errors are those of apimachinery's ``util/strategicpatch``.
+Lists whose schema has the patch strategy ``merge`` are merged by their merge key, lists of scalars as sets; all other
+lists are replaced. Directives change this: ``$patch`` (``replace``, ``delete``, and the default ``merge``),
+``$retainKeys``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``. See `the API conventions`_. The
+order of merged lists and the error messages are those of apimachinery's ``util/strategicpatch``.
 
 .. _the API conventions: https://git.k8s.io/community/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from envtest.apply.typed import same
+from envtest.apply.typed import json_equal
 from envtest.errors import StatusError, bad_request, plain_error
 from envtest.go_format import go_text, go_type
 from envtest.schema.node import Schema
@@ -31,14 +31,14 @@ _BAD_RETAIN_KEYS: Final = "invalid patch format of retainKeys"
 _BAD_ORDER: Final = "invalid patch format of setElementOrder list"
 
 _Map = dict[str, Any]
-_GONE: Final = object()
+_REMOVED: Final = object()
 
 
 def strategic_merge(schema: Schema | None, target: _Map, patch: _Map) -> _Map:
-    """``target`` after ``patch``; both stay as they are, the result is new in all its parts.
+    """Return ``target`` after ``patch``; neither is modified, and the result shares nothing with them.
 
-    Raises StatusError: 400 for malformed directives, 500 for a missing merge key or an unknown ``$patch``, as the real
-    server does.
+    Raises StatusError: 400 for malformed directives, 500 for a missing merge key or an unknown ``$patch``, as
+    kube-apiserver does.
     """
     return _merge_map(orjson.loads(orjson.dumps(target)), orjson.loads(orjson.dumps(patch)), schema)
 
@@ -47,9 +47,9 @@ def _no_merge_key(item: _Map, key: str) -> StatusError:
     return plain_error(f"map: {go_text(item)} does not contain declared merge key: {key}")
 
 
-def _bad_type(wanted: str, value: Any) -> StatusError:
+def _bad_type(expected: str, value: Any) -> StatusError:
     received = "%!s(<nil>)" if value is None else go_type(value)
-    return plain_error(f"expected a {wanted}, but received a {received}")
+    return plain_error(f"expected a {expected}, but received a {received}")
 
 
 def _bad_directive(directive: Any, item: _Map) -> StatusError:
@@ -61,7 +61,7 @@ def _field(schema: Schema | None, name: str) -> Schema | None:
 
 
 def _strategy(schema: Schema | None) -> str:
-    """``merge``, ``replace`` or empty."""
+    """Return ``merge``, ``replace`` or an empty string."""
     others = [name for name in schema.patch_strategy if name != "retainKeys"] if schema is not None else []
     return others[0] if others else ""
 
@@ -97,15 +97,15 @@ def _merge_value(original: _Map, name: str, value: Any, schema: Schema | None, *
         original[name] = _merge_list_value(current, value, field, deletes=deletes)
     elif not deletes:
         same_kind = name in original and type(current) is type(value)
-        kept = _without_directives(value if same_kind else _without_nulls(value))
-        if kept is _GONE:
+        value_to_set = _without_directives(value if same_kind else _without_nulls(value))
+        if value_to_set is _REMOVED:
             original.pop(name, None)
         else:
-            original[name] = kept
+            original[name] = value_to_set
 
 
 def _directive_field(key: str, problem: str) -> str:
-    """The field that a directive of the form ``$directive/field`` is about."""
+    """Return the field of a directive of the form ``$directive/field``."""
     directive, slash, name = key.partition("/")
     if not slash or directive not in (_DELETE_FROM, _ORDER):
         raise bad_request(problem)
@@ -126,7 +126,7 @@ def _retain_keys(original: _Map, patch: _Map) -> None:
 
 
 def _merge_ordered_lists(original: _Map, patch: _Map, schema: Schema | None) -> None:
-    """Merges the lists whose order the patch gives."""
+    """Merge the lists for which the patch sets the order."""
     for directive in [key for key in patch if key.startswith(_ORDER)]:
         order = patch.pop(directive)
         if not isinstance(order, list):
@@ -137,35 +137,35 @@ def _merge_ordered_lists(original: _Map, patch: _Map, schema: Schema | None) -> 
         for holder in (original, patch):
             if name in holder and not isinstance(holder[name], list):
                 raise _bad_type("[]interface {}", holder[name])
-        live, said = original.get(name), patch.get(name)
-        _check_order(said or [], order, key)
-        if live is None and said is None:
+        live, patched = original.get(name), patch.get(name)
+        _check_order(patched or [], order, key)
+        if live is None and patched is None:
             continue
-        if said is None:
+        if patched is None:
             merged = live or []
         elif live is None:
-            merged = _without_directives(said)
+            merged = _without_directives(patched)
         else:
-            merged = _merge_list_value(live, said, field, deletes=False)
+            merged = _merge_list_value(live, patched, field, deletes=False)
         listed, others = _partition(merged, order, key)
-        _check_items(live or [], said or [])
+        _check_items(live or [], patched or [])
         original[name] = _in_order(listed, others, order, live or [], key)
         patch.pop(name, None)
 
 
-def _check_order(said: list[Any], order: list[Any], key: str) -> None:
-    """Refuses a patch whose items come in another order than the one it gives."""
-    if not order or not said:
+def _check_order(patched: list[Any], order: list[Any], key: str) -> None:
+    """Reject a patch whose items are in an order other than the one that it sets."""
+    if not order or not patched:
         return
-    items = [item for item in said if not _has_directive(item)] if key else said
-    at = there = 0
-    while at < len(items) and there < len(order):
-        if _same_item(items[at], order[there], key):
-            at += 1
-        there += 1
-    if at < len(items):
+    items = [item for item in patched if not _has_directive(item)] if key else patched
+    item_index = order_index = 0
+    while item_index < len(items) and order_index < len(order):
+        if _same_item(items[item_index], order[order_index], key):
+            item_index += 1
+        order_index += 1
+    if item_index < len(items):
         raise plain_error(
-            f"The order in patch list:\n{go_text(said)}\n doesn't match {_ORDER} list:\n{go_text(order)}\n"
+            f"The order in patch list:\n{go_text(patched)}\n doesn't match {_ORDER} list:\n{go_text(order)}\n"
         )
 
 
@@ -175,17 +175,17 @@ def _has_directive(item: Any) -> bool:
 
 def _same_item(left: Any, right: Any, key: str) -> bool:
     if not key:
-        return same(left, right)
+        return json_equal(left, right)
     for item in (left, right):
         if not isinstance(item, dict):
             raise _bad_type("map[string]interface {}", item)
         if key not in item:
             raise _no_merge_key(item, key)
-    return same(left[key], right[key])
+    return json_equal(left[key], right[key])
 
 
 def _check_items(*lists: list[Any]) -> bool:
-    """Whether the items are maps; refuses lists of lists and lists of different things."""
+    """Return whether the items are maps; rejects lists of lists and lists of mixed types."""
     kinds = [go_type(item) for items in lists for item in items]
     if not kinds:
         raise plain_error("no elements in any of the given slices")
@@ -204,35 +204,35 @@ def _merge_list_value(current: list[Any], patch: list[Any], field: Schema | None
     key = field.patch_merge_key if field is not None else ""
     if not _check_items(current, patch):
         if deletes:
-            return [item for item in current if not any(same(item, gone) for gone in patch)]
+            return [item for item in current if not any(json_equal(item, deleted) for deleted in patch)]
         merged = _unique([*current, *patch])
     else:
         if not key:
             raise plain_error(f"cannot merge lists without merge key for {field.ref if field is not None else ''}")
-        current, patch = _special_items(current, patch, key)
+        current, patch = _apply_item_directives(current, patch, key)
         merged = _merge_items(current, patch, key, field.items if field is not None else None)
     listed, others = _partition(merged, patch, key)
     return _in_order(listed, others, patch, current, key)
 
 
 def _unique(items: list[Any]) -> list[Any]:
-    """The items without repetitions; the last item takes the place of each one that goes."""
+    """Return the items without duplicates; each removed item is replaced by the last item of the list."""
     items = list(items)
-    at = 0
-    while at < len(items) - 1:
-        other = at + 1
-        while other < len(items):
-            if same(items[at], items[other]):
-                items[other] = items[-1]
+    first = 0
+    while first < len(items) - 1:
+        second = first + 1
+        while second < len(items):
+            if json_equal(items[first], items[second]):
+                items[second] = items[-1]
                 items.pop()
             else:
-                other += 1
-        at += 1
+                second += 1
+        first += 1
     return items
 
 
-def _special_items(current: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """Carries out what items with a ``$patch`` say; returns what is left of both lists."""
+def _apply_item_directives(current: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
+    """Apply the ``$patch`` directives of items; return the remaining items of both lists."""
     plain, replace = [], False
     for item in patch:
         if _PATCH not in item:
@@ -240,7 +240,7 @@ def _special_items(current: list[Any], patch: list[Any], key: str) -> tuple[list
         elif item[_PATCH] == "delete":
             if key not in item:
                 raise _no_merge_key(item, key)
-            current = [one for one in current if not (key in one and same(one[key], item[key]))]
+            current = [one for one in current if not (key in one and json_equal(one[key], item[key]))]
         elif item[_PATCH] == "replace":
             replace = True
         elif item[_PATCH] == "merge":
@@ -256,7 +256,7 @@ def _merge_items(current: list[Any], patch: list[Any], key: str, schema: Schema 
         if key not in item:
             raise _no_merge_key(item, key)
         for index, one in enumerate(merged):
-            if key in one and same(one[key], item[key]):
+            if key in one and json_equal(one[key], item[key]):
                 merged[index] = _merge_map(one, item, schema)
                 break
         else:
@@ -265,7 +265,7 @@ def _merge_items(current: list[Any], patch: list[Any], key: str, schema: Schema 
 
 
 def _partition(merged: list[Any], listed: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """The items of ``merged`` that ``listed`` names, and the others."""
+    """Split ``merged`` into the items that are in ``listed`` and the others."""
     named: list[Any] = []
     others: list[Any] = []
     for item in merged:
@@ -281,25 +281,25 @@ def _partition(merged: list[Any], listed: list[Any], key: str) -> tuple[list[Any
 def _position(items: list[Any], item: Any, key: str) -> int:
     for index, one in enumerate(items):
         if key:
-            if isinstance(one, dict) and key in one and same(one[key], item.get(key)):
+            if isinstance(one, dict) and key in one and json_equal(one[key], item.get(key)):
                 return index
-        elif same(one, item):
+        elif json_equal(one, item):
             return index
     return -1
 
 
 def _sorted_by(items: list[Any], order: list[Any], key: str) -> list[Any]:
-    """Items in the order of another list; one that is not there goes before what precedes it."""
+    """Sort items in the order of another list; an item that is not in that list precedes the item before it."""
     if key:
         for item in (*items, *order):
             if not isinstance(item, dict) or key not in item:
                 raise _no_merge_key(item if isinstance(item, dict) else {}, key)
     placed = [item for item in items if not (key and _is_deletion(item))]
     for start in range(1, len(placed)):
-        at = start
-        while at > 0 and _goes_before(placed[at], placed[at - 1], order, key):
-            placed[at], placed[at - 1] = placed[at - 1], placed[at]
-            at -= 1
+        position = start
+        while position > 0 and _precedes(placed[position], placed[position - 1], order, key):
+            placed[position], placed[position - 1] = placed[position - 1], placed[position]
+            position -= 1
     return placed + [item for item in items if key and _is_deletion(item)]
 
 
@@ -307,25 +307,25 @@ def _is_deletion(item: Any) -> bool:
     return isinstance(item, dict) and item.get(_PATCH) == "delete"
 
 
-def _goes_before(left: Any, right: Any, order: list[Any], key: str) -> bool:
+def _precedes(left: Any, right: Any, order: list[Any], key: str) -> bool:
     one, other = _position(order, left, key), _position(order, right, key)
     return one < other if one >= 0 and other >= 0 else True
 
 
 def _in_order(listed: list[Any], others: list[Any], order: list[Any], live: list[Any], key: str) -> list[Any]:
-    """Puts what the patch did not name where it was among what it named."""
+    """Merge the items that the patch does not list into those that it lists, at their position in the live list."""
     listed, others = _sorted_by(listed, order, key), _sorted_by(others, live, key)
     merged: list[Any] = []
-    at = there = 0
-    while at < len(others) and there < len(listed):
-        one, other = _position(live, others[at], key), _position(live, listed[there], key)
+    other_index = listed_index = 0
+    while other_index < len(others) and listed_index < len(listed):
+        one, other = _position(live, others[other_index], key), _position(live, listed[listed_index], key)
         if 0 <= one < other:
-            merged.append(others[at])
-            at += 1
+            merged.append(others[other_index])
+            other_index += 1
         else:
-            merged.append(listed[there])
-            there += 1
-    return merged + others[at:] + listed[there:]
+            merged.append(listed[listed_index])
+            listed_index += 1
+    return merged + others[other_index:] + listed[listed_index:]
 
 
 def _without_nulls(value: Any) -> Any:
@@ -337,12 +337,12 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _without_directives(value: Any) -> Any:
-    """``value`` as something new: what carries a ``$patch`` was meant for something old, and is left out."""
+    """Return ``value`` as a new value: parts with ``$patch`` apply to existing values only, and are omitted."""
     if isinstance(value, dict):
         if _PATCH in value:
-            return _GONE
-        kept = {name: _without_directives(item) for name, item in value.items()}
-        return {name: item for name, item in kept.items() if item is not _GONE}
+            return _REMOVED
+        fields = {name: _without_directives(item) for name, item in value.items()}
+        return {name: item for name, item in fields.items() if item is not _REMOVED}
     if isinstance(value, list):
-        return [item for item in map(_without_directives, value) if item is not _GONE]
+        return [item for item in map(_without_directives, value) if item is not _REMOVED]
     return value

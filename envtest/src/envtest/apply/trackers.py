@@ -1,4 +1,4 @@
-"""The tracker of each endpoint, made from the registry when it is first needed."""
+"""The tracker of each endpoint, created from the registry on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from envtest.apply.fieldset import FieldSet
 from envtest.apply.manager import Tracker
 from envtest.apply.types import ObjectType
-from envtest.apply.updater import Convert, Inconvertible, Unconverted
+from envtest.apply.updater import ConversionFailed, ConversionPending, Convert
 from envtest.builtins.catalog import object_meta, schema_of
 from envtest.errors import StatusError
 from envtest.objects import Object
@@ -21,13 +21,13 @@ __all__ = ["Trackers", "reset_fields"]
 
 _SCALE: Final = "io.k8s.api.autoscaling.v1.Scale"
 
-REMEMBERED: Final = 64
-"""How many conversions are remembered for each endpoint."""
+CACHED_CONVERSIONS: Final = 64
+"""The number of conversions that are cached for each endpoint."""
 
 _STATUS: Final = FieldSet.of(("f:status",))
 _SPEC: Final = FieldSet.of(("f:spec",))
-_ALL_BUT_STATUS: Final = FieldSet.of(("f:spec",), ("f:metadata",))
-_KEPT_BY_STATUS: Final = {
+_SPEC_AND_METADATA: Final = FieldSet.of(("f:spec",), ("f:metadata",))
+_STATUS_RESETS: Final = {
     ("apps", "deployments"): FieldSet.of(("f:spec",), ("f:metadata", "f:labels")),
     ("apiextensions.k8s.io", "customresourcedefinitions"): FieldSet.of(("f:spec",), ("f:metadata",)),
     ("apiregistration.k8s.io", "apiservices"): FieldSet.of(("f:spec",), ("f:metadata",)),
@@ -36,51 +36,54 @@ _KEPT_BY_STATUS: Final = {
 
 
 def reset_fields(info: ResourceInfo, subresource: str) -> FieldSet | None:
-    """What an endpoint does not let through, as the strategies of the real server declare it."""
+    """Return the fields that an endpoint ignores, as the strategies in kube-apiserver declare them."""
     if "status" not in info.subresources:
         return None
     if subresource == "status" and info.is_crd:
-        return _ALL_BUT_STATUS
+        return _SPEC_AND_METADATA
     if subresource == "status":
-        return _KEPT_BY_STATUS.get((info.group, info.plural), _SPEC)
+        return _STATUS_RESETS.get((info.group, info.plural), _SPEC)
     return _STATUS if subresource == "" else None
 
 
 def _converter(info: ResourceInfo) -> Convert | None:
-    """How objects are converted for comparison with what managers of other versions own.
+    """Return how objects are converted for comparison with fields that managers own in other versions.
 
-    Custom resources without a webhook only change their ``apiVersion`` here: nothing is pruned, so that what the other
-    version does not know is noticed (as the real server does).
+    Custom resources without a conversion webhook only change their ``apiVersion``: nothing is pruned, so that fields
+    which the other version does not have are detected, as in kube-apiserver.
     """
     if info.convert is None or (info.is_crd and not info.converts_by_webhook):
         return None
-    return _Conversions(info.convert).convert
+    return _ConversionCache(info.convert).convert
 
 
-class _Conversions:
-    """Remembers what an asynchronous converter made of the objects of late."""
+class _ConversionCache:
+    """Caches the latest results of an asynchronous converter."""
 
     def __init__(self, converter: Converter) -> None:
         self._converter = converter
-        self._done: OrderedDict[bytes, Object | str] = OrderedDict()
+        self._results: OrderedDict[bytes, Object | str] = OrderedDict()
 
     def convert(self, obj: Mapping[str, Any], api_version: str) -> Mapping[str, Any]:
-        """The object in ``api_version``. Raises Unconverted if that has to be found out first, and Inconvertible."""
+        """Return the object in ``api_version``.
+
+        Raises ConversionPending when it has to be converted first, and ConversionFailed.
+        """
         key = orjson.dumps([api_version, obj])
-        found = self._done.get(key)
+        found = self._results.get(key)
         if found is None:
-            raise Unconverted(lambda: self._convert(key, orjson.loads(orjson.dumps(obj)), api_version))
+            raise ConversionPending(lambda: self._convert(key, orjson.loads(orjson.dumps(obj)), api_version))
         if isinstance(found, str):
-            raise Inconvertible(found)
+            raise ConversionFailed(found)
         return found
 
     async def _convert(self, key: bytes, obj: Object, api_version: str) -> None:
         try:
-            self._done[key] = (await self._converter([obj], api_version))[0]
+            self._results[key] = (await self._converter([obj], api_version))[0]
         except StatusError as error:
-            self._done[key] = error.message
-        if len(self._done) > REMEMBERED:
-            self._done.popitem(last=False)
+            self._results[key] = error.message
+        if len(self._results) > CACHED_CONVERSIONS:
+            self._results.popitem(last=False)
 
 
 class Trackers:
@@ -88,15 +91,15 @@ class Trackers:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._made: dict[tuple[str, str, str, str], tuple[ResourceInfo, Tracker]] = {}
+        self._trackers: dict[tuple[str, str, str, str], tuple[ResourceInfo, Tracker]] = {}
         self._types: dict[tuple[str, str, str], tuple[ResourceInfo, ObjectType]] = {}
         self._scale: Tracker | None = None
 
     def of(self, info: ResourceInfo, subresource: str = "") -> Tracker:
-        """The tracker of a resource, or of one of its subresources with the same body (``status``)."""
+        """Return the tracker of a resource, or of a subresource with the same body (``status``)."""
         key = (info.group, info.version, info.plural, subresource)
-        made = self._made.get(key)
-        if made is None or made[0] is not info:
+        cached = self._trackers.get(key)
+        if cached is None or cached[0] is not info:
             tracker = Tracker(
                 self._type_of(info),
                 info.api_version,
@@ -106,8 +109,8 @@ class Trackers:
                 types=lambda api_version: self._in_version(info, api_version),
                 convert=_converter(info),
             )
-            made = self._made[key] = (info, tracker)
-        return made[1]
+            cached = self._trackers[key] = (info, tracker)
+        return cached[1]
 
     @property
     def scale(self) -> Tracker:
@@ -124,11 +127,11 @@ class Trackers:
 
     def _type_of(self, info: ResourceInfo) -> ObjectType:
         key = (info.group, info.version, info.kind)
-        made = self._types.get(key)
-        if made is None or made[0] is not info:
+        cached = self._types.get(key)
+        if cached is None or cached[0] is not info:
             if info.is_crd or info.schema is None:
                 kind = ObjectType.custom(info.schema, object_meta())
             else:
                 kind = ObjectType.builtin(info.schema)
-            made = self._types[key] = (info, kind)
-        return made[1]
+            cached = self._types[key] = (info, kind)
+        return cached[1]

@@ -1,8 +1,8 @@
 """Operations on values of a :class:`~envtest.apply.types.Type`.
 
-These are structured-merge-diff's walks: validate, list the fields, compare, merge, remove. Where a place allows
-several kinds of value the one at hand decides; null fits everywhere, so it takes the form of what it meets.
-Nothing here changes its arguments, and results may share parts with them.
+They are those of structured-merge-diff: validate, list the fields, compare, merge, remove. Where a type allows several
+kinds of values, the actual value decides; null is valid everywhere and treated like the value it is compared with.
+Arguments are never modified, and results can share parts with them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from envtest.apply.fieldset import FieldSet, element_text, field_element, key_element, value_element
+from envtest.apply.fieldset import FieldSet, field_element, format_element, key_element, value_element
 from envtest.apply.types import Type
 from envtest.go_format import go_syntax, go_text, go_type
 
@@ -22,11 +22,11 @@ __all__ = [
     "TypeMismatch",
     "compare",
     "field_set",
+    "json_equal",
     "merge",
-    "name_fields",
     "remove",
-    "same",
     "validate",
+    "with_named_parents",
 ]
 
 
@@ -36,26 +36,26 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""No value at all, which is not null."""
+"""No value; different from null."""
 
 _MAP, _SCALAR, _LIST, _NONE = "map", "scalar", "list", ""
 _SCALARS = (str, bool, int, float)
 
 
 class TypeMismatch(Exception):
-    """A value does not fit its schema; the text lists every violation with its path."""
+    """A value does not fit its schema; the message lists each violation with its path."""
 
     def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
         lines = [f"{path}: {message}" if path else message for path, message in errors]
         super().__init__(lines[0] if len(lines) == 1 else "\n".join(["errors:", *(f"  {line}" for line in lines)]))
 
 
-class _BadItem(ValueError):
-    """A list item that cannot be told apart from others."""
+class _InvalidItem(ValueError):
+    """A list item has no valid key, so that it cannot be identified."""
 
 
 class Comparison(NamedTuple):
-    """What distinguishes two values: no path is in more than one of these."""
+    """The differences between two values; the three sets are disjoint."""
 
     removed: FieldSet
     modified: FieldSet
@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
 
 
 def _form(kind: Type, value: Any) -> str:
-    """As what ``value`` is to be treated; what does not fit (null, too) is treated as the first that is allowed."""
+    """Return how to treat ``value``; null and values that do not fit are treated as the first form that is allowed."""
     if isinstance(value, dict):
         if kind.is_map:
             return _MAP
@@ -80,12 +80,12 @@ def _form(kind: Type, value: Any) -> str:
 
 
 def _item_element(kind: Type, item: Any) -> str:
-    """The path element of an item of a list; raises _BadItem."""
+    """Return the path element of a list item. Raises _InvalidItem."""
     if kind.list_keys:
         if item is None:
-            raise _BadItem("associative list with keys may not have a null element")
+            raise _InvalidItem("associative list with keys may not have a null element")
         if not isinstance(item, dict):
-            raise _BadItem("associative list with keys may not have non-map elements")
+            raise _InvalidItem("associative list with keys may not have non-map elements")
         keys = {}
         for name in kind.list_keys:
             if name in item:
@@ -94,22 +94,22 @@ def _item_element(kind: Type, item: Any) -> str:
                 keys[name] = default
         if not keys:
             names = " ".join(orjson.dumps(name).decode() for name in kind.list_keys)
-            raise _BadItem(
+            raise _InvalidItem(
                 f"associative list with keys has an element that omits all key fields [{names}] "
                 "(and doesn't have default values for any key fields)"
             )
         return key_element(keys)
     if isinstance(item, dict):
-        raise _BadItem("associative list without keys has an element that's a map type")
+        raise _InvalidItem("associative list without keys has an element that's a map type")
     if isinstance(item, list):
-        raise _BadItem("not supported: associative list with lists as elements")
+        raise _InvalidItem("not supported: associative list with lists as elements")
     if item is None:
-        raise _BadItem("associative list without keys has an element that's an explicit null")
+        raise _InvalidItem("associative list without keys has an element that's an explicit null")
     return value_element(item)
 
 
 def validate(kind: Type, value: Any, *, allow_duplicates: bool = False) -> None:
-    """Raises TypeMismatch where ``value`` does not fit; duplicates are those in sets and list maps."""
+    """Raises TypeMismatch when ``value`` does not fit; duplicates are those in sets and list maps."""
     errors: list[tuple[str, str]] = []
     _validate(kind, value, allow_duplicates, errors)
     if errors:
@@ -117,7 +117,7 @@ def validate(kind: Type, value: Any, *, allow_duplicates: bool = False) -> None:
 
 
 def _validate(kind: Type, value: Any, duplicates: bool, errors: list[tuple[str, str]]) -> None:
-    """Appends violations, with paths that begin at this place."""
+    """Append the violations, with paths relative to this value."""
     form = _form(kind, value)
     if value is None:
         return
@@ -130,13 +130,13 @@ def _validate(kind: Type, value: Any, duplicates: bool, errors: list[tuple[str, 
             if field is None:
                 errors.append((f".{name}", "field not declared in schema"))
                 return
-            known = len(errors)
+            count = len(errors)
             _validate(field, item, duplicates, errors)
-            if len(errors) > known:
-                _prefix(f".{name}", errors, known)
+            if len(errors) > count:
+                _prefix(f".{name}", errors, count)
     elif form == _SCALAR:
-        if problem := _scalar_problem(kind.scalar, value):
-            errors.append(("", problem))
+        if message := _scalar_error(kind.scalar, value):
+            errors.append(("", message))
     elif form == _LIST:
         if not isinstance(value, list):
             errors.append(("", f"expected list, got &{{{go_text(value)}}}"))
@@ -157,19 +157,19 @@ def _validate_items(kind: Type, items: list[Any], duplicates: bool, errors: list
         if not kind.list_atomic:
             try:
                 element = _item_element(kind, item)
-            except _BadItem as bad:
+            except _InvalidItem as bad:
                 errors.append(("", f"element {index}: {bad}"))
                 return
             if element in seen and not duplicates:
-                errors.append(("", f"duplicate entries for key {element_text(element)}"))
+                errors.append(("", f"duplicate entries for key {format_element(element)}"))
             seen.add(element)
-        known = len(errors)
+        count = len(errors)
         _validate(kind.item, item, duplicates, errors)
-        if len(errors) > known:
-            _prefix(element_text(element), errors, known)
+        if len(errors) > count:
+            _prefix(format_element(element), errors, count)
 
 
-def _scalar_problem(scalar: str, value: Any) -> str:
+def _scalar_error(scalar: str, value: Any) -> str:
     if scalar == "string":
         if isinstance(value, str):
             return ""
@@ -184,14 +184,14 @@ def _scalar_problem(scalar: str, value: Any) -> str:
 
 
 def field_set(kind: Type, value: Any) -> FieldSet:
-    """Every leaf field and item that ``value`` mentions."""
+    """Return all leaf fields and items that are set in ``value``."""
     found = FieldSet()
     _collect(kind, value, found)
     return found
 
 
 def _collect(kind: Type, value: Any, into: FieldSet) -> bool:
-    """Puts what lies below ``value`` into ``into``; returns whether the place itself is a leaf."""
+    """Add the fields inside ``value`` to ``into``; return whether the value itself is a leaf."""
     form = _form(kind, value)
     if form == _SCALAR:
         return True
@@ -201,14 +201,14 @@ def _collect(kind: Type, value: Any, into: FieldSet) -> bool:
         if isinstance(value, dict):
             for name, item in value.items():
                 element = field_element(name)
-                field = kind.field(name) or _nothing
+                field = kind.field(name) or _UNKNOWN
                 if field.scalar and isinstance(item, _SCALARS):
                     into.members.add(element)
                     continue
-                below = FieldSet()
-                leaf = _collect(field, item, below)
-                if below.members or below.children:
-                    into.children[element] = below
+                child = FieldSet()
+                leaf = _collect(field, item, child)
+                if child.members or child.children:
+                    into.children[element] = child
                 if leaf or item is None or item == {} or not kind.declares(name):
                     into.members.add(element)
         return False
@@ -220,7 +220,7 @@ def _collect(kind: Type, value: Any, into: FieldSet) -> bool:
     return False
 
 
-_nothing = Type(None)
+_UNKNOWN = Type(None)
 
 
 def _collect_items(kind: Type, items: list[Any], into: FieldSet) -> None:
@@ -231,74 +231,74 @@ def _collect_items(kind: Type, items: list[Any], into: FieldSet) -> None:
         into.members.add(element)
         if not isinstance(item, dict | list) or not (unique or elements.count(element) == 1):
             continue
-        below = FieldSet()
-        _collect(kind.item, item, below)
-        if below.members or below.children:
-            into.children[element] = below
+        child = FieldSet()
+        _collect(kind.item, item, child)
+        if child.members or child.children:
+            into.children[element] = child
 
 
 def _elements(kind: Type, items: list[Any]) -> list[str]:
-    """The path elements of a list that was validated before; raises TypeMismatch if it was not."""
+    """Return the path elements of a list; raises TypeMismatch when the list is not valid."""
     found = []
     for index, item in enumerate(items):
         try:
             found.append(_item_element(kind, item))
-        except _BadItem as bad:
+        except _InvalidItem as bad:
             raise TypeMismatch([("", f"element {index}: {bad}")]) from bad
     return found
 
 
-def same(left: Any, right: Any) -> bool:
-    """Equality as JSON has it: ``1`` is ``1.0`` but neither is ``true``."""
+def json_equal(left: Any, right: Any) -> bool:
+    """Compare as JSON: ``1`` equals ``1.0``, but neither equals ``true``."""
     if isinstance(left, dict):
         if not isinstance(right, dict) or len(left) != len(right):
             return False
-        return all(name in right and same(item, right[name]) for name, item in left.items())
+        return all(name in right and json_equal(item, right[name]) for name, item in left.items())
     if isinstance(left, list):
         if not isinstance(right, list) or len(left) != len(right):
             return False
-        return all(map(same, left, right))
+        return all(map(json_equal, left, right))
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     return bool(left == right)
 
 
 def compare(kind: Type, left: Any, right: Any) -> Comparison:
-    """What was removed from, modified in and added to ``left`` so that it became ``right``."""
+    """Return the fields that are removed from, modified in and added to ``left`` to get ``right``."""
     found = Comparison(FieldSet(), FieldSet(), FieldSet())
-    if left is ABSENT or right is ABSENT or not _alike(left, right):
+    if left is ABSENT or right is ABSENT or not _identical(left, right):
         _compare(kind, left, right, found)
     return found
 
 
-def _alike(left: Any, right: Any) -> bool:
-    """Whether two values are the same in every respect, order too: a quick look that spares a thorough one."""
+def _identical(left: Any, right: Any) -> bool:
+    """Report whether two values are identical, including the order; a fast check that avoids a full comparison."""
     return bool(orjson.dumps(left) == orjson.dumps(right))
 
 
-def _everything(kind: Type, value: Any) -> FieldSet | None:
-    """All that lies below a value which appears or vanishes as a whole: leaves and containers alike."""
+def _all_paths(kind: Type, value: Any) -> FieldSet | None:
+    """Return all paths, leaves and containers, inside a value that is added or removed as a whole."""
     form = _form(kind, value)
     if form == _MAP and not kind.map_atomic and isinstance(value, dict) and value:
-        below = FieldSet()
+        found = FieldSet()
         for name, item in value.items():
             element = field_element(name)
-            below.members.add(element)
-            if isinstance(item, dict | list) and (deeper := _everything(kind.field(name) or _nothing, item)):
-                below.children[element] = deeper
-        return below
+            found.members.add(element)
+            if isinstance(item, dict | list) and (item_paths := _all_paths(kind.field(name) or _UNKNOWN, item)):
+                found.children[element] = item_paths
+        return found
     if form == _LIST and not kind.list_atomic and isinstance(value, list) and value:
-        below = FieldSet()
+        found = FieldSet()
         for element, items in _by_element(kind, value).items():
-            below.members.add(element)
-            if len(items) == 1 and (deeper := _everything(kind.item, items[0])):
-                below.children[element] = deeper
-        return below
+            found.members.add(element)
+            if len(items) == 1 and (item_paths := _all_paths(kind.item, items[0])):
+                found.children[element] = item_paths
+        return found
     return None
 
 
 def _compare(kind: Type, left: Any, right: Any, found: Comparison) -> bool:
-    """Puts the differences below the place into ``found``; returns whether the place itself was modified."""
+    """Add the differences inside the value to ``found``; return whether the value itself was modified."""
     form, other = _form(kind, right), _form(kind, left)
     modified = False
     if other != form and left is not None and right is not None:
@@ -319,21 +319,21 @@ def _compare_as(form: str, kind: Type, left: Any, right: Any, found: Comparison)
         if not kind.list_atomic and (items or other_items):
             _compare_items(kind, items or [], other_items or [], found)
             return False
-    return not same(left, right)
+    return not json_equal(left, right)
 
 
-def _appear(kind: Type, element: str, value: Any, into: FieldSet) -> None:
-    """Notes a whole value in ``into``, which is what was added or what was removed."""
+def _record(kind: Type, element: str, value: Any, into: FieldSet) -> None:
+    """Add a whole value to ``into``, the set of added or of removed fields."""
     into.members.add(element)
-    if isinstance(value, dict | list) and (below := _everything(kind, value)):
-        into.children[element] = below
+    if isinstance(value, dict | list) and (child := _all_paths(kind, value)):
+        into.children[element] = child
 
 
 def _descend(kind: Type, element: str, left: Any, right: Any, found: Comparison) -> None:
-    below = Comparison(FieldSet(), FieldSet(), FieldSet())
-    if _compare(kind, left, right, below):
+    child = Comparison(FieldSet(), FieldSet(), FieldSet())
+    if _compare(kind, left, right, child):
         found.modified.members.add(element)
-    for part, into in zip(below, found, strict=True):
+    for part, into in zip(child, found, strict=True):
         if part.members or part.children:
             into.children[element] = part
 
@@ -344,15 +344,15 @@ def _compare_fields(kind: Type, left: dict[str, Any], right: dict[str, Any], fou
         if one is other:
             continue
         if other is ABSENT:
-            _appear(kind.field(name) or _nothing, field_element(name), one, found.removed)
+            _record(kind.field(name) or _UNKNOWN, field_element(name), one, found.removed)
         elif isinstance(one, _SCALARS) and isinstance(other, _SCALARS):
-            if not same(one, other):
+            if not json_equal(one, other):
                 found.modified.members.add(field_element(name))
-        elif not _alike(one, other):
-            _descend(kind.field(name) or _nothing, field_element(name), one, other, found)
+        elif not _identical(one, other):
+            _descend(kind.field(name) or _UNKNOWN, field_element(name), one, other, found)
     for name, other in right.items():
         if name not in left:
-            _appear(kind.field(name) or _nothing, field_element(name), other, found.added)
+            _record(kind.field(name) or _UNKNOWN, field_element(name), other, found.added)
 
 
 def _by_element(kind: Type, items: list[Any]) -> dict[str, list[Any]]:
@@ -367,28 +367,28 @@ def _compare_items(kind: Type, left: list[Any], right: list[Any], found: Compari
     for element in [*ones, *(element for element in others if element not in ones)]:
         one, other = ones.get(element, []), others.get(element, [])
         if len(one) == 1 and len(other) == 1:
-            if not _alike(one[0], other[0]):
+            if not _identical(one[0], other[0]):
                 _descend(kind.item, element, one[0], other[0], found)
         elif len(one) > 1 and len(other) > 1:
-            if not same(one, other):
+            if not json_equal(one, other):
                 found.modified.members.add(element)
         else:
-            _appear_all(kind.item, element, one, found.removed)
-            _appear_all(kind.item, element, other, found.added)
+            _record_all(kind.item, element, one, found.removed)
+            _record_all(kind.item, element, other, found.added)
 
 
-def _appear_all(kind: Type, element: str, items: list[Any], into: FieldSet) -> None:
-    """As _appear, for an item that may be there several times: then only the item as such is noted."""
+def _record_all(kind: Type, element: str, items: list[Any], into: FieldSet) -> None:
+    """Like _record, for an item that can occur several times; then only the item itself is recorded."""
     if len(items) == 1:
-        _appear(kind, element, items[0], into)
+        _record(kind, element, items[0], into)
     elif items:
         into.members.add(element)
 
 
 def merge(kind: Type, left: Any, right: Any) -> Any:
-    """``left`` with everything that ``right`` says; nothing is removed. ``ABSENT`` where nothing remains.
+    """Return ``left`` with all values that ``right`` sets; nothing is removed. ``ABSENT`` when nothing remains.
 
-    Items that ``right`` orders anew come in its order, the others keep their place.
+    Items that are in ``right`` have its order, the others keep their position.
     Raises TypeMismatch for duplicates in ``right``.
     """
     form = _form(kind, left if right is ABSENT else right)
@@ -409,28 +409,28 @@ def _merge_fields(kind: Type, left: dict[str, Any], right: dict[str, Any]) -> An
     merged = {}
     for name, one in left.items():
         other = right.get(name, ABSENT)
-        value = one if other is ABSENT else merge(kind.field(name) or _nothing, one, other)
+        value = one if other is ABSENT else merge(kind.field(name) or _UNKNOWN, one, other)
         if value is not ABSENT:
             merged[name] = value
     for name, other in right.items():
         if name not in left:
-            value = merge(kind.field(name) or _nothing, ABSENT, other)
+            value = merge(kind.field(name) or _UNKNOWN, ABSENT, other)
             if value is not ABSENT:
                 merged[name] = value
     return merged or ABSENT
 
 
 def _merge_items(kind: Type, left: list[Any], right: list[Any]) -> Any:
-    ours, theirs = _elements(kind, left), _elements(kind, right)
-    if len(set(theirs)) < len(theirs):
-        twice = next(element for index, element in enumerate(theirs) if element in theirs[:index])
-        raise TypeMismatch([("", f"duplicate entries for key {element_text(twice)}")])
-    # A duplicated item of the live list is not merged with what is said of it: it is replaced.
-    mine: dict[str, Any] = {}
-    for element, item in zip(ours, left, strict=True):
-        mine[element] = None if element in mine else item
-    said = dict(zip(theirs, right, strict=True))
-    shared = [element for element in theirs if element in mine]
+    left_elements, right_elements = _elements(kind, left), _elements(kind, right)
+    if len(set(right_elements)) < len(right_elements):
+        duplicate = next(element for index, element in enumerate(right_elements) if element in right_elements[:index])
+        raise TypeMismatch([("", f"duplicate entries for key {format_element(duplicate)}")])
+    # A duplicate item in the live list is not merged with the one in the configuration, but replaced by it.
+    live: dict[str, Any] = {}
+    for element, item in zip(left_elements, left, strict=True):
+        live[element] = None if element in live else item
+    updates = dict(zip(right_elements, right, strict=True))
+    shared = [element for element in right_elements if element in live]
     merged: list[Any] = []
     done: set[str] = set()
 
@@ -439,39 +439,39 @@ def _merge_items(kind: Type, left: list[Any], right: list[Any]) -> Any:
         if value is not ABSENT:
             merged.append(value)
 
-    at, there = 0, 0
-    while at < len(ours) or there < len(theirs):
-        if at < len(ours) and there < len(theirs):
-            element = ours[at]
-            if element == theirs[there]:
+    left_index, right_index = 0, 0
+    while left_index < len(left_elements) or right_index < len(right_elements):
+        if left_index < len(left_elements) and right_index < len(right_elements):
+            element = left_elements[left_index]
+            if element == right_elements[right_index]:
                 done.add(element)
-                take(mine[element], said[element])
-                at, there = at + 1, there + 1
+                take(live[element], updates[element])
+                left_index, right_index = left_index + 1, right_index + 1
                 del shared[:1]
                 continue
-            if element in said and shared and shared[0] != element:
-                at += 1
+            if element in updates and shared and shared[0] != element:
+                left_index += 1
                 continue
-        if at < len(ours):
-            element = ours[at]
-            if element not in said:
-                take(left[at], ABSENT)
-                at += 1
+        if left_index < len(left_elements):
+            element = left_elements[left_index]
+            if element not in updates:
+                take(left[left_index], ABSENT)
+                left_index += 1
                 continue
             if element in done:
-                at += 1
-        if there < len(theirs):
-            element = theirs[there]
+                left_index += 1
+        if right_index < len(right_elements):
+            element = right_elements[right_index]
             done.add(element)
-            take(mine.get(element, ABSENT), said[element])
-            there += 1
+            take(live.get(element, ABSENT), updates[element])
+            right_index += 1
             if shared and shared[0] == element:
                 del shared[0]
     return merged or ABSENT
 
 
 def remove(kind: Type, value: Any, items: FieldSet) -> Any:
-    """``value`` without the fields and items of ``items``; containers that become empty so become null."""
+    """Return ``value`` without the fields and items of ``items``; containers that become empty become null."""
     form = _form(kind, value)
     if form == _SCALAR:
         return value
@@ -483,8 +483,8 @@ def remove(kind: Type, value: Any, items: FieldSet) -> Any:
             element = field_element(name)
             if element in items.members:
                 continue
-            below = items.children.get(element)
-            kept[name] = remove(kind.field(name) or _nothing, item, below) if below else item
+            child = items.children.get(element)
+            kept[name] = remove(kind.field(name) or _UNKNOWN, item, child) if child else item
         return kept or None
     if form == _LIST:
         if not isinstance(value, list) or not value or kind.list_atomic:
@@ -493,24 +493,24 @@ def remove(kind: Type, value: Any, items: FieldSet) -> Any:
         for element, item in zip(_elements(kind, value), value, strict=True):
             if element in items.members:
                 continue
-            below = items.children.get(element)
-            rest.append(remove(kind.item, item, below) if below else item)
+            child = items.children.get(element)
+            rest.append(remove(kind.item, item, child) if child else item)
         return rest or None
     return None
 
 
-def name_fields(kind: Type | None, fields: FieldSet) -> FieldSet:
-    """``fields``, with every declared field on the way to a member a member too; keys of maps are not."""
+def with_named_parents(kind: Type | None, fields: FieldSet) -> FieldSet:
+    """Return ``fields`` with each declared field on the path to a member as a member; map keys are not added."""
     members = set(fields.members)
     children = {}
     for element, child in fields.children.items():
-        below: Type | None = None
+        child_type: Type | None = None
         if element[0] == "f" and kind is not None and kind.is_map:
             name = element[2:]
-            below = kind.field(name)
+            child_type = kind.field(name)
             if kind.declares(name):
                 members.add(element)
         elif element[0] == "k" and kind is not None and kind.is_list:
-            below = kind.item
-        children[element] = name_fields(below, child)
+            child_type = kind.item
+        children[element] = with_named_parents(child_type, child)
     return FieldSet(members, children)

@@ -1,17 +1,16 @@
-"""What server-side apply needs to know of a schema.
+"""The view that server-side apply has of a schema.
 
-A :class:`Type` says what may stand at a place: a scalar, a list, a map, or several of these; which containers are
-atomic (owned as a whole) and by which keys the items of a list are told apart. It is derived from a
-:class:`~envtest.schema.node.Schema` by the rules of kube-openapi's ``schemaconv``, piece by piece as objects ask
-for it:
+A :class:`Type` describes which values are valid at a path (a scalar, a list, a map, or several of these), which
+containers are atomic (owned as a whole) and which keys identify the items of a list. It is derived lazily from a
+:class:`~envtest.schema.node.Schema`, by the rules of kube-openapi's ``schemaconv``:
 
-- a place without a type takes anything; what nothing is known of has granular maps and atomic lists;
+- a schema without a type allows any value; where nothing is declared, maps are granular and lists atomic;
 - an object with neither properties nor ``additionalProperties`` is free-form; ``x-kubernetes-preserve-unknown-fields``
-  holds for everything below it;
-- lists are atomic unless ``x-kubernetes-list-type`` or, failing that, the patch strategy says otherwise.
+  applies to everything below it;
+- lists are atomic unless ``x-kubernetes-list-type`` or, without it, the patch strategy says otherwise.
 
-:class:`ObjectType` adds what is only true of whole objects: the metadata of custom resources is that of every object,
-and a built-in kind is never empty, because its Go struct is not (see :func:`zero_object`).
+:class:`ObjectType` adds the rules for whole objects: the metadata of custom resources have the schema of ObjectMeta,
+and an object of a built-in kind is never empty, because its Go struct has zero values (see :func:`zero_object`).
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from envtest.schema.node import MISSING, Schema
 __all__ = ["ANYTHING", "ObjectType", "Type", "zero_object"]
 
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-_RAW: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
+_RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 _TIMES: Final = frozenset(f"io.k8s.apimachinery.pkg.apis.meta.v1.{name}" for name in ("Time", "MicroTime"))
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 class Type:
-    """What may stand at one place.
+    """The valid values at one path.
 
-    ``scalar`` is ``string``, ``numeric``, ``boolean``, ``untyped`` (any of these) or empty. ``is_list`` with
+    ``scalar`` is ``string``, ``numeric``, ``boolean``, ``untyped`` (any of these) or empty. ``is_list`` comes with
     ``list_atomic``, ``list_keys`` (empty for sets) and :meth:`item`; ``is_map`` with ``map_atomic`` and :meth:`field`.
     """
 
     __slots__ = (
         "_element",
-        "_element_made",
+        "_element_resolved",
         "_fields",
         "_item",
         "_metadata",
@@ -61,7 +60,7 @@ class Type:
         self._fields: dict[str, Type | None] = {}
         self._item: Type | None = None
         self._element: Type | None = None
-        self._element_made = False
+        self._element_resolved = False
         self.scalar = ""
         self.is_list = self.is_map = False
         self.list_atomic = True
@@ -74,10 +73,10 @@ class Type:
         if schema.ref == _QUANTITY:
             self.scalar = "untyped"
             return
-        if schema.ref == _RAW:
-            self._any()
+        if schema.ref == _RAW_EXTENSION:
+            self._allow_any()
             self.map_atomic = True
-            self._item, self._element, self._element_made = UNTYPED, UNTYPED, True
+            self._item, self._element, self._element_resolved = UNTYPED, UNTYPED, True
             return
         self._preserve = (preserve and not schema.ref) or schema.preserve_unknown
         kind = schema.type
@@ -96,7 +95,7 @@ class Type:
         elif kind == "string":
             self.scalar = "string" if schema.format in ("", "byte") else "untyped"
 
-    def _any(self) -> None:
+    def _allow_any(self) -> None:
         self.scalar = "untyped"
         self.is_list = self.is_map = True
 
@@ -120,7 +119,7 @@ class Type:
         return Type(schema, preserve=self._preserve, metadata=self._metadata)
 
     def declares(self, name: str) -> bool:
-        """Whether ``name`` is a field of its own, and not just a key of a map."""
+        """Report whether ``name`` is a declared field, and not only a key of a map."""
         if self._schema is None:
             return False
         return name in self._schema.properties or (self._is_object and name in ("apiVersion", "kind", "metadata"))
@@ -132,11 +131,11 @@ class Type:
 
     @property
     def _is_object(self) -> bool:
-        """Whether a whole object of its own stands here: the root of a custom resource, or an embedded one."""
+        """Whether the value is a whole object: the root of a custom resource, or an embedded resource."""
         return self._root or (self._metadata is not None and self._schema is not None and self._schema.embedded)
 
     def field(self, name: str) -> Type | None:
-        """The type of a field or map value; ``None`` where ``name`` is not allowed."""
+        """Return the type of a field or map value; ``None`` when ``name`` is not allowed."""
         try:
             return self._fields[name]
         except KeyError:
@@ -152,13 +151,13 @@ class Type:
 
     @property
     def element(self) -> Type | None:
-        """The type of map values whose keys are not declared; ``None`` where there may be none."""
-        if not self._element_made:
-            self._element = self._make_element()
-            self._element_made = True
+        """The type of map values whose keys are not declared; ``None`` when such keys are not allowed."""
+        if not self._element_resolved:
+            self._element = self._resolve_element()
+            self._element_resolved = True
         return self._element
 
-    def _make_element(self) -> Type | None:
+    def _resolve_element(self) -> Type | None:
         if self._schema is None:
             return None
         additional = self._schema.raw.get("additionalProperties")
@@ -170,7 +169,7 @@ class Type:
         return ANYTHING if additional else None
 
     def key_default(self, name: str) -> Any:
-        """The default of a key field of the items described by this type; ``None`` where there is none."""
+        """Return the default of a key field in items of this type; ``None`` when there is none."""
         if self._schema is None or name not in self._schema.properties:
             return None
         default = self._schema.properties[name].default
@@ -178,7 +177,7 @@ class Type:
 
     @property
     def is_free_form(self) -> bool:
-        """Whether nothing is known of what is below: ownership there is never changed by a change of the schema."""
+        """Whether nothing is declared inside the map, so that schema changes never change ownership there."""
         return self.is_map and not self.has_fields and self.element is ANYTHING
 
     def __repr__(self) -> str:
@@ -191,25 +190,25 @@ _EMPTY: Final = Schema({})
 _FREE_FORM: Final = Schema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
 UNTYPED: Final = Type(None)
-"""Anything, atomic."""
+"""Any value, atomic."""
 
 ANYTHING: Final = Type(None)
-"""Anything: maps are granular, lists atomic."""
+"""Any value; maps are granular, lists atomic."""
 
 STRING: Final = Type(Schema({"type": "string"}))
 
 for _each in (UNTYPED, ANYTHING):
-    _each._any()
+    _each._allow_any()
     _each._item = UNTYPED
     _each._element = _each
-    _each._element_made = True
+    _each._element_resolved = True
 UNTYPED.map_atomic = True
 
 
 class ObjectType:
     """The type of whole objects of one kind in one version.
 
-    ``zero`` is what an object of the kind is before anything was said: what a creation is compared with.
+    ``zero`` is the object of the kind before any field is set; a new object is compared with it.
     """
 
     __slots__ = ("root", "zero")
@@ -220,21 +219,21 @@ class ObjectType:
 
     @classmethod
     def builtin(cls, schema: Schema) -> ObjectType:
-        """The type of a built-in kind."""
+        """Return the type of a built-in kind."""
         return cls(Type(schema), zero_object(schema))
 
     @classmethod
     def custom(cls, schema: Schema | None, metadata: Schema) -> ObjectType:
-        """The type of a custom resource; ``metadata`` is the schema of ``ObjectMeta``."""
+        """Return the type of a custom resource; ``metadata`` is the schema of ``ObjectMeta``."""
         return cls(Type(schema if schema is not None else _FREE_FORM, metadata=Type(metadata), root=True), {})
 
 
 def zero_object(schema: Schema) -> dict[str, Any]:
-    """What an empty Go struct of a built-in type looks like as JSON.
+    """Return the JSON form of an empty Go struct of a built-in type.
 
-    OpenAPI tells: structs that are not pointers have the default ``{}`` and are always written; scalars without
-    ``omitempty`` have their zero value as default; what is required is written, too, and for lists, maps and pointers
-    its zero value is null.
+    It is derived from OpenAPI: structs that are not pointers have the default ``{}`` and are always written; scalars
+    without ``omitempty`` have their zero value as default; required fields are written, too, and the zero value of
+    lists, maps and pointers is null.
     """
     zero: dict[str, Any] = {}
     in_metadata = schema.ref == _METADATA

@@ -1,9 +1,10 @@
-"""Who owns what after an operation, over all managers of an object.
+"""Field ownership after an operation, across all managers of an object.
 
-The rules are those of structured-merge-diff's ``merge`` package. An update takes what it changed from everybody else;
-an apply owns exactly what it says, conflicts with whoever owns something that it would change, and removes what it
-said last time, does not say now, and nobody else owns. Managers may have written in other versions of the kind: what
-they own is compared in theirs.
+The rules are those of structured-merge-diff's ``merge`` package. An update takes ownership of the fields it changed
+from all other managers. An apply owns exactly the fields in its configuration; it conflicts with managers that own a
+field that it would change, and it removes fields of its last configuration that are not in the new one and that no
+other manager owns. Managers may have written in other versions of the kind: their fields are compared in that
+version.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from envtest.apply.typed import (
     TypeMismatch,
     compare,
     field_set,
+    json_equal,
     merge,
-    name_fields,
     remove,
-    same,
     validate,
+    with_named_parents,
 )
 from envtest.apply.types import ObjectType, Type
 
-__all__ = ["Conflicts", "Convert", "Inconvertible", "ManagerId", "Managers", "Owned", "Unconverted", "Updater"]
+__all__ = ["Conflicts", "ConversionFailed", "ConversionPending", "Convert", "ManagerId", "Managers", "Owned", "Updater"]
 
 
 class ManagerId(NamedTuple):
-    """What tells managers apart. ``api_version`` is empty for appliers: they stay who they are in every version."""
+    """The identity of a manager. ``api_version`` is empty for appliers, which are the same in every version."""
 
     manager: str
     operation: str
@@ -39,7 +40,7 @@ class ManagerId(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """What a manager owns, in the version in which it said so."""
+    """The fields that a manager owns, in the version in which it wrote them."""
 
     fields: FieldSet
     api_version: str
@@ -48,23 +49,23 @@ class Owned(NamedTuple):
 
 Managers: TypeAlias = dict[ManagerId, Owned]
 Convert: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
-"""From an object and an ``apiVersion`` to the object in that version; raises Inconvertible or Unconverted."""
+"""Converts an object to an ``apiVersion``; raises ConversionFailed or ConversionPending."""
 
 
 class Conflicts(Exception):
-    """An apply would change what others own: the paths, by manager."""
+    """An apply would change fields that other managers own: the paths, by manager."""
 
     def __init__(self, by_manager: Mapping[ManagerId, list[Path]]) -> None:
         super().__init__("conflicts")
         self.by_manager = dict(by_manager)
 
 
-class Inconvertible(Exception):
-    """An object does not fit the schema of another version, in which a manager owns some of it."""
+class ConversionFailed(Exception):
+    """An object does not fit the schema of another version in which a manager owns some of its fields."""
 
 
-class Unconverted(Exception):
-    """A conversion is needed that takes a while: await ``convert``, then try again."""
+class ConversionPending(Exception):
+    """An asynchronous conversion is necessary: await ``convert``, then repeat the operation."""
 
     def __init__(self, convert: Callable[[], Awaitable[None]]) -> None:
         super().__init__("a conversion has to be done first")
@@ -77,10 +78,10 @@ class _Typed(NamedTuple):
 
 
 class Updater:
-    """The rules, for one kind as seen through one endpoint.
+    """The ownership rules for one kind, for one endpoint.
 
-    ``types`` gives the type of a version, ``None`` if it is not served any more: what its managers owned is forgotten.
-    ``reset`` are the fields that the endpoint does not let through: nobody comes to own them there.
+    ``types`` returns the type of a version, ``None`` when it is no longer served: the fields that managers own in it
+    are dropped. ``reset`` are the fields that the endpoint ignores, so that no manager becomes their owner there.
     """
 
     def __init__(
@@ -91,12 +92,12 @@ class Updater:
         self._reset = reset
 
     def update(self, live: Any, new: Any, api_version: str, managers: Managers, manager: ManagerId) -> Managers:
-        """The owners after ``manager`` made ``new`` of ``live``; raises TypeMismatch and Inconvertible."""
-        old, now = _Typed(live, api_version), _Typed(new, api_version)
-        managers = self._follow_schema(old, managers)
-        managers, change = self._take(old, now, managers, manager, force=True)
+        """Return the managers after ``manager`` changed ``live`` to ``new``. Raises TypeMismatch, ConversionFailed."""
+        old, current = _Typed(live, api_version), _Typed(new, api_version)
+        managers = self._follow_schema_changes(old, managers)
+        managers, change = self._transfer_ownership(old, current, managers, manager, force=True)
         before = managers[manager].fields if manager in managers else FieldSet()
-        fields = self._let_through((before - change.removed) | change.modified | change.added, api_version)
+        fields = self._without_reset_fields((before - change.removed) | change.modified | change.added, api_version)
         if fields:
             managers[manager] = Owned(fields, api_version, applied=False)
         else:
@@ -106,20 +107,20 @@ class Updater:
     def apply(
         self, live: Any, config: Any, api_version: str, managers: Managers, manager: ManagerId, *, force: bool
     ) -> tuple[Any, Managers]:
-        """The object after ``config`` was applied to ``live``, ``ABSENT`` if nothing changed, and its owners.
+        """Return the object after ``config`` was applied to ``live`` (``ABSENT``: no change), and its managers.
 
-        Raises Conflicts (unless ``force``), TypeMismatch and Inconvertible.
+        Raises Conflicts (unless ``force``), TypeMismatch and ConversionFailed.
         """
         old = _Typed(live, api_version)
-        managers = self._follow_schema(old, managers)
+        managers = self._follow_schema_changes(old, managers)
         root = self._root(api_version)
         merged = _Typed(merge(root, live, config), api_version)
         last = managers.get(manager)
-        fields = self._let_through(field_set(root, config), api_version)
+        fields = self._without_reset_fields(field_set(root, config), api_version)
         managers[manager] = Owned(fields, api_version, applied=True)
         new = self._prune(merged, managers, manager, last)
-        managers, _ = self._take(old, new, managers, manager, force=force)
-        return ABSENT if same(live, new.value) else new.value, managers
+        managers, _ = self._transfer_ownership(old, new, managers, manager, force=force)
+        return ABSENT if json_equal(live, new.value) else new.value, managers
 
     def _root(self, api_version: str) -> Type:
         kind = self._types(api_version)
@@ -127,8 +128,8 @@ class Updater:
             raise LookupError(api_version)
         return kind.root
 
-    def _convert(self, typed: _Typed, api_version: str, what: str) -> _Typed | None:
-        """``None`` where the version is not known. Raises Inconvertible, which says ``what`` failed."""
+    def _convert(self, typed: _Typed, api_version: str, failure: str) -> _Typed | None:
+        """Return ``None`` when the version is unknown. Raises ConversionFailed with ``failure`` in its message."""
         if typed.api_version == api_version:
             return typed
         kind = self._types(api_version)
@@ -137,95 +138,95 @@ class Updater:
         try:
             value = self._convert_object(typed.value, api_version)
             validate(kind.root, value)
-        except (TypeMismatch, Inconvertible) as error:
-            raise Inconvertible(f"{what}: {error}" if what else str(error)) from error
+        except (TypeMismatch, ConversionFailed) as error:
+            raise ConversionFailed(f"{failure}: {error}" if failure else str(error)) from error
         return _Typed(value, api_version)
 
-    def _let_through(self, fields: FieldSet, api_version: str) -> FieldSet:
+    def _without_reset_fields(self, fields: FieldSet, api_version: str) -> FieldSet:
         reset = self._reset.get(api_version)
         return fields if reset is None else fields.without(reset)
 
     def _compare(self, old: _Typed, new: _Typed) -> Comparison:
         change = compare(self._root(old.api_version), old.value, new.value)
-        return Comparison(*(self._let_through(part, old.api_version) for part in change))
+        return Comparison(*(self._without_reset_fields(part, old.api_version) for part in change))
 
-    def _take(
+    def _transfer_ownership(
         self, old: _Typed, new: _Typed, managers: Managers, manager: ManagerId, *, force: bool
     ) -> tuple[Managers, Comparison]:
-        """Takes what changed from the others, or raises Conflicts."""
+        """Remove the changed fields from the other managers, or raise Conflicts."""
         change = self._compare(old, new)
         changes: dict[str, Comparison | None] = {old.api_version: change}
         conflicts: dict[ManagerId, FieldSet] = {}
-        left: Managers = {}
+        remaining: Managers = {}
         for other, owned in managers.items():
             if other == manager:
-                left[other] = owned
+                remaining[other] = owned
                 continue
             version = owned.api_version
             if version not in changes:
                 one = self._convert(old, version, "failed to convert old object")
                 two = self._convert(new, version, "failed to convert new object")
                 changes[version] = None if one is None or two is None else self._compare(one, two)
-            theirs = changes[version]
-            if theirs is None:
+            difference = changes[version]
+            if difference is None:
                 continue
-            lost = owned.fields & (theirs.modified | theirs.added)
+            lost = owned.fields & (difference.modified | difference.added)
             if lost:
                 conflicts[other] = lost
-            left[other] = owned._replace(fields=owned.fields - lost - theirs.removed)
+            remaining[other] = owned._replace(fields=owned.fields - lost - difference.removed)
         if conflicts and not force:
             raise Conflicts({other: list(fields) for other, fields in conflicts.items()})
-        return {other: owned for other, owned in left.items() if owned.fields}, change
+        return {other: owned for other, owned in remaining.items() if owned.fields}, change
 
     def _prune(self, merged: _Typed, managers: Managers, manager: ManagerId, last: Owned | None) -> _Typed:
-        """Removes what only the last apply of ``manager`` said."""
+        """Remove the fields that only the last apply of ``manager`` had set."""
         if last is None or not last.fields:
             return merged
         if last.api_version == merged.api_version and not last.fields - managers[manager].fields:
             return merged
-        failed = "failed to prune fields: failed to convert {} object to last applied version"
-        whole = self._convert(merged, last.api_version, failed.format("merged"))
+        failure = "failed to prune fields: failed to convert {} object to last applied version"
+        whole = self._convert(merged, last.api_version, failure.format("merged"))
         if whole is None:
             return merged
         root = self._root(last.api_version)
-        pruned = _Typed(remove(root, whole.value, name_fields(root, last.fields)), last.api_version)
+        pruned = _Typed(remove(root, whole.value, with_named_parents(root, last.fields)), last.api_version)
         pruned = self._add_back_owned(whole, pruned, managers)
         pruned = self._add_back_dangling(whole, pruned, last)
         return self._convert(pruned, merged.api_version, "failed to prune fields") or merged
 
     def _add_back_owned(self, merged: _Typed, pruned: _Typed, managers: Managers) -> _Typed:
-        """Adds back what others own, or what the manager itself says now."""
+        """Add back fields that other managers own, or that the manager's new configuration sets."""
         by_version: dict[str, FieldSet] = {pruned.api_version: FieldSet()}
         for owned in managers.values():
             by_version[owned.api_version] = by_version.get(owned.api_version, FieldSet()) | owned.fields
         for version, fields in by_version.items():
-            failed = "failed to prune fields: failed add back owned items: failed to convert {} object at version "
-            failed += version
-            whole = self._convert(merged, version, failed.format("merged"))
-            rest = self._convert(pruned, version, failed.format("pruned"))
+            failure = "failed to prune fields: failed add back owned items: failed to convert {} object at version "
+            failure += version
+            whole = self._convert(merged, version, failure.format("merged"))
+            rest = self._convert(pruned, version, failure.format("pruned"))
             if whole is None or rest is None:
                 continue
             root = self._root(version)
-            kept = name_fields(root, field_set(root, rest.value)) | name_fields(root, fields)
-            gone = name_fields(root, field_set(root, whole.value)) - kept
-            merged, pruned = whole, _Typed(remove(root, whole.value, gone), version)
+            kept = with_named_parents(root, field_set(root, rest.value)) | with_named_parents(root, fields)
+            removed = with_named_parents(root, field_set(root, whole.value)) - kept
+            merged, pruned = whole, _Typed(remove(root, whole.value, removed), version)
         return pruned
 
     def _add_back_dangling(self, merged: _Typed, pruned: _Typed, last: Owned) -> _Typed:
-        """Adds back what nobody owns: only what the manager itself once applied goes."""
-        failed = "failed to prune fields: failed add back dangling items: failed to convert pruned object"
-        rest = self._convert(pruned, last.api_version, f"{failed} to last applied version")
+        """Add back fields without an owner: only fields that the manager itself applied are removed."""
+        failure = "failed to prune fields: failed add back dangling items: failed to convert pruned object"
+        rest = self._convert(pruned, last.api_version, f"{failure} to last applied version")
         if rest is None:
             return merged
         root = self._root(last.api_version)
-        kept = name_fields(root, field_set(root, rest.value))
-        whole = name_fields(root, field_set(root, merged.value))
-        gone = (whole - kept) & name_fields(root, last.fields)
-        return _Typed(remove(root, merged.value, gone), last.api_version)
+        kept = with_named_parents(root, field_set(root, rest.value))
+        whole = with_named_parents(root, field_set(root, merged.value))
+        removed = (whole - kept) & with_named_parents(root, last.fields)
+        return _Typed(remove(root, merged.value, removed), last.api_version)
 
-    def _follow_schema(self, live: _Typed, managers: Managers) -> Managers:
-        """Adapts to a schema in which something became atomic since: its owners now own the whole."""
-        followed: Managers = {}
+    def _follow_schema_changes(self, live: _Typed, managers: Managers) -> Managers:
+        """Adapt to values that a newer schema declares atomic: a manager that owned a part now owns the whole."""
+        adapted: Managers = {}
         for manager, owned in managers.items():
             kind = self._types(owned.api_version)
             if kind is None or self._convert(live, owned.api_version, "") is None:
@@ -233,14 +234,17 @@ class Updater:
             drop, add = FieldSet(), FieldSet()
             _became_atomic(kind.root, owned.fields, (), is_leaf=False, drop=drop, add=add)
             fields = owned.fields.without(drop) | add if drop or add else owned.fields
-            followed[manager] = owned._replace(fields=fields)
-        return followed
+            adapted[manager] = owned._replace(fields=fields)
+        return adapted
 
 
 def _became_atomic(
     kind: Type, fields: FieldSet | None, path: Path, *, is_leaf: bool, drop: FieldSet, add: FieldSet
 ) -> None:
-    """Collects where ``fields`` go into something that is atomic now: what to drop, with all below it, and to add."""
+    """Collect the paths at which ``fields`` lead into an atomic value.
+
+    ``drop`` gets the paths to remove with everything below them, ``add`` the paths to add.
+    """
     if kind.is_map:
         if kind.is_free_form:
             return
@@ -258,11 +262,11 @@ def _became_atomic(
     if fields is None:
         return
     for element in fields.members | fields.children.keys():
-        below: Type | None = kind.item if not kind.is_map else None
+        child_type: Type | None = kind.item if not kind.is_map else None
         if kind.is_map:
-            below = kind.field(element[2:]) if element[0] == "f" else kind.element
-        if below is None:
+            child_type = kind.field(element[2:]) if element[0] == "f" else kind.element
+        if child_type is None:
             continue
         child = fields.children.get(element)
         leaf = element in fields.members and child is None
-        _became_atomic(below, child, (*path, element), is_leaf=leaf, drop=drop, add=add)
+        _became_atomic(child_type, child, (*path, element), is_leaf=leaf, drop=drop, add=add)

@@ -1,1 +1,1 @@
-"""Who asks, and may they: authentication, impersonation, RBAC and the review APIs of the embedded API server."""
+"""Authentication, impersonation, RBAC authorization and the review APIs of the embedded API server."""

@@ -1,7 +1,7 @@
-"""What a request asks for, read from its method, path and query as ``requestinfo.go`` of ``k8s.io/apiserver`` does.
+"""The attributes of a request, from its method, path and query, as in ``requestinfo.go`` of ``k8s.io/apiserver``.
 
-This happens before routing: a path that nothing serves has attributes too, so that whoever has no
-rights learns that (403) and not what exists (404).
+This runs before routing: a path that is not served has attributes too, so that a user without permissions gets 403
+instead of learning what exists (404).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .user import ANONYMOUS, User
+from envtest.auth.user import ANONYMOUS, User
 
 __all__ = ["Attributes", "attributes_of", "forbidden_message"]
 
@@ -19,7 +19,7 @@ _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What authorization decides on (``authorizer.Attributes``). ``name`` is empty for whole collections."""
+    """The input of authorization (``authorizer.Attributes``). ``name`` is empty for whole collections."""
 
     user: User = ANONYMOUS
     verb: str = ""
@@ -34,37 +34,37 @@ class Attributes:
     label_selector: str = ""
     field_selector: str = ""
 
-    def by(self, user: User) -> Attributes:
-        """The same request, sent by ``user``."""
+    def with_user(self, user: User) -> Attributes:
+        """Return the same request from ``user``."""
         return replace(self, user=user)
 
     def with_verb(self, verb: str) -> Attributes:
-        """The same request with another verb."""
+        """Return the same request with another verb."""
         return replace(self, verb=verb)
 
     @property
     def combined_resource(self) -> str:
-        """``resource/subresource``, as RBAC rules name it."""
+        """The name in RBAC rules: ``resource/subresource``."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def attributes_of(method: str, path: str, query: Mapping[str, str], user: User = ANONYMOUS) -> Attributes:
-    """The attributes of a request. ``query`` maps each parameter to its first value."""
-    nothing = Attributes(user=user, verb=method.lower(), path=path)
+    """Return the attributes of a request. ``query`` maps each parameter to its first value."""
+    non_resource = Attributes(user=user, verb=method.lower(), path=path)
     parts = path.strip("/").split("/")
     if len(parts) < 3 or parts[0] not in ("api", "apis"):
-        return nothing
+        return non_resource
     prefix, *rest = parts
     group = ""
     if prefix == "apis":
         if len(rest) < 3:
-            return nothing
+            return non_resource
         group, *rest = rest
     version, *rest = rest
     verb = _VERBS.get(method, "")
     if rest[0] in ("proxy", "watch"):
         if len(rest) < 2:
-            return nothing
+            return non_resource
         verb, *rest = rest
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 1:
@@ -76,7 +76,7 @@ def attributes_of(method: str, path: str, query: Mapping[str, str], user: User =
     subresource = rest[2] if len(rest) > 2 and verb != "proxy" else ""
     field_selector = ""
     if not name and verb == "get":
-        verb = "watch" if _truthy(query.get("watch")) else "list"
+        verb = "watch" if _is_true(query.get("watch")) else "list"
         field_selector = query.get("fieldSelector", "")
         name = _exact_name(field_selector)
     elif not name and verb == "watch":
@@ -102,23 +102,23 @@ def attributes_of(method: str, path: str, query: Mapping[str, str], user: User =
 
 
 def forbidden_message(attributes: Attributes, reason: str = "") -> str:
-    """What a 403 says about a request that is not allowed, without the object in front."""
+    """Return the message of a 403, without the name of the object that precedes it."""
     user = f'User "{attributes.user.name}" cannot {attributes.verb}'
     if attributes.is_resource_request:
-        where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
-        text = f'{user} resource "{attributes.combined_resource}" in API group "{attributes.group}" {where}'
+        scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+        message = f'{user} resource "{attributes.combined_resource}" in API group "{attributes.group}" {scope}'
     else:
-        text = f'{user} path "{attributes.path}"'
-    return f"{text}: {reason}" if reason else text
+        message = f'{user} path "{attributes.path}"'
+    return f"{message}: {reason}" if reason else message
 
 
-def _truthy(value: str | None) -> bool:
-    """A boolean query parameter: any text but ``false``, ``0`` and nothing at all is true, as in apimachinery."""
+def _is_true(value: str | None) -> bool:
+    """Parse a boolean query parameter as apimachinery does: any value except ``false`` and ``0`` is true."""
     return value is not None and value.lower() not in ("false", "0")
 
 
 def _exact_name(field_selector: str) -> str:
-    """The one name that a field selector allows; RBAC's resourceNames then apply to the list."""
+    """Return the only name that a field selector allows; RBAC's resourceNames then apply to the list."""
     for requirement in field_selector.split(","):
         for operator in ("==", "="):
             key, found, value = requirement.partition(operator)

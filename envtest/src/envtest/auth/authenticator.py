@@ -1,7 +1,8 @@
-"""Who sent this request: client certificate, bearer token (static or of a service account), or nobody (anonymous).
+"""Authentication of a request by client certificate, by bearer token (static or of a service account), or as anonymous.
 
-As kube-apiserver with ``--token-auth-file``, ``--client-ca-file`` and service-account issuing: the first that knows
-the credential wins; a bearer token that nobody knows is refused, no credential at all is ``system:anonymous``.
+As kube-apiserver with ``--token-auth-file``, ``--client-ca-file`` and service account issuing: the first authenticator
+that accepts the credential decides. An unknown bearer token is rejected; a request without a credential is
+``system:anonymous``.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from .tokens import ForeignToken, InvalidToken, ServiceAccountTokens
-from .user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
+from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens
+from envtest.auth.user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
 
 _MAX_CERTIFICATES = 256
-_UNKNOWN = "invalid bearer token"
+_INVALID = "invalid bearer token"
 
 
 class TokenFileError(ValueError):
-    """A token file that cannot be used; the message names file and line."""
+    """A token file is invalid; the message has the file and line."""
 
 
 class TokenIdentity(NamedTuple):
-    """Whom a token stands for, and for which audiences."""
+    """The user of a token, and the audiences for which the token is valid."""
 
     user: User
     audiences: list[str]
 
 
 def load_token_file(path: Path) -> dict[str, User]:
-    """The users of a kube-apiserver token file: CSV lines ``token,user,uid[,"group1,group2"]``.
+    """Read the users of a kube-apiserver token file: CSV lines ``token,user,uid[,"group1,group2"]``.
 
-    Raises TokenFileError for a line with fewer than three columns or an empty token, and where the file cannot be read.
+    Raises TokenFileError when the file cannot be read, and for a line with fewer than three columns or an empty token.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -50,22 +51,22 @@ def load_token_file(path: Path) -> dict[str, User]:
     for row in reader:
         if not row or row[0].startswith("#"):
             continue
-        where = f"{path}, line {reader.line_num}"
+        location = f"{path}, line {reader.line_num}"
         if len(row) < 3:
-            raise TokenFileError(f"{where}: a token file has three columns at least (token, user, uid), not {len(row)}")
+            raise TokenFileError(f"{location}: must have at least three columns (token, user, uid), got {len(row)}")
         token, name, uid = row[0], row[1], row[2]
         if not token or not name:
-            raise TokenFileError(f"{where}: token and user must not be empty")
+            raise TokenFileError(f"{location}: token and user must not be empty")
         groups = tuple(group for group in row[3].split(",") if group) if len(row) > 3 else ()
         users[token] = User(name, uid, groups)
     return users
 
 
 class Authenticator:
-    """Finds out who a request comes from.
+    """Determines the user of a request.
 
-    ``admin_token`` stands for user ``admin`` of ``system:masters``; ``users`` maps further static tokens to users.
-    Static tokens are looked up by their SHA-256, so that the time a look-up takes tells nothing of them.
+    ``admin_token`` authenticates user ``admin`` of ``system:masters``; ``users`` maps other static tokens to users.
+    Static tokens are looked up by their SHA-256, so that the duration of a look-up reveals nothing about them.
     """
 
     def __init__(
@@ -86,20 +87,20 @@ class Authenticator:
             self.add_user(admin_token, User("admin", "admin", (MASTERS,)))
 
     def add_user(self, token: str, user: User) -> None:
-        """Lets ``token`` stand for ``user``."""
+        """Authenticate ``token`` as ``user`` from now on."""
         self._static[_digest(token)] = user
 
     def remove_user(self, token: str) -> None:
-        """Lets ``token`` stand for nobody any more, as if it had expired."""
+        """Reject ``token`` from now on, as if it had expired."""
         self._static.pop(_digest(token), None)
 
     def authenticate(self, authorization: str, peer_certificate: bytes | None = None) -> User | None:
-        """The user that sent a request with this ``Authorization`` header and client certificate (DER, verified).
+        """Return the user of a request with this ``Authorization`` header and client certificate (DER, verified).
 
-        ``None`` means 401: a token that nobody knows, or no credential where anonymous requests are not allowed.
+        ``None`` means 401: an unknown token, or no credential while anonymous requests are disabled.
         """
         if peer_certificate is not None:
-            user = self._of_certificate(peer_certificate)
+            user = self._cached_certificate_user(peer_certificate)
             if user is not None:
                 return user
         token = bearer_token(authorization)
@@ -111,23 +112,23 @@ class Authenticator:
         return ANONYMOUS if self._anonymous else None
 
     def identify(self, token: str, audiences: Sequence[str] | None = None) -> TokenIdentity:
-        """Whom ``token`` stands for. Raises InvalidToken where that is nobody, or not for any of ``audiences``."""
+        """Return the user of ``token``. Raises InvalidToken when it is unknown or valid for none of ``audiences``."""
         user = self._static.get(_digest(token))
         if user is not None:
             own = self._tokens.audiences
-            meant = [audience for audience in audiences if audience in own] if audiences else list(own)
-            if not meant:
-                raise InvalidToken(_UNKNOWN)
-            return TokenIdentity(with_groups(user, AUTHENTICATED), meant)
+            valid_audiences = [audience for audience in audiences if audience in own] if audiences else list(own)
+            if not valid_audiences:
+                raise InvalidToken(_INVALID)
+            return TokenIdentity(with_groups(user, AUTHENTICATED), valid_audiences)
         try:
-            user, meant = self._tokens.authenticate(token, audiences or None)
+            user, valid_audiences = self._tokens.authenticate(token, audiences or None)
         except ForeignToken as error:
-            raise InvalidToken(_UNKNOWN) from error
+            raise InvalidToken(_INVALID) from error
         except InvalidToken as error:
-            raise InvalidToken(f"[{_UNKNOWN}, {error}]") from error
-        return TokenIdentity(with_groups(user, AUTHENTICATED), meant)
+            raise InvalidToken(f"[{_INVALID}, {error}]") from error
+        return TokenIdentity(with_groups(user, AUTHENTICATED), valid_audiences)
 
-    def _of_certificate(self, der: bytes) -> User | None:
+    def _cached_certificate_user(self, der: bytes) -> User | None:
         if der not in self._certificates:
             if len(self._certificates) >= _MAX_CERTIFICATES:
                 self._certificates.clear()
@@ -136,7 +137,7 @@ class Authenticator:
 
 
 def bearer_token(authorization: str) -> str:
-    """The token of an ``Authorization`` header, empty where it is of another scheme or malformed."""
+    """Return the token of an ``Authorization`` header; empty for another scheme or a malformed header."""
     parts = authorization.strip().split(" ", 2)
     return parts[1] if len(parts) > 1 and parts[0].lower() == "bearer" else ""
 
@@ -147,14 +148,14 @@ def _digest(token: str) -> bytes:
 
 def _certificate_user(der: bytes) -> User | None:
     subject = x509.load_der_x509_certificate(der).subject
-    names = _texts(subject, NameOID.COMMON_NAME)
+    names = _name_values(subject, NameOID.COMMON_NAME)
     if not names or not names[0]:
         return None
-    groups = tuple(_texts(subject, NameOID.ORGANIZATION_NAME))
+    groups = tuple(_name_values(subject, NameOID.ORGANIZATION_NAME))
     extra = {CREDENTIAL_ID: (f"X509SHA256={hashlib.sha256(der).hexdigest()}",)}
     return with_groups(User(names[0], "", groups, extra), AUTHENTICATED)
 
 
-def _texts(name: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
+def _name_values(name: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
     values = (attribute.value for attribute in name.get_attributes_for_oid(oid))
     return [value for value in values if isinstance(value, str)]

@@ -1,8 +1,8 @@
-"""The roles and bindings that a kube-apiserver makes at its start, less those of controllers that are not here.
+"""The roles and bindings that kube-apiserver creates on start, without those of controllers that do not exist here.
 
-The facts are those of ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy`` of Kubernetes 1.36. ``admin``, ``edit`` and
-``view`` gather their rules from the ``system:aggregate-to-*`` roles and those of other people with the same labels:
-that is the role aggregation controller's work. (This module is long because it is a table.)
+The source is ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy`` of Kubernetes 1.36. ``admin``, ``edit`` and ``view``
+get their rules from the ``system:aggregate-to-*`` roles and from users' roles with the same labels; this is done by
+the role aggregation controller. (This module is long because it is a table.)
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from envtest.auth.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, RBAC_GROUP, ROLE_BINDINGS, ROLES
+from envtest.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from envtest.objects import Object
 from envtest.storage.store import Store
-
-from .rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, RBAC_GROUP, ROLE_BINDINGS, ROLES
-from .user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 
 __all__ = ["bootstrap_policy", "install_policy"]
 
@@ -30,17 +29,17 @@ Rule = dict[str, Any]
 
 
 def _rule(verbs: Sequence[str] | str, group: str, *resources: str, names: Sequence[str] = ()) -> Rule:
-    rule: Rule = {"verbs": _words(verbs), "apiGroups": [group], "resources": list(resources)}
+    rule: Rule = {"verbs": _verb_list(verbs), "apiGroups": [group], "resources": list(resources)}
     if names:
         rule["resourceNames"] = list(names)
     return rule
 
 
 def _urls(verbs: Sequence[str] | str, *urls: str) -> Rule:
-    return {"verbs": _words(verbs), "nonResourceURLs": list(urls)}
+    return {"verbs": _verb_list(verbs), "nonResourceURLs": list(urls)}
 
 
-def _words(verbs: Sequence[str] | str) -> list[str]:
+def _verb_list(verbs: Sequence[str] | str) -> list[str]:
     return verbs.split() if isinstance(verbs, str) else list(verbs)
 
 
@@ -416,7 +415,7 @@ _KUBE_SYSTEM_BINDINGS: Final[dict[str, tuple[str, list[tuple[str, str]]]]] = {
 
 
 def bootstrap_policy() -> Iterator[Object]:
-    """The objects, without uid and creation time; clusters' roles first, so that bindings find theirs."""
+    """Yield the objects, without uid and creation time; ClusterRoles come before the bindings that refer to them."""
     for name, rules in _CLUSTER_ROLES.items():
         yield _object("ClusterRole", name, rules=rules())
     for name in _AGGREGATED:
@@ -431,7 +430,7 @@ def bootstrap_policy() -> Iterator[Object]:
 
 
 def install_policy(store: Store, now: str) -> None:
-    """Stores what is missing of the policy; ``now`` is RFC 3339. What exists stays as somebody left it."""
+    """Store the missing objects of the policy; ``now`` is RFC 3339. Existing objects are not changed."""
     tables = {
         "ClusterRole": CLUSTER_ROLES,
         "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
@@ -458,11 +457,11 @@ def _binding(
     kind: str, name: str, role_kind: str, role: str, subjects: list[tuple[str, str]], namespace: str = ""
 ) -> Object:
     ref = {"apiGroup": RBAC_GROUP, "kind": role_kind, "name": role}
-    listed: list[dict[str, str]] = []
+    subject_refs: list[dict[str, str]] = []
     for subject_kind, subject in subjects:
         if subject_kind == "ServiceAccount":
-            listed.append({"kind": subject_kind, "name": subject, "namespace": "kube-system"})
+            subject_refs.append({"kind": subject_kind, "name": subject, "namespace": "kube-system"})
         else:
-            listed.append({"kind": subject_kind, "apiGroup": RBAC_GROUP, "name": subject})
-    fields = {"roleRef": ref, "subjects": listed} if listed else {"roleRef": ref}
+            subject_refs.append({"kind": subject_kind, "apiGroup": RBAC_GROUP, "name": subject})
+    fields = {"roleRef": ref, "subjects": subject_refs} if subject_refs else {"roleRef": ref}
     return _object(kind, name, namespace, **fields)

@@ -1,7 +1,8 @@
-"""Nobody hands out rights that they do not have: checked when roles and bindings are written.
+"""The RBAC escalation check: a user cannot grant permissions that it does not have.
 
-As in ``pkg/registry/rbac``: a write passes for ``system:masters``, for who may ``escalate`` roles or ``bind``
-this role, and otherwise only when the writer holds every right that the role gives.
+As in ``pkg/registry/rbac``, the check runs when roles and bindings are written. It passes for ``system:masters``, for
+users that are allowed to ``escalate`` roles or to ``bind`` this role, and otherwise only when the user has every
+permission that the role grants.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envtest.auth.attributes import Attributes
+from envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
+from envtest.auth.rules import PolicyRule, compact, compact_string, compile_rules, quoted_list, uncovered
+from envtest.auth.user import MASTERS, User
 from envtest.context import RequestContext
 from envtest.errors import StatusError, forbidden, not_found
 from envtest.objects import Object
-
-from .attributes import Attributes
-from .rbac import RBAC_GROUP, RBACAuthorizer
-from .rules import PolicyRule, compact, compact_string, compile_rules, quoted_list, uncovered
-from .user import MASTERS, User
 
 __all__ = ["check_escalation"]
 
@@ -31,9 +31,9 @@ _BINDINGS = ("rolebindings", "clusterrolebindings")
 
 
 def check_escalation(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-    """Raises 403 when ``obj``, a role or binding about to be written, gives more than the writer has.
+    """Raises 403 when ``obj``, a role or binding to be written, grants permissions that the user does not have.
 
-    404 when a binding refers to a role that does not exist.
+    Raises 404 when a binding refers to a role that does not exist.
     """
     if MASTERS in ctx.user.groups:
         return
@@ -48,11 +48,11 @@ def _check_role(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, ol
     if old is not None and (old.get("rules") or []) == rules and old.get("aggregationRule") == aggregation:
         return
     name = obj.get("metadata", {}).get("name") or ctx.name
-    if _may(authorizer, ctx, "escalate", ctx.info.plural, name):
+    if _is_allowed(authorizer, ctx, "escalate", ctx.info.plural, name):
         return
     missing = _missing(authorizer, ctx.user, ctx.namespace, compile_rules(rules))
     if missing:
-        raise _refusal(ctx, name, missing)
+        raise _escalation_error(ctx, name, missing)
     if (aggregation or {}).get("clusterRoleSelectors") and _missing(authorizer, ctx.user, "", _EVERYTHING):
         why = "must have cluster-admin privileges to use the aggregationRule"
         raise forbidden(ctx.info.resource, name, why)
@@ -64,17 +64,17 @@ def _check_binding(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object,
         return
     role_name = role_ref.get("name", "")
     resource = "roles" if role_ref.get("kind") == "Role" else "clusterroles"
-    if _may(authorizer, ctx, "bind", resource, role_name):
+    if _is_allowed(authorizer, ctx, "bind", resource, role_name):
         return
     rules = authorizer.role_rules(role_ref, ctx.namespace)
     if rules is None:
         raise not_found(ctx.info.resource, role_name)
     missing = _missing(authorizer, ctx.user, ctx.namespace, rules)
     if missing:
-        raise _refusal(ctx, obj.get("metadata", {}).get("name") or ctx.name, missing)
+        raise _escalation_error(ctx, obj.get("metadata", {}).get("name") or ctx.name, missing)
 
 
-def _may(authorizer: RBACAuthorizer, ctx: RequestContext, verb: str, resource: str, name: str) -> bool:
+def _is_allowed(authorizer: RBACAuthorizer, ctx: RequestContext, verb: str, resource: str, name: str) -> bool:
     attributes = Attributes(
         user=ctx.user,
         verb=verb,
@@ -89,14 +89,14 @@ def _may(authorizer: RBACAuthorizer, ctx: RequestContext, verb: str, resource: s
 
 
 def _missing(
-    authorizer: RBACAuthorizer, user: User, namespace: str, wanted: Sequence[PolicyRule]
+    authorizer: RBACAuthorizer, user: User, namespace: str, granted: Sequence[PolicyRule]
 ) -> list[Mapping[str, Any]]:
-    owned, _ = authorizer.rules_for(user, namespace)
-    return list(compact(uncovered(owned, wanted)))
+    held, _ = authorizer.rules_for(user, namespace)
+    return list(compact(uncovered(held, granted)))
 
 
-def _refusal(ctx: RequestContext, name: str, missing: Sequence[Mapping[str, Any]]) -> StatusError:
-    texts = "\n".join(sorted({compact_string(rule) for rule in missing}))
-    who = f'user "{ctx.user.name}" (groups={quoted_list(ctx.user.groups)})'
-    why = f"{who} is attempting to grant RBAC permissions not currently held:\n{texts}"
+def _escalation_error(ctx: RequestContext, name: str, missing: Sequence[Mapping[str, Any]]) -> StatusError:
+    permissions = "\n".join(sorted({compact_string(rule) for rule in missing}))
+    subject = f'user "{ctx.user.name}" (groups={quoted_list(ctx.user.groups)})'
+    why = f"{subject} is attempting to grant RBAC permissions not currently held:\n{permissions}"
     return forbidden(ctx.info.resource, name, why)

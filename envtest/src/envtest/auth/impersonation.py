@@ -1,8 +1,8 @@
-"""Acting as somebody else: ``Impersonate-*`` headers and who may send them (KEP-5284, and what was before it).
+"""Impersonation: the ``Impersonate-*`` headers and the permissions that they need (legacy, and constrained: KEP-5284).
 
-Each way to impersonate is a mode. The constrained ones ask for two rights, ``impersonate-on:MODE:VERB`` on what is
-requested and ``impersonate:MODE`` on the user; the old one for ``impersonate`` alone. The first mode that allows it
-wins; where none does, the refusal is that of the first mode which applies.
+Each way to impersonate is a mode. A constrained mode needs two permissions: ``impersonate-on:MODE:VERB`` on the
+requested resource, and ``impersonate:MODE`` on the user. The legacy mode needs only ``impersonate``. The first mode
+that allows the request is used; when none does, the error is that of the first mode that applies.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from envtest.errors import GroupResource, StatusError, bad_request, forbidden
-from envtest.field_errors import go_quote
-
-from .attributes import Attributes, forbidden_message
-from .rbac import Authorizer
-from .user import (
+from envtest.auth.attributes import Attributes, forbidden_message
+from envtest.auth.rbac import Authorizer
+from envtest.auth.user import (
     ANONYMOUS,
     AUTHENTICATED,
     MASTERS,
@@ -28,22 +25,24 @@ from .user import (
     service_account_groups,
     with_groups,
 )
+from envtest.errors import GroupResource, StatusError, bad_request, forbidden
+from envtest.field_errors import go_quote
 
 __all__ = ["impersonate", "requested_user"]
 
 _AUTHENTICATION_GROUP: Final = "authentication.k8s.io"
 _EXTRA_PREFIX: Final = "impersonate-extra-"
 _NODE_NAME_EXTRA: Final = "authentication.kubernetes.io/node-name"
-_MANY: Final = 4
-_AskGroup = Callable[[str], Attributes]
-_AskExtra = Callable[[str, str], Attributes]
+_WILDCARD_THRESHOLD: Final = 4
+_GroupAttributes = Callable[[str], Attributes]
+_ExtraAttributes = Callable[[str, str], Attributes]
 _EXTRA_KEY = re.compile(
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$"
 )
 
 
 def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
-    """The user that the headers ask to act as, ``None`` where they do not.
+    """Return the user in the headers, ``None`` when they do not ask for impersonation.
 
     Raises StatusError (400) when groups, uid or extra values come without a user name.
     """
@@ -69,24 +68,24 @@ def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
     return User(name, uid, tuple(groups), {key: tuple(values) for key, values in extra.items()})
 
 
-def impersonate(authorizer: Authorizer, attributes: Attributes, wanted: User) -> User:
-    """The user that the request of ``attributes.user`` goes on as. Raises StatusError (403)."""
-    refusal: StatusError | None = None
-    for mode in _modes(wanted, attributes.user):
+def impersonate(authorizer: Authorizer, attributes: Attributes, requested: User) -> User:
+    """Return the user as which the request continues. Raises StatusError (403)."""
+    first_error: StatusError | None = None
+    for mode in _modes(requested, attributes.user):
         try:
             if mode:
-                on = attributes.with_verb(f"impersonate-on:{mode}:{attributes.verb}")
-                _check(authorizer, _for_every_node(on) if mode == "associated-node" else on)
-            return _allowed(authorizer, attributes.user, wanted, mode)
+                on_request = attributes.with_verb(f"impersonate-on:{mode}:{attributes.verb}")
+                _check(authorizer, _with_associated_node_keys(on_request) if mode == "associated-node" else on_request)
+            return _check_mode(authorizer, attributes.user, requested, mode)
         except StatusError as error:
-            refusal = refusal or error
-    assert refusal is not None, "the old mode always applies"
-    raise refusal
+            first_error = first_error or error
+    assert first_error is not None, "the legacy mode always applies"
+    raise first_error
 
 
-def _modes(wanted: User, requestor: User) -> list[str]:
-    node, account = node_name(wanted.name), service_account(wanted.name)
-    name_only = not (wanted.uid or wanted.groups or wanted.extra)
+def _modes(requested: User, requestor: User) -> list[str]:
+    node, account = node_name(requested.name), service_account(requested.name)
+    name_only = not (requested.uid or requested.groups or requested.extra)
     modes = []
     if name_only and node is not None:
         if service_account(requestor.name) and requestor.extra.get(_NODE_NAME_EXTRA) == (node,):
@@ -99,12 +98,14 @@ def _modes(wanted: User, requestor: User) -> list[str]:
     return [*modes, ""]
 
 
-def _allowed(authorizer: Authorizer, requestor: User, wanted: User, mode: str) -> User:
+def _check_mode(authorizer: Authorizer, requestor: User, requested: User, mode: str) -> User:
     verb = f"impersonate:{mode}" if mode else "impersonate"
     group = _AUTHENTICATION_GROUP if mode else ""
-    user = User(wanted.name, wanted.uid, wanted.groups, wanted.extra)
+    user = User(requested.name, requested.uid, requested.groups, requested.extra)
 
-    def ask(resource: str, name: str, *, group: str = group, namespace: str = "", subresource: str = "") -> Attributes:
+    def attributes_for(
+        resource: str, name: str, *, group: str = group, namespace: str = "", subresource: str = ""
+    ) -> Attributes:
         return Attributes(
             user=requestor,
             verb=verb,
@@ -117,59 +118,61 @@ def _allowed(authorizer: Authorizer, requestor: User, wanted: User, mode: str) -
             is_resource_request=True,
         )
 
-    node, account = node_name(wanted.name), service_account(wanted.name)
+    node, account = node_name(requested.name), service_account(requested.name)
     if mode and node is not None:
-        question = ask("nodes", node)
+        target = attributes_for("nodes", node)
         if mode == "associated-node":
-            question = _for_every_node(ask("nodes", "*"))
+            target = _with_associated_node_keys(attributes_for("nodes", "*"))
         user = User(user.name, user.uid, ("system:nodes",), user.extra)
     elif account is not None:
-        question = ask("serviceaccounts", account[1], namespace=account[0])
-        if not wanted.groups:
+        target = attributes_for("serviceaccounts", account[1], namespace=account[0])
+        if not requested.groups:
             user = User(user.name, user.uid, service_account_groups(account[0]), user.extra)
     else:
-        question = ask("users", wanted.name)
-    _check(authorizer, question)
-    if wanted.uid:
-        _check(authorizer, ask("uids", wanted.uid, group=_AUTHENTICATION_GROUP))
-    _check_groups(authorizer, wanted.groups, mode, lambda name: ask("groups", name))
+        target = attributes_for("users", requested.name)
+    _check(authorizer, target)
+    if requested.uid:
+        _check(authorizer, attributes_for("uids", requested.uid, group=_AUTHENTICATION_GROUP))
+    _check_groups(authorizer, requested.groups, mode, lambda name: attributes_for("groups", name))
     _check_extra(
         authorizer,
-        wanted.extra,
+        requested.extra,
         mode,
-        lambda key, value: ask("userextras", value, group=_AUTHENTICATION_GROUP, subresource=key),
+        lambda key, value: attributes_for("userextras", value, group=_AUTHENTICATION_GROUP, subresource=key),
     )
     if user.name == ANONYMOUS.name:
         return with_groups(user, UNAUTHENTICATED)
     return user if UNAUTHENTICATED in user.groups else with_groups(user, AUTHENTICATED)
 
 
-def _check_groups(authorizer: Authorizer, groups: tuple[str, ...], mode: str, ask: _AskGroup) -> None:
+def _check_groups(authorizer: Authorizer, groups: tuple[str, ...], mode: str, attributes_for: _GroupAttributes) -> None:
     if mode and "" in groups:
-        raise _forbidden(ask(""), "impersonating the empty string group is not allowed")
+        raise _forbidden(attributes_for(""), "impersonating the empty string group is not allowed")
     if mode and MASTERS in groups:
-        raise _forbidden(ask(MASTERS), "impersonating the system:masters group is not allowed")
-    if mode and len(groups) >= _MANY and authorizer.authorize(ask("*")).allowed:
+        raise _forbidden(attributes_for(MASTERS), "impersonating the system:masters group is not allowed")
+    if mode and len(groups) >= _WILDCARD_THRESHOLD and authorizer.authorize(attributes_for("*")).allowed:
         return
     for group in groups:
-        _check(authorizer, ask(group))
+        _check(authorizer, attributes_for(group))
 
 
-def _check_extra(authorizer: Authorizer, extra: Mapping[str, tuple[str, ...]], mode: str, ask: _AskExtra) -> None:
+def _check_extra(
+    authorizer: Authorizer, extra: Mapping[str, tuple[str, ...]], mode: str, attributes_for: _ExtraAttributes
+) -> None:
     if mode:
         for key, values in extra.items():
-            wrong = _wrong_extra(key, values)
-            if wrong:
-                raise _forbidden(ask("", ""), wrong)
-        many = len(extra) >= _MANY or sum(map(len, extra.values())) >= _MANY
-        if many and authorizer.authorize(ask("*", "*")).allowed:
+            error = _extra_error(key, values)
+            if error:
+                raise _forbidden(attributes_for("", ""), error)
+        use_wildcard = len(extra) >= _WILDCARD_THRESHOLD or sum(map(len, extra.values())) >= _WILDCARD_THRESHOLD
+        if use_wildcard and authorizer.authorize(attributes_for("*", "*")).allowed:
             return
     for key, values in extra.items():
         for value in values:
-            _check(authorizer, ask(key, value))
+            _check(authorizer, attributes_for(key, value))
 
 
-def _wrong_extra(key: str, values: tuple[str, ...]) -> str:
+def _extra_error(key: str, values: tuple[str, ...]) -> str:
     if not key:
         return "impersonating the empty string key in extra is not allowed"
     if not _EXTRA_KEY.match(key):
@@ -182,10 +185,10 @@ def _wrong_extra(key: str, values: tuple[str, ...]) -> str:
     return ""
 
 
-def _for_every_node(attributes: Attributes) -> Attributes:
+def _with_associated_node_keys(attributes: Attributes) -> Attributes:
     user = attributes.user
     keys = {"authentication.kubernetes.io/associated-node-keys": tuple(sorted(user.extra))}
-    return attributes.by(User(user.name, user.uid, user.groups, keys))
+    return attributes.with_user(User(user.name, user.uid, user.groups, keys))
 
 
 def _check(authorizer: Authorizer, attributes: Attributes) -> None:
@@ -200,10 +203,10 @@ def _forbidden(attributes: Attributes, reason: str) -> StatusError:
 
 
 def _go_user(uid: str, groups: list[str], extra: Mapping[str, list[str]]) -> str:
-    def texts(values: Iterable[str]) -> str:
+    def go_strings(values: Iterable[str]) -> str:
         return "[]string{" + ", ".join(go_quote(value) for value in values) + "}"
 
-    listed = texts(groups) if groups else "[]string(nil)"
-    pairs = ", ".join(f"{go_quote(key)}:{texts(values)}" for key, values in sorted(extra.items()))
-    mapped = f"map[string][]string{{{pairs}}}" if extra else "map[string][]string(nil)"
-    return f'&user.DefaultInfo{{Name:"", UID:{go_quote(uid)}, Groups:{listed}, Extra:{mapped}}}'
+    go_groups = go_strings(groups) if groups else "[]string(nil)"
+    pairs = ", ".join(f"{go_quote(key)}:{go_strings(values)}" for key, values in sorted(extra.items()))
+    go_extra = f"map[string][]string{{{pairs}}}" if extra else "map[string][]string(nil)"
+    return f'&user.DefaultInfo{{Name:"", UID:{go_quote(uid)}, Groups:{go_groups}, Extra:{go_extra}}}'

@@ -1,8 +1,8 @@
-"""The RBAC authorizer: who is bound to which rules.
+"""The RBAC authorizer: decides by the rules of the roles that a user is bound to.
 
-Requests of the group ``system:masters`` are allowed before anything is looked up, as in kube-apiserver. For all
-others the bindings are indexed by subject, so that a request looks at those of its user and groups alone; a binding
-is indexed again, and a role compiled again, only when it has changed itself.
+Requests of the group ``system:masters`` are allowed before any look-up, as in kube-apiserver. For all others the
+bindings are indexed by subject, so that a request only evaluates those of its user and groups. A binding is indexed
+again, and a role compiled again, only when it has changed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from envtest.auth.attributes import Attributes
+from envtest.auth.rules import PolicyRule, compile_rules
+from envtest.auth.user import MASTERS, User, service_account
 from envtest.errors import GroupResource
 from envtest.storage import Change, Record, Store
-
-from .attributes import Attributes
-from .rules import PolicyRule, compile_rules
-from .user import MASTERS, User, service_account
 
 __all__ = [
     "CLUSTER_ROLES",
@@ -41,32 +40,32 @@ Subject = tuple[str, str, str]
 """Kind, namespace (of a ServiceAccount) and name."""
 
 Key = tuple[GroupResource, str, str]
-"""Table, namespace and name of a role."""
+"""Resource, namespace and name of a role."""
 
 
 class Decision(NamedTuple):
-    """Allowed or not, and why; a request without an opinion is not allowed."""
+    """The decision with its reason; no opinion means not allowed."""
 
     allowed: bool
     reason: str = ""
 
 
 class Authorizer(Protocol):
-    """Whatever decides whether a request is allowed."""
+    """Decides whether a request is allowed."""
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Decides; never awaits."""
+        """Return the decision; never awaits."""
 
 
 class Grant(NamedTuple):
-    """What one binding gives one subject: the rules of a role, which is looked up when it matters."""
+    """The role that one binding grants to one subject; its rules are looked up on use."""
 
     reason: str
     role: Key
 
 
 class RBACAuthorizer:
-    """Decides by the roles and bindings in ``store``."""
+    """Authorizes by the roles and bindings in ``store``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -74,42 +73,42 @@ class RBACAuthorizer:
         self._namespaced: dict[str, _Bindings] = {}
         self._changed: set[tuple[GroupResource, tuple[str, str]]] | None = None
         self._compiled: dict[Key, tuple[Record, tuple[PolicyRule, ...]]] = {}
-        store.journal.append(self._note)
+        store.journal.append(self._record_change)
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Whether any rule that the user is bound to permits the request."""
+        """Report whether a rule that the user is bound to allows the request."""
         if MASTERS in attributes.user.groups:
             return Decision(True)
         missing: dict[str, None] = {}
         for grant in self._grants(attributes.user, attributes.namespace):
             rules = self._rules(grant.role)
             if rules is None:
-                missing[_absent(grant.role)] = None
+                missing[_not_found_message(grant.role)] = None
             elif any(rule.allows(attributes) for rule in rules):
                 return Decision(True, grant.reason)
         if not missing:
             return Decision(False)
-        texts = list(missing)
-        return Decision(False, f"RBAC: {texts[0] if len(texts) == 1 else '[' + ', '.join(texts) + ']'}")
+        messages = list(missing)
+        return Decision(False, f"RBAC: {messages[0] if len(messages) == 1 else '[' + ', '.join(messages) + ']'}")
 
     def rules_for(self, user: User, namespace: str) -> tuple[list[PolicyRule], list[str]]:
-        """All rules that apply to ``user`` in ``namespace``, and what could not be resolved."""
+        """Return all rules that apply to ``user`` in ``namespace``, and the errors for missing roles."""
         found: list[PolicyRule] = []
         missing: dict[str, None] = {}
         for grant in self._grants(user, namespace):
             rules = self._rules(grant.role)
             if rules is None:
-                missing[_absent(grant.role)] = None
+                missing[_not_found_message(grant.role)] = None
             else:
                 found += rules
         return found, list(missing)
 
     def role_rules(self, role_ref: Mapping[str, Any], namespace: str) -> tuple[PolicyRule, ...] | None:
-        """The rules of the role that a binding in ``namespace`` refers to, ``None`` where it does not exist."""
+        """Return the rules of the role that a binding in ``namespace`` refers to, ``None`` when it does not exist."""
         return self._rules(_role_key(role_ref, namespace))
 
     def _grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """The grants of ``user``: the cluster's first, then those of ``namespace`` (none where it is empty)."""
+        """Yield the grants of ``user``: those of the cluster, then those of ``namespace`` unless it is empty."""
         self._refresh()
         bindings = [self._cluster]
         if namespace and namespace in self._namespaced:
@@ -132,7 +131,7 @@ class RBACAuthorizer:
             compiled = self._compiled[key] = (record, compile_rules(record.obj().get("rules")))
         return compiled[1]
 
-    def _note(self, resource: GroupResource, change: Change) -> None:
+    def _record_change(self, resource: GroupResource, change: Change) -> None:
         if self._changed is not None and resource in (ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS):
             self._changed.add((resource, change.record.key))
 
@@ -151,19 +150,19 @@ class RBACAuthorizer:
 
 
 class _Bindings:
-    """The grants of one namespace, or of the cluster, by subject; a binding can be replaced on its own."""
+    """The grants of one namespace, or of the cluster, by subject; updated one binding at a time."""
 
     def __init__(self) -> None:
         self._by_subject: dict[Subject, dict[str, Grant]] = {}
         self._subjects: dict[str, list[Subject]] = {}
 
     def grants(self, subject: Subject) -> Iterable[Grant]:
-        """What ``subject`` is bound to."""
+        """Return the grants of ``subject``."""
         found = self._by_subject.get(subject)
         return () if found is None else list(found.values())
 
     def put(self, binding: str, grants: list[tuple[Subject, Grant]]) -> None:
-        """Replaces the grants of a binding; none at all forgets it."""
+        """Replace the grants of a binding; an empty list removes the binding."""
         for subject in self._subjects.pop(binding, ()):
             held = self._by_subject.get(subject, {})
             held.pop(binding, None)
@@ -180,24 +179,24 @@ def _role_key(role_ref: Mapping[str, Any], namespace: str) -> Key:
     return (ROLES, namespace, name) if role_ref.get("kind") == "Role" else (CLUSTER_ROLES, "", name)
 
 
-def _absent(key: Key) -> str:
+def _not_found_message(key: Key) -> str:
     return f'{key[0].resource.removesuffix("s")}.{RBAC_GROUP} "{key[2]}" not found'
 
 
 def _subject_grants(record: Record) -> Iterator[tuple[Subject, Grant]]:
-    """What each subject of a binding gets."""
+    """Yield each subject of a binding with its grant."""
     binding = orjson.loads(record.data)
     namespace = record.namespace
     role_ref = binding.get("roleRef") or {}
     kind, name = role_ref.get("kind", ""), role_ref.get("name", "")
     role = _role_key(role_ref, namespace)
-    what = f'RoleBinding "{record.name}/{namespace}"' if namespace else f'ClusterRoleBinding "{record.name}"'
+    binding_text = f'RoleBinding "{record.name}/{namespace}"' if namespace else f'ClusterRoleBinding "{record.name}"'
     for subject in binding.get("subjects") or ():
         subject_kind, subject_name = subject.get("kind", ""), subject.get("name", "")
         subject_namespace = ""
-        described = subject_name
+        subject_text = subject_name
         if subject_kind == "ServiceAccount":
             subject_namespace = subject.get("namespace") or namespace
-            described = f"{subject_name}/{subject_namespace}"
-        reason = f'RBAC: allowed by {what} of {kind} "{name}" to {subject_kind} "{described}"'
+            subject_text = f"{subject_name}/{subject_namespace}"
+        reason = f'RBAC: allowed by {binding_text} of {kind} "{name}" to {subject_kind} "{subject_text}"'
         yield (subject_kind, subject_namespace, subject_name), Grant(reason, role)

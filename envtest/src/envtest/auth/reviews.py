@@ -1,6 +1,6 @@
-"""Objects that are questions: posted, answered in their status, never stored.
+"""The review APIs: objects that are created, get the result in their status, and are not stored.
 
-``authorization.k8s.io``: SubjectAccessReview and its Self and Local forms, SelfSubjectRulesReview.
+``authorization.k8s.io``: SubjectAccessReview with its Self and Local variants, SelfSubjectRulesReview.
 ``authentication.k8s.io``: TokenReview and SelfSubjectReview. The TokenRequest of a service account is in
 :mod:`~envtest.auth.token_request`.
 """
@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from envtest.auth.attributes import Attributes
+from envtest.auth.authenticator import Authenticator
+from envtest.auth.rbac import RBACAuthorizer
+from envtest.auth.tokens import InvalidToken
+from envtest.auth.user import User, user_from_info, user_info
 from envtest.context import RequestContext
 from envtest.errors import StatusError, bad_request
 from envtest.errors import invalid as invalid_status
 from envtest.field_errors import FieldError, Verbatim, go_json, invalid
 from envtest.objects import Object
-
-from .attributes import Attributes
-from .authenticator import Authenticator
-from .rbac import RBACAuthorizer
-from .tokens import InvalidToken
-from .user import User, user_from_info, user_info
 
 __all__ = ["Reviews"]
 
@@ -47,12 +46,12 @@ _MANAGED_ORDER: Final = ("manager", "operation", "apiVersion", "time", "fieldsTy
 
 
 class Reviews:
-    """Answers reviews from what authorizes and authenticates requests."""
+    """Completes reviews with the API server's own authorizer and authenticator."""
 
     def __init__(self, authorizer: RBACAuthorizer, authenticator: Authenticator) -> None:
         self._authorizer = authorizer
         self._authenticator = authenticator
-        self._answers: Mapping[tuple[str, str], Callable[[RequestContext, Object], Object]] = {
+        self._handlers: Mapping[tuple[str, str], Callable[[RequestContext, Object], Object]] = {
             (_AUTHORIZATION, "subjectaccessreviews"): self._subject_access,
             (_AUTHORIZATION, "selfsubjectaccessreviews"): self._self_subject_access,
             (_AUTHORIZATION, "localsubjectaccessreviews"): self._local_subject_access,
@@ -62,12 +61,12 @@ class Reviews:
         }
 
     def handles(self, group: str, plural: str) -> bool:
-        """Whether a resource is a review."""
-        return (group, plural) in self._answers
+        """Report whether a resource is a review."""
+        return (group, plural) in self._handlers
 
-    def answer(self, ctx: RequestContext, obj: Object) -> Object:
-        """The answered review: ``obj``, decoded and with its managedFields, gets its status. Raises StatusError."""
-        return self._answers[ctx.info.group, ctx.info.plural](ctx, obj)
+    def complete(self, ctx: RequestContext, obj: Object) -> Object:
+        """Return the review with its status set; ``obj`` is decoded and has managedFields. Raises StatusError."""
+        return self._handlers[ctx.info.group, ctx.info.plural](ctx, obj)
 
     def _subject_access(self, ctx: RequestContext, obj: Object) -> Object:
         spec = _spec(obj)
@@ -88,7 +87,7 @@ class Reviews:
             path = "spec.resourceAttributes.namespace"
             errors.append(invalid(path, resource.get("namespace", ""), "must match metadata.namespace"))
         if spec.get("nonResourceAttributes") is not None:
-            value = _printed_path(spec["nonResourceAttributes"])
+            value = _format_non_resource(spec["nonResourceAttributes"])
             errors.append(invalid("spec.nonResourceAttributes", value, "disallowed on this kind of request"))
         if not errors and namespace != ctx.namespace:
             raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {ctx.namespace}")
@@ -97,7 +96,7 @@ class Reviews:
     def _decide(self, obj: Object, errors: list[FieldError], user: User) -> Object:
         if errors:
             raise _invalid(errors)
-        decision = self._authorizer.authorize(_asked(_spec(obj), user))
+        decision = self._authorizer.authorize(_requested_attributes(_spec(obj), user))
         status: dict[str, Any] = {"allowed": decision.allowed}
         if decision.reason:
             status["reason"] = decision.reason
@@ -153,7 +152,7 @@ def _spec_user(spec: Mapping[str, Any]) -> User:
     return user_from_info(spec.get("user", ""), spec.get("uid", ""), spec.get("groups") or (), spec.get("extra"))
 
 
-def _asked(spec: Mapping[str, Any], user: User) -> Attributes:
+def _requested_attributes(spec: Mapping[str, Any], user: User) -> Attributes:
     resource = spec.get("resourceAttributes")
     if resource is None:
         path = spec["nonResourceAttributes"]
@@ -166,7 +165,7 @@ def _access_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"
-        return [invalid("spec.nonResourceAttributes", _printed_path(path), why)]
+        return [invalid("spec.nonResourceAttributes", _format_non_resource(path), why)]
     if resource is None and path is None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         return [invalid("spec.resourceAttributes", None, why)]
@@ -183,13 +182,13 @@ def _metadata_errors(obj: Object, why: str, allowed: tuple[str, ...] = ()) -> li
     metadata = obj.get("metadata") or {}
     if not any(value for key, value in metadata.items() if key not in ("managedFields", *allowed)):
         return []
-    entries = ",".join(_as_struct(each, _MANAGED_ORDER) for each in metadata.get("managedFields") or ())
-    printed = {**metadata, "managedFields": Verbatim(f"[{entries}]")} if entries else metadata
-    return [invalid("metadata", Verbatim(_as_struct(printed, _METADATA_ORDER)), why)]
+    entries = ",".join(_go_struct_json(each, _MANAGED_ORDER) for each in metadata.get("managedFields") or ())
+    printable = {**metadata, "managedFields": Verbatim(f"[{entries}]")} if entries else metadata
+    return [invalid("metadata", Verbatim(_go_struct_json(printable, _METADATA_ORDER)), why)]
 
 
-def _as_struct(value: Mapping[str, Any], order: tuple[str, ...]) -> str:
-    """JSON as Go writes a struct: fields in the order of their declaration."""
+def _go_struct_json(value: Mapping[str, Any], order: tuple[str, ...]) -> str:
+    """Encode JSON as Go encodes a struct: fields in the order of their declaration."""
     fields = (
         f'"{key}":{value[key] if isinstance(value[key], Verbatim) else go_json(value[key])}'
         for key in order
@@ -198,7 +197,7 @@ def _as_struct(value: Mapping[str, Any], order: tuple[str, ...]) -> str:
     return "{" + ",".join(fields) + "}"
 
 
-def _printed_path(attributes: Mapping[str, Any]) -> dict[str, str]:
+def _format_non_resource(attributes: Mapping[str, Any]) -> dict[str, str]:
     return {"Path": attributes.get("path", ""), "Verb": attributes.get("verb", "")}
 
 

@@ -1,7 +1,6 @@
-"""RBAC rules compiled for matching, and the algebra that escalation checks need: do these rules cover those?
+"""RBAC rules compiled for matching, and the comparison of rules for escalation checks.
 
-Follows ``pkg/apis/rbac/v1/evaluation_helpers.go`` and
-``component-helpers/auth/rbac/validation`` of Kubernetes.
+Follows ``pkg/apis/rbac/v1/evaluation_helpers.go`` and ``component-helpers/auth/rbac/validation`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -9,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from envtest.auth.attributes import Attributes
 from envtest.field_errors import go_quote
-
-from .attributes import Attributes
 
 __all__ = ["PolicyRule", "compact", "compact_string", "compile_rules", "quoted_list", "uncovered"]
 
 
 class PolicyRule(NamedTuple):
-    """One ``PolicyRule``; ``wire`` is how it was written, for SelfSubjectRulesReview."""
+    """One ``PolicyRule``; ``wire`` is its JSON form, for SelfSubjectRulesReview."""
 
     verbs: frozenset[str]
     groups: frozenset[str]
@@ -27,28 +25,28 @@ class PolicyRule(NamedTuple):
     wire: Mapping[str, Any]
 
     def allows(self, attributes: Attributes) -> bool:
-        """Whether this rule alone permits the request."""
+        """Report whether this rule allows the request."""
         if attributes.verb not in self.verbs and "*" not in self.verbs:
             return False
         if not attributes.is_resource_request:
             return any(_url_matches(url, attributes.path) for url in self.urls)
         if attributes.group not in self.groups and "*" not in self.groups:
             return False
-        if not self._concerns(attributes):
+        if not self._matches_resource(attributes):
             return False
         return not self.names or attributes.name in self.names
 
-    def _concerns(self, attributes: Attributes) -> bool:
+    def _matches_resource(self, attributes: Attributes) -> bool:
         resources = self.resources
         if "*" in resources or attributes.combined_resource in resources:
             return True
         return bool(attributes.subresource) and f"*/{attributes.subresource}" in resources
 
     def covers(self, other: PolicyRule) -> bool:
-        """Whether everything that ``other`` grants is granted by this rule."""
+        """Report whether this rule grants all permissions of ``other``."""
         if not (_covers(self.verbs, other.verbs) and _covers(self.groups, other.groups)):
             return False
-        if other.urls and not all(any(_url_covers(mine, url) for mine in self.urls) for url in other.urls):
+        if other.urls and not all(any(_url_covers(owned, url) for owned in self.urls) for url in other.urls):
             return False
         if not all(_resource_covered(self.resources, resource) for resource in other.resources):
             return False
@@ -56,7 +54,7 @@ class PolicyRule(NamedTuple):
 
 
 def compile_rules(rules: Iterable[Mapping[str, Any]] | None) -> tuple[PolicyRule, ...]:
-    """The rules of a Role or ClusterRole."""
+    """Compile the rules of a Role or ClusterRole."""
     return tuple(
         PolicyRule(
             frozenset(rule.get("verbs") or ()),
@@ -74,33 +72,33 @@ def _url_matches(rule: str, path: str) -> bool:
     return rule in ("*", path) or (rule.endswith("*") and path.startswith(rule.rstrip("*")))
 
 
-def _url_covers(mine: str, url: str) -> bool:
-    return mine in ("*", url) or (mine.endswith("*") and url.rstrip("*").startswith(mine.rstrip("*")))
+def _url_covers(owned: str, url: str) -> bool:
+    return owned in ("*", url) or (owned.endswith("*") and url.rstrip("*").startswith(owned.rstrip("*")))
 
 
-def _covers(mine: frozenset[str], theirs: frozenset[str]) -> bool:
-    return "*" in mine or theirs <= mine
+def _covers(owned: frozenset[str], other: frozenset[str]) -> bool:
+    return "*" in owned or other <= owned
 
 
-def _resource_covered(mine: frozenset[str], resource: str) -> bool:
-    if "*" in mine or resource in mine:
+def _resource_covered(owned: frozenset[str], resource: str) -> bool:
+    if "*" in owned or resource in owned:
         return True
     _, separator, subresource = resource.partition("/")
-    return bool(separator) and f"*/{subresource}" in mine
+    return bool(separator) and f"*/{subresource}" in owned
 
 
-def uncovered(owned: Sequence[PolicyRule], wanted: Iterable[PolicyRule]) -> list[dict[str, Any]]:
-    """What ``wanted`` grants and ``owned`` does not, one rule for each verb, group, resource, name or URL."""
+def uncovered(held: Sequence[PolicyRule], requested: Iterable[PolicyRule]) -> list[dict[str, Any]]:
+    """Return the permissions in ``requested`` but not in ``held``, one rule per verb, group, resource, name or URL."""
     missing = []
-    for rule in wanted:
-        for atom in _atoms(rule):
-            (compiled,) = compile_rules([atom])
-            if not any(mine.covers(compiled) for mine in owned):
-                missing.append(atom)
+    for rule in requested:
+        for single in _break_down(rule):
+            (compiled,) = compile_rules([single])
+            if not any(own.covers(compiled) for own in held):
+                missing.append(single)
     return missing
 
 
-def _atoms(rule: PolicyRule) -> Iterator[dict[str, Any]]:
+def _break_down(rule: PolicyRule) -> Iterator[dict[str, Any]]:
     wire = rule.wire
     for group in wire.get("apiGroups") or ():
         for resource in wire.get("resources") or ():
@@ -117,7 +115,7 @@ def _atoms(rule: PolicyRule) -> Iterator[dict[str, Any]]:
 
 
 def compact(rules: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Joins the verbs of rules which are about the same single group, resource and name."""
+    """Merge the verbs of rules for the same single group, resource and name."""
     joined: dict[tuple[str, str, str | None], dict[str, Any]] = {}
     others = []
     for rule in rules:
@@ -134,7 +132,7 @@ def compact(rules: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def compact_string(rule: Mapping[str, Any]) -> str:
-    """A rule as refusals print it: ``{APIGroups:[""], Resources:["pods"], Verbs:["get"]}``."""
+    """Format a rule for error messages: ``{APIGroups:[""], Resources:["pods"], Verbs:["get"]}``."""
     parts = (
         ("APIGroups", "apiGroups"),
         ("Resources", "resources"),
@@ -142,10 +140,10 @@ def compact_string(rule: Mapping[str, Any]) -> str:
         ("ResourceNames", "resourceNames"),
         ("Verbs", "verbs"),
     )
-    texts = [f"{label}:{quoted_list(rule[key])}" for label, key in parts if rule.get(key)]
-    return "{" + ", ".join(texts) + "}"
+    fields = [f"{label}:{quoted_list(rule[key])}" for label, key in parts if rule.get(key)]
+    return "{" + ", ".join(fields) + "}"
 
 
 def quoted_list(values: Iterable[str]) -> str:
-    """Texts as Go's ``%q`` prints a slice of them: ``["a" "b"]``."""
+    """Format strings as Go's ``%q`` formats a slice: ``["a" "b"]``."""
     return "[" + " ".join(go_quote(value) for value in values) + "]"

@@ -1,18 +1,17 @@
-"""The ``token`` subresource of service accounts: a token on request, as in ``pkg/registry/core/serviceaccount``."""
+"""The ``token`` subresource of service accounts: issues tokens, as in ``pkg/registry/core/serviceaccount``."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from envtest.auth.tokens import BoundObject, ServiceAccountTokens
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, bad_request, conflict, not_found
 from envtest.errors import invalid as invalid_status
 from envtest.field_errors import FieldError, invalid
 from envtest.objects import Object
 from envtest.storage.store import Store
-
-from .tokens import BoundObject, ServiceAccountTokens
 
 __all__ = ["request_token"]
 
@@ -28,7 +27,7 @@ _MAX_SECONDS: Final = 1 << 32
 
 
 def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContext, obj: Object) -> Object:
-    """The answered TokenRequest for the account of ``ctx``. Raises StatusError."""
+    """Return the TokenRequest with a token for the account of ``ctx`` in its status. Raises StatusError."""
     account = store.get(_SERVICE_ACCOUNTS, ctx.namespace, ctx.name)
     if account is None:
         raise not_found(_SERVICE_ACCOUNTS, ctx.name)
@@ -38,7 +37,7 @@ def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContex
     if errors:
         raise invalid_status("authentication.k8s.io", "TokenRequest", "", errors)
     audiences = spec.get("audiences") or list(tokens.audiences)
-    bound, node = _bound(store, ctx, spec.get("boundObjectRef"))
+    bound, node = _bound_objects(store, ctx, spec.get("boundObjectRef"))
     issued = tokens.issue(
         ctx.namespace, ctx.name, account.uid, audiences=audiences, seconds=seconds, bound=bound, node=node
     )
@@ -65,7 +64,7 @@ def _errors(seconds: int) -> list[FieldError]:
     return []
 
 
-def _bound(
+def _bound_objects(
     store: Store, ctx: RequestContext, reference: dict[str, Any] | None
 ) -> tuple[BoundObject | None, BoundObject | None]:
     if reference is None:
@@ -74,8 +73,8 @@ def _bound(
     resource = _BINDABLE.get((api_version, kind))
     if resource is None:
         group, _, version = api_version.rpartition("/")
-        what = f"{group}/{version}, Kind={kind}"
-        raise bad_request(f'cannot bind token for serviceaccount "{ctx.name}" to object type {what}')
+        group_version_kind = f"{group}/{version}, Kind={kind}"
+        raise bad_request(f'cannot bind token for serviceaccount "{ctx.name}" to object type {group_version_kind}')
     name = reference.get("name", "")
     record = store.get(resource, "" if kind == "Node" else ctx.namespace, name)
     if record is None:
@@ -95,6 +94,6 @@ def _bound(
                 f'cannot bind token for serviceaccount "{ctx.name}" to pod running with different serviceaccount name.'
             )
             raise bad_request(why)
-        runs_on = store.get(_BINDABLE["v1", "Node"], "", spec.get("nodeName", ""))
-        node = BoundObject("node", runs_on.name, runs_on.uid) if runs_on is not None else None
+        node_record = store.get(_BINDABLE["v1", "Node"], "", spec.get("nodeName", ""))
+        node = BoundObject("node", node_record.name, node_record.uid) if node_record is not None else None
     return BoundObject(kind.lower(), name, record.uid), node

@@ -1,8 +1,8 @@
-"""Service-account tokens: JWTs that the plane signs (TokenRequest) and checks.
+"""Service account tokens: JWTs that the API server issues (TokenRequest) and verifies.
 
-The claims are those of ``pkg/serviceaccount/claims.go``: issuer, audiences, and under ``kubernetes.io`` the
-account, with its uid, and the object that the token is bound to. A token ends with its time, its account, or the
-object it is bound to, whichever goes first. One algorithm (ES256) is spoken, so a token cannot choose.
+The claims are those of ``pkg/serviceaccount/claims.go``: issuer, audiences, and under ``kubernetes.io`` the account
+with its uid and the object that the token is bound to. A token is valid until it expires, or until its account or its
+bound object is deleted. ES256 is the only algorithm, so that a token cannot choose a weaker one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
+from envtest.auth.rules import quoted_list
+from envtest.auth.user import CREDENTIAL_ID, User, service_account_groups, service_account_username
 from envtest.errors import GroupResource
 from envtest.storage.store import Store
-
-from .rules import quoted_list
-from .user import CREDENTIAL_ID, User, service_account_groups, service_account_username
 
 __all__ = ["ISSUER", "BoundObject", "ForeignToken", "InvalidToken", "IssuedToken", "ServiceAccountTokens"]
 
@@ -42,15 +41,15 @@ _LEEWAY_SECONDS: Final = 60
 
 
 class InvalidToken(Exception):
-    """The token is of this plane's issuer, but not, or no longer, good; the message says why."""
+    """The token is of this server's issuer, but not valid or no longer valid; the message gives the reason."""
 
 
 class ForeignToken(InvalidToken):
-    """The token is none of this plane's issuer's making: somebody else may know it."""
+    """The token is not of this server's issuer; another authenticator may accept it."""
 
 
 class BoundObject(NamedTuple):
-    """The object that a token lives and dies with: ``pod``, ``secret`` or ``node``, its name and uid."""
+    """The object that a token is bound to: ``pod``, ``secret`` or ``node``, with its name and uid."""
 
     kind: str
     name: str
@@ -58,17 +57,17 @@ class BoundObject(NamedTuple):
 
 
 class IssuedToken(NamedTuple):
-    """A new token and when it ends (seconds since the epoch)."""
+    """A new token and its expiration time (seconds since the epoch)."""
 
     token: str
     expires: int
 
 
 class ServiceAccountTokens:
-    """Signs and checks the tokens of one control plane.
+    """Signs and verifies the tokens of one API server.
 
-    ``key`` (a PEM of a P-256 key) lets tokens outlive the process; without it each plane makes its own.
-    ``audiences`` are what the API server itself answers to.
+    ``key`` (a PEM of a P-256 key) keeps tokens valid across restarts; without it a new key is generated.
+    ``audiences`` are those of the API server itself.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class ServiceAccountTokens:
         self._key_id = _encode(hashlib.sha256(spki).digest())
 
     def private_key(self) -> bytes:
-        """The signing key as PEM (PKCS #8), to be kept with the data of a persistent plane."""
+        """Return the signing key as PEM (PKCS #8), to be stored with the data of a persistent server."""
         return self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -106,7 +105,7 @@ class ServiceAccountTokens:
         bound: BoundObject | None = None,
         node: BoundObject | None = None,
     ) -> IssuedToken:
-        """A token of the account, good for ``seconds``; ``node`` is where a bound pod runs."""
+        """Issue a token of the account, valid for ``seconds``; ``node`` is the node of a bound pod."""
         now = int(self._clock())
         private: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
         for each in (bound, node):
@@ -125,7 +124,7 @@ class ServiceAccountTokens:
         return IssuedToken(self._sign(claims), now + seconds)
 
     def legacy_token(self, namespace: str, name: str, uid: str, secret_name: str) -> str:
-        """The token without an end that a Secret of type ``kubernetes.io/service-account-token`` carries."""
+        """Return the token for a Secret of type ``kubernetes.io/service-account-token``; it does not expire."""
         prefix = "kubernetes.io/serviceaccount/"
         claims = {
             "iss": _LEGACY_ISSUER,
@@ -138,27 +137,29 @@ class ServiceAccountTokens:
         return self._sign(claims)
 
     def authenticate(self, token: str, audiences: Sequence[str] | None = None) -> tuple[User, list[str]]:
-        """The user of a token and which of ``audiences`` (the API server's own by default) it is meant for.
+        """Return the user of a token, and which of ``audiences`` (default: the API server's own) it is valid for.
 
-        Raises InvalidToken, ForeignToken among it.
+        Raises InvalidToken, and its subclass ForeignToken.
         """
         claims = self._verify(token)
         if claims["iss"] == _LEGACY_ISSUER:
-            return self._legacy(claims, token), list(audiences or self.audiences)
+            return self._legacy_user(claims, token), list(audiences or self.audiences)
         now = self._clock()
         if now >= claims["exp"]:
             raise InvalidToken("service account token has expired")
         if now < claims["nbf"] - _LEEWAY_SECONDS:
             raise InvalidToken("service account token is not valid yet")
-        wanted = self.audiences if audiences is None else tuple(audiences)
-        common = [audience for audience in wanted if audience in claims["aud"]]
+        accepted = self.audiences if audiences is None else tuple(audiences)
+        common = [audience for audience in accepted if audience in claims["aud"]]
         if not common:
-            meant, asked = quoted_list(claims["aud"]), quoted_list(wanted)
-            raise InvalidToken(f"token audiences {meant} is invalid for the target audiences {asked}")
+            token_audiences, target_audiences = quoted_list(claims["aud"]), quoted_list(accepted)
+            raise InvalidToken(
+                f"token audiences {token_audiences} is invalid for the target audiences {target_audiences}"
+            )
         return self._user(claims), common
 
     def configuration(self, address: str) -> dict[str, Any]:
-        """The document at ``/.well-known/openid-configuration`` of the server at ``address`` (OpenID Connect)."""
+        """Return the OpenID Connect document ``/.well-known/openid-configuration`` of the server at ``address``."""
         return {
             "issuer": self.issuer,
             "jwks_uri": f"https://{address}/openid/v1/jwks",
@@ -168,7 +169,7 @@ class ServiceAccountTokens:
         }
 
     def key_set(self) -> dict[str, Any]:
-        """The JSON Web Key Set (``/openid/v1/jwks``)."""
+        """Return the JSON Web Key Set (``/openid/v1/jwks``)."""
         numbers = self._public.public_numbers()
         coordinates = {
             name: _encode(value.to_bytes(_COORDINATE_BYTES, "big"))
@@ -191,15 +192,15 @@ class ServiceAccountTokens:
             if payload["iss"] not in (self.issuer, _LEGACY_ISSUER):
                 raise ForeignToken(f"issued by {payload['iss']}")
         except (ValueError, KeyError, TypeError) as error:
-            raise ForeignToken("not a token") from error
+            raise ForeignToken("malformed token") from error
         try:
             raw = _decode(signature)
             if header["alg"] != _ALGORITHM or len(raw) != 2 * _COORDINATE_BYTES:
-                raise InvalidToken("signed in a way that is not spoken here")
+                raise InvalidToken("unsupported signature algorithm")
             r, s = (int.from_bytes(raw[i : i + _COORDINATE_BYTES], "big") for i in (0, _COORDINATE_BYTES))
             self._public.verify(encode_dss_signature(r, s), signed.encode(), ec.ECDSA(hashes.SHA256()))
         except (ValueError, KeyError, TypeError, InvalidSignature) as error:
-            raise InvalidToken("signed by somebody else") from error
+            raise InvalidToken("invalid signature") from error
         claims: dict[str, Any] = payload
         return claims
 
@@ -219,13 +220,15 @@ class ServiceAccountTokens:
                 extra[f"authentication.kubernetes.io/{kind}-uid"] = (reference["uid"],)
         return _account_user(namespace, account["name"], account["uid"], extra)
 
-    def _legacy(self, claims: dict[str, Any], token: str) -> User:
+    def _legacy_user(self, claims: dict[str, Any], token: str) -> User:
         prefix = "kubernetes.io/serviceaccount/"
         namespace, name = claims[f"{prefix}namespace"], claims[f"{prefix}service-account.name"]
         uid = claims[f"{prefix}service-account.uid"]
         secret = self._store.get(_BINDABLE["secret"], namespace, claims[f"{prefix}secret.name"])
-        held = (secret.obj().get("data") or {}).get("token", "") if secret is not None and not secret.deleting else ""
-        if held != _standard_base64(token):
+        current = (
+            (secret.obj().get("data") or {}).get("token", "") if secret is not None and not secret.deleting else ""
+        )
+        if current != _standard_base64(token):
             raise InvalidToken("service account token has been invalidated")
         self._check_account(namespace, name, uid)
         return _account_user(namespace, name, uid, {})

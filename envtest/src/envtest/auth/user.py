@@ -1,4 +1,4 @@
-"""Who sent a request: names and groups that have a meaning of their own, and what can be read from them."""
+"""Users, well-known user and group names, and the names of service accounts and nodes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NODE_PREFIX = "system:node:"
 
 
 def with_groups(user: User, *groups: str) -> User:
-    """The same user, also a member of ``groups``."""
+    """Return the user with ``groups`` added."""
     missing = tuple(group for group in groups if group not in user.groups)
     return User(user.name, user.uid, user.groups + missing, user.extra) if missing else user
 
 
 def user_info(user: User) -> dict[str, Any]:
-    """The ``UserInfo`` of ``authentication.k8s.io/v1``, empty fields left out."""
+    """Return the ``UserInfo`` of ``authentication.k8s.io/v1``, without empty fields."""
     info: dict[str, Any] = {}
     if user.name:
         info["username"] = user.name
@@ -53,22 +53,22 @@ def user_info(user: User) -> dict[str, Any]:
 
 
 def user_from_info(name: str, uid: str, groups: Iterable[str], extra: Mapping[str, Iterable[str]] | None) -> User:
-    """The user that a SubjectAccessReview's spec names."""
+    """Return the user in the spec of a SubjectAccessReview."""
     return User(name, uid, tuple(groups), {key: tuple(values) for key, values in (extra or {}).items()})
 
 
 def service_account_username(namespace: str, name: str) -> str:
-    """The user name of a service account."""
+    """Return the user name of a service account."""
     return f"{_SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
 
 
 def service_account_groups(namespace: str) -> tuple[str, str]:
-    """The groups that each service account of ``namespace`` is in."""
+    """Return the groups of each service account in ``namespace``."""
     return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
 
 
 def service_account(username: str) -> tuple[str, str] | None:
-    """Namespace and name of the service account whose user name this is, ``None`` for other users."""
+    """Return namespace and name of the service account with this user name, ``None`` for other users."""
     if not username.startswith(_SERVICE_ACCOUNT_PREFIX):
         return None
     namespace, separator, name = username.removeprefix(_SERVICE_ACCOUNT_PREFIX).partition(":")
@@ -76,6 +76,6 @@ def service_account(username: str) -> tuple[str, str] | None:
 
 
 def node_name(username: str) -> str | None:
-    """The node whose user name this is, ``None`` for other users."""
+    """Return the node with this user name, ``None`` for other users."""
     name = username.removeprefix(_NODE_PREFIX)
     return name if name and name != username else None

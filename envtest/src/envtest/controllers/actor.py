@@ -129,7 +129,7 @@ class Actor:
             if (uid and new["metadata"].get("uid") != uid) or change(new) is False:
                 raise _Unchanged(old)
             info.strategy.default(new)
-            await tracker.settle(lambda: tracker.track(old, new, manager=self._manager, now=ctx.now))
+            await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=self._manager, now=ctx.now))
             return await admit_mutating(self.core, ctx, new, old)
 
         try:

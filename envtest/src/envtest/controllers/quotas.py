@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envtest.admission.quota import QUOTAS, counted
+from envtest.admission.quota import QUOTAS, used_status
 from envtest.controllers.controller import Controller
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object
@@ -43,7 +43,7 @@ class ResourceQuotas(Controller[NamespacedName]):
 
         def change(quota: Object) -> bool:
             hard = (quota.get("spec") or {}).get("hard") or {}
-            status = {"hard": dict(hard), "used": counted(quota, objects)}
+            status = {"hard": dict(hard), "used": used_status(quota, objects)}
             if quota.get("status") == status:
                 return False
             quota["status"] = status

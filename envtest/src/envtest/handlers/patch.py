@@ -195,7 +195,7 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         async def make(old: Object | None) -> Object:
             if old is None:
                 _check_apply_creates(applied, ctx)
-            made = await tracker.settle(
+            made = await tracker.run_with_conversions(
                 lambda: tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
             )
             check_repeated_keys(data, ctx)
@@ -218,7 +218,7 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         ctx.info.strategy.default(new)
         dedupe_owners(new, ctx)
         if media != APPLY:
-            await tracker.settle(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
+            await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
         return await admit_mutating(core, ctx, new, old)
 
     if media != APPLY and core.store.get(ctx.info.storage, ctx.namespace, ctx.name) is None:

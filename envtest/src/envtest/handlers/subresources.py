@@ -46,7 +46,7 @@ async def review(core: Core, call: Call, ctx: RequestContext, output: Output) ->
     core.trackers.of(ctx.info).track(None, obj, manager=ctx.field_manager, now=ctx.now)
     obj = await core.admission.mutate(ctx, obj, None)
     await core.admission.validate(ctx, obj, None)
-    return object_reply(call, ctx.info, output, core.reviews.answer(ctx, obj), 201)
+    return object_reply(call, ctx.info, output, core.reviews.complete(ctx, obj), 201)
 
 
 @cache

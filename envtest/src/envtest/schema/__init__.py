@@ -1,5 +1,6 @@
-"""What objects look like: schema nodes, and what follows from them.
+"""Schemas of objects, and the validation, defaulting and pruning that is compiled from them.
 
-``node`` is the schema itself, ``formats`` and ``quantities`` are the leaf types; ``defaulting``, ``pruning`` and
-``validation`` are compiled from nodes; ``cel`` is the expression language; ``strict`` finds unknown fields.
+``node`` is the schema itself; ``formats``, ``patterns`` and ``quantity`` are the leaf types. ``validation`` and
+``shaping`` (defaulting, pruning, strict decoding) are compiled from nodes. ``cel`` is the expression language, and
+``rules`` are the ``x-kubernetes-validations`` written in it.
 """

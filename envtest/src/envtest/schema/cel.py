@@ -1,11 +1,11 @@
 """CEL, the expression language of validation rules, match conditions and admission policies.
 
-:func:`compile_expression` type-checks an expression against the kinds of its variables and gives a :class:`Program`.
-The language itself is the reference implementation in C++ (``cel-expr-python``); Kubernetes' own functions come from
+:func:`compile_expression` type-checks an expression against the kinds of its variables and returns a :class:`Program`.
+The language is the C++ reference implementation (``cel-expr-python``); the functions that Kubernetes adds are in
 ``cel_functions``.
 
-Limits: expressions have no cost estimate, and values inside of dynamic objects stay what JSON made them, so that a
-``date-time`` is a text there (``timestamp(self.at)``).
+Limits: there is no cost estimation, and values inside dynamic objects keep their JSON type, so that a ``date-time``
+is a string there (``timestamp(self.at)``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIMPLE = {
     "string": "STRING",
     "timestamp": "TIMESTAMP",
 }
-_RUNTIME_WORDS = (
+_RUNTIME_MESSAGES = (
     ("Key not found in map : ", "no such key: "),
     ("No matching overloads found", "no such overload"),
     ("divide by zero", "division by zero"),
@@ -41,11 +41,11 @@ _INDEX = re.compile(r"index=(-?\d+) size=")
 
 
 class CELCompileError(ValueError):
-    """An expression is wrong: syntax, an unknown name, or types that do not fit."""
+    """An expression does not compile: invalid syntax, an undeclared name, or mismatched types."""
 
 
 class CELError(ValueError):
-    """An expression failed on the values it was given."""
+    """The evaluation of an expression failed for the given values."""
 
 
 class Program:
@@ -59,32 +59,32 @@ class Program:
         self.kind: str = str(expression.return_type()).lower()
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """The value with ``variables``; raises :class:`CELError`."""
+        """Return the value of the expression. Raises :class:`CELError`."""
         try:
             result = self._expression.eval(data=variables)
         except (RuntimeError, TypeError, ValueError) as error:
             raise CELError(str(error)) from None
         if result.type() == _cel().Type.ERROR:
-            raise CELError(_go_words(str(result.value())))
+            raise CELError(_cel_go_message(str(result.value())))
         return result.plain_value()
 
 
-def _go_words(message: str) -> str:
-    """A runtime error as cel-go words it."""
+def _cel_go_message(message: str) -> str:
+    """Translate a runtime error of the library to cel-go's message."""
     index = _INDEX.search(message)
     if index:
         return f"index out of bounds: {index.group(1)}"
     text = message.partition(": ")[2] or message
-    for theirs, gos in _RUNTIME_WORDS:
-        if theirs in text:
-            rest = text.partition(theirs)[2].strip('"')
-            return f"{gos}{rest}" if gos.endswith(": ") else gos
+    for library_message, go_message in _RUNTIME_MESSAGES:
+        if library_message in text:
+            rest = text.partition(library_message)[2].strip('"')
+            return f"{go_message}{rest}" if go_message.endswith(": ") else go_message
     return text
 
 
 @cache
 def _cel() -> Any:
-    from cel_expr_python import cel  # 14 MB that a server without rules never loads
+    from cel_expr_python import cel  # lazy: a server without rules does not need its 14 MB
 
     return cel
 
@@ -115,54 +115,54 @@ def _new_environment(variables: tuple[tuple[str, Kind], ...], pool: Any) -> Any:
         descriptor_pool=pool,
         variables={name: _type(kind) for name, kind in variables},
         extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
-        functions=_declared(declarations),
+        functions=_declarations(declarations),
     )
 
 
-_DECLARED: list[Any] = []
+_DECLARATIONS: list[Any] = []
 
 
-def _declared(make: Any) -> list[Any]:
-    if not _DECLARED:
-        _DECLARED.extend(make())
-    return _DECLARED
+def _declarations(create: Any) -> list[Any]:
+    if not _DECLARATIONS:
+        _DECLARATIONS.extend(create())
+    return _DECLARATIONS
 
 
 @lru_cache(maxsize=4096)
 def _compile(expression: str, variables: tuple[tuple[str, Kind], ...]) -> Program:
     try:
-        return Program(_environment(variables).compile(_expanded(expression)), expression)
+        return Program(_environment(variables).compile(_with_formats(expression)), expression)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
 
 
-def _expanded(expression: str) -> str:
+def _with_formats(expression: str) -> str:
     if "format." not in expression:
         return expression
-    from envtest.schema.cel_formats import with_formats
+    from envtest.schema.cel_formats import rewrite_formats
 
-    return with_formats(expression)
+    return rewrite_formats(expression)
 
 
 def _compile_message(error: Exception) -> str:
     return str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
 
 
-def checked_kind(expression: str, variables: Mapping[str, Kind], pool: Any) -> Kind:
-    """The static type of an expression over ``variables``, whose kinds may name messages of a descriptor ``pool``.
+def expression_kind(expression: str, variables: Mapping[str, Kind], pool: Any) -> Kind:
+    """Return the static type of an expression; the kinds of ``variables`` can name messages of a descriptor ``pool``.
 
     Raises :class:`CELCompileError`.
     """
     environment = _new_environment(tuple(variables.items()), pool)
     try:
-        return Program(environment.compile(_expanded(expression)), expression).kind
+        return Program(environment.compile(_with_formats(expression)), expression).kind
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
 
 
 def compile_expression(expression: str, variables: Mapping[str, Kind]) -> Program:
-    """Compiles ``expression`` over ``variables``; raises :class:`CELCompileError`.
+    """Compile ``expression`` over ``variables``. Raises :class:`CELCompileError`.
 
-    Programs are shared by all who compile the same text over the same variables.
+    Programs are cached: the same expression over the same variables returns the same program.
     """
     return _compile(expression, tuple(sorted(variables.items())))

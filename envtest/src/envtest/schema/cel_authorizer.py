@@ -1,7 +1,7 @@
-"""The ``authorizer`` of admission's CEL expressions: may somebody do something?
+"""The ``authorizer`` variable of CEL in admission: checks whether a user is allowed to do something.
 
-``authorizer.group('apps').resource('deployments').namespace('x').check('get').allowed()``: what was asked so far is a
-map that each function extends, ``check`` decides. Whom to ask is set around an evaluation with :func:`answering`.
+In ``authorizer.group('apps').resource('deployments').namespace('x').check('get').allowed()`` each function extends a
+map of attributes, and ``check`` decides. :func:`authorize_with` sets the authorization check for an evaluation.
 
 Reference: https://kubernetes.io/docs/reference/using-api/cel/#kubernetes-authorizer-library
 """
@@ -13,28 +13,30 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-__all__ = ["Answer", "answering", "declare"]
+__all__ = ["AuthorizationCheck", "authorize_with", "declare"]
 
-Answer = Callable[[dict[str, Any], str], tuple[bool, str]]
-"""Decides whether what was asked (keys group, resource, subresource, namespace, name, or path; ``account`` as
-``namespace/name``) is allowed with a verb, and why."""
+AuthorizationCheck = Callable[[dict[str, Any], str], tuple[bool, str]]
+"""Decides whether a verb is allowed on the attributes, and returns the decision with its reason.
 
-_ANSWER: ContextVar[Answer] = ContextVar("answer")
+The attributes are group, resource, subresource, namespace and name, or path; ``account`` is ``namespace/name`` of a
+service account."""
+
+_CHECK: ContextVar[AuthorizationCheck] = ContextVar("check")
 _SETTERS: Final = ("path", "group", "resource", "subresource", "namespace", "name")
 
 
 @contextmanager
-def answering(answer: Answer) -> Iterator[None]:
-    """Lets ``answer`` decide for the expressions evaluated in this block."""
-    token = _ANSWER.set(answer)
+def authorize_with(check: AuthorizationCheck) -> Iterator[None]:
+    """Use ``check`` for all expressions that are evaluated in this block."""
+    token = _CHECK.set(check)
     try:
         yield
     finally:
-        _ANSWER.reset(token)
+        _CHECK.reset(token)
 
 
 def declare(method: Callable[..., None], opaque: Any, string: Any, boolean: Any) -> None:
-    """Declares the functions: ``method(name, implementation, result, *parameters)`` does it for one."""
+    """Declare the functions; ``method(name, implementation, result, *parameters)`` declares one."""
     for key in _SETTERS:
         method(key, _setter(key), opaque, opaque, string)
     method("serviceAccount", _service_account, opaque, opaque, string, string)
@@ -46,17 +48,17 @@ def declare(method: Callable[..., None], opaque: Any, string: Any, boolean: Any)
 
 
 def _setter(key: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:
-    return lambda asked, value: {**_asked(asked), key: value}
+    return lambda attributes, value: {**_attributes(attributes), key: value}
 
 
-def _service_account(asked: dict[str, Any], namespace: str, name: str) -> dict[str, Any]:
-    return {**_asked(asked), "account": f"{namespace}/{name}"}
+def _service_account(attributes: dict[str, Any], namespace: str, name: str) -> dict[str, Any]:
+    return {**_attributes(attributes), "account": f"{namespace}/{name}"}
 
 
-def _asked(value: dict[str, Any]) -> dict[str, Any]:
+def _attributes(value: dict[str, Any]) -> dict[str, Any]:
     return {key: each for key, each in value.items() if key != "requestResource"}
 
 
-def _check(asked: dict[str, Any], verb: str) -> dict[str, Any]:
-    allowed, reason = _ANSWER.get()(_asked(asked), verb)
+def _check(attributes: dict[str, Any], verb: str) -> dict[str, Any]:
+    allowed, reason = _CHECK.get()(_attributes(attributes), verb)
     return {"allowed": allowed, "reason": reason}

@@ -1,7 +1,7 @@
-"""CEL's ``format`` library: ``format.dns1123Label().validate(text)`` tells what is wrong with a text, if anything.
+"""CEL's ``format`` library: ``format.dns1123Label().validate(text)`` returns the errors of a string, if any.
 
-The result is an optional list, which functions written in Python cannot return. So such a call is rewritten, before it
-is compiled, to one that returns a list, within ``optional.ofNonZeroValue``.
+The result is an optional list, a type that functions implemented in Python cannot return. Each such call is therefore
+rewritten before compilation to a function that returns a list, inside ``optional.ofNonZeroValue``.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from envtest.metadata import (
 )
 from envtest.schema.formats import FORMATS
 
-__all__ = ["format_problems", "with_formats"]
+__all__ = ["format_errors", "rewrite_formats"]
 
 _CALL = re.compile(r"""format\.(?:(\w+)\(\)|named\((["'])(\w+)\2\)\.value\(\))\.validate\(""")
 _QUOTED = re.compile(r"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'""")
 
 
-def _known(name: str, problem: str) -> Callable[[str], list[str]]:
+def _format_rule(name: str, problem: str) -> Callable[[str], list[str]]:
     return lambda text: [] if FORMATS[name](text) else [problem]
 
 
 _RULES: Final[dict[str, Callable[[str], list[str]]]] = {
-    "byte": _known("byte", "invalid base64"),
-    "date": _known("date", "invalid date"),
-    "datetime": _known("datetime", "invalid datetime"),
+    "byte": _format_rule("byte", "invalid base64"),
+    "date": _format_rule("date", "invalid date"),
+    "datetime": _format_rule("datetime", "invalid datetime"),
     "dns1035Label": dns_1035_label,
     "dns1035LabelPrefix": lambda text: dns_1035_label(mask_trailing_dash(text)),
     "dns1123Label": dns_label,
@@ -42,22 +42,22 @@ _RULES: Final[dict[str, Callable[[str], list[str]]]] = {
     "dns1123SubdomainPrefix": lambda text: dns_subdomain(mask_trailing_dash(text)),
     "labelValue": label_value,
     "qualifiedName": qualified_name,
-    "uri": _known("uri", "invalid URI"),
-    "uuid": _known("uuid", "does not match the UUID format"),
+    "uri": _format_rule("uri", "invalid URI"),
+    "uuid": _format_rule("uuid", "does not match the UUID format"),
 }
 
 
-def format_problems(name: str, text: str) -> list[str]:
-    """What keeps ``text`` from having the format ``name``."""
+def format_errors(name: str, text: str) -> list[str]:
+    """Return why ``text`` does not have the format ``name``; empty when it does."""
     return _RULES[name](text)
 
 
-def with_formats(source: str) -> str:
-    """``source`` with its calls of formats rewritten; formats that do not exist stay, for the compiler to refuse."""
+def rewrite_formats(source: str) -> str:
+    """Rewrite the format calls in ``source``. Unknown formats are unchanged, so that the compiler rejects them."""
     match = _CALL.search(source)
     while match is not None:
         name = match.group(1) or match.group(3)
-        end = _closing(source, match.end())
+        end = _closing_parenthesis(source, match.end())
         if name not in _RULES or end is None:
             match = _CALL.search(source, match.end())
             continue
@@ -68,8 +68,8 @@ def with_formats(source: str) -> str:
     return source
 
 
-def _closing(source: str, position: int) -> int | None:
-    """The position of the parenthesis that closes the one before ``position``."""
+def _closing_parenthesis(source: str, position: int) -> int | None:
+    """Return the position of the parenthesis that closes the one before ``position``."""
     depth = 1
     while position < len(source):
         quoted = _QUOTED.match(source, position)

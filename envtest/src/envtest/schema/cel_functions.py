@@ -1,8 +1,8 @@
-"""Kubernetes' extensions of CEL: strings, lists, sets, regular expressions, URLs, quantities, addresses, versions.
+"""The functions that Kubernetes adds to CEL: strings, lists, sets, patterns, URLs, quantities, IPs, versions.
 
-Declared for the CEL library's type checker with Python implementations. A quantity, an address, a URL ... is a map
-with one entry that names what it is (``{"quantity": "1"}``): the library has no place for other opaque values; being
-canonical, equal ones are equal maps.
+They are declared for the CEL library's type checker, with Python implementations. A quantity, an IP or a URL is a map
+with one entry that names its type (``{"quantity": "1"}``), because the library does not support other opaque values.
+The values are canonical, so that equal values are equal maps.
 
 Reference: https://kubernetes.io/docs/reference/using-api/cel/#cel-options-language-features-and-libraries
 """
@@ -21,7 +21,7 @@ from cel_expr_python import cel
 
 from envtest.field_errors import go_quote
 from envtest.schema import cel_authorizer
-from envtest.schema.cel_formats import format_problems
+from envtest.schema.cel_formats import format_errors
 from envtest.schema.formats import FORMATS
 from envtest.schema.patterns import compile_pattern
 from envtest.schema.quantity import Quantity, QuantityError, parse_quantity
@@ -57,7 +57,7 @@ class _Table:
 
 
 def declarations() -> list[Any]:
-    """All function declarations of the environment."""
+    """Return all function declarations of the environment."""
     table = _Table()
     _strings(table)
     _lists(table)
@@ -67,7 +67,7 @@ def declarations() -> list[Any]:
     _quantities(table)
     _addresses(table)
     _versions(table)
-    table.add("format.validate", format_problems, STRINGS, STRING, STRING)
+    table.add("format.validate", format_errors, STRINGS, STRING, STRING)
     cel_authorizer.declare(table.method, OPAQUE, STRING, BOOL)
     return list(table)
 
@@ -131,7 +131,7 @@ def _format(template: str, arguments: list[Any]) -> str:
         precision = int((match.group(1) or ".6")[1:])
         match match.group(2):
             case "s":
-                return _shown(value)
+                return _to_string(value)
             case "d":
                 return str(int(value))
             case "f":
@@ -152,16 +152,16 @@ def _format(template: str, arguments: list[Any]) -> str:
         raise ValueError("index out of range in format arguments") from None
 
 
-def _shown(value: Any) -> str:
-    """``%s``."""
+def _to_string(value: Any) -> str:
+    """Format a value for ``%s``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
         return "null"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_shown, value)) + "]"
+        return "[" + ", ".join(map(_to_string, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(sorted(f"{_shown(key)}: {_shown(item)}" for key, item in value.items())) + "}"
+        return "{" + ", ".join(sorted(f"{_to_string(key)}: {_to_string(item)}" for key, item in value.items())) + "}"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return str(value)
@@ -252,10 +252,10 @@ def _quantities(table: _Table) -> None:
     table.method("isInteger", lambda q: _value(q).value.denominator == 1, BOOL, OPAQUE)
     table.method("asInteger", _as_integer, INT, OPAQUE)
     table.method("asApproximateFloat", lambda q: float(_value(q).value), DOUBLE, OPAQUE)
-    table.method("add", lambda q, other: _combined(q, other, 1), OPAQUE, OPAQUE, OPAQUE)
-    table.method("add", lambda q, other: _combined(q, _quantity(str(other)), 1), OPAQUE, OPAQUE, INT)
-    table.method("sub", lambda q, other: _combined(q, other, -1), OPAQUE, OPAQUE, OPAQUE)
-    table.method("sub", lambda q, other: _combined(q, _quantity(str(other)), -1), OPAQUE, OPAQUE, INT)
+    table.method("add", lambda q, other: _add(q, other, 1), OPAQUE, OPAQUE, OPAQUE)
+    table.method("add", lambda q, other: _add(q, _quantity(str(other)), 1), OPAQUE, OPAQUE, INT)
+    table.method("sub", lambda q, other: _add(q, other, -1), OPAQUE, OPAQUE, OPAQUE)
+    table.method("sub", lambda q, other: _add(q, _quantity(str(other)), -1), OPAQUE, OPAQUE, INT)
     table.method("isGreaterThan", lambda a, b: _compare(a, b) > 0, BOOL, OPAQUE, OPAQUE)
     table.method("isLessThan", lambda a, b: _compare(a, b) < 0, BOOL, OPAQUE, OPAQUE)
     table.method("compareTo", lambda a, b: _compare(a, b), INT, OPAQUE, OPAQUE)
@@ -288,12 +288,12 @@ def _as_integer(opaque: dict[str, str]) -> int:
     return value.numerator
 
 
-def _combined(a: dict[str, str], b: dict[str, str], sign: int) -> dict[str, str]:
+def _add(a: dict[str, str], b: dict[str, str], sign: int) -> dict[str, str]:
     return {"quantity": _exact(Quantity(_value(a).value + sign * _value(b).value, "decimal"))}
 
 
 def _compare(a: dict[str, str], b: dict[str, str]) -> int:
-    """Of quantities or of semantic versions."""
+    """Compare two quantities or two semantic versions."""
     if "semver" in a:
         return _compare_versions(a["semver"], b["semver"])
     first, second = _value(a).value, _value(b).value
@@ -327,8 +327,8 @@ def _strict_ip(text: str) -> str:
     except ValueError:
         why = "unexpected character" if ":" in text or "." in text else "unable to parse IP"
         quoted = go_quote(text)
-        said = f"IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {why}"
-        raise ValueError(said) from None
+        message = f"IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {why}"
+        raise ValueError(message) from None
     if "%" in text:
         raise ValueError(f"IP address {go_quote(text)} with zone value is not allowed")
     if address.version == 6 and address.ipv4_mapped is not None:
@@ -410,7 +410,7 @@ def _semver_text(text: str, lax: bool) -> str | None:
 def _semver(text: str, lax: bool) -> dict[str, str]:
     version = _semver_text(text, lax)
     if version is None:
-        raise ValueError(f"{text} is no semantic version")
+        raise ValueError(f"{text} is not a semantic version")
     return {"semver": version}
 
 

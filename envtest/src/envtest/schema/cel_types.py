@@ -1,8 +1,8 @@
-"""The static types of schemas in CEL: expressions are checked against them as the real server does.
+"""The static types of schemas in CEL, so that expressions are type-checked as in kube-apiserver.
 
-To the CEL library objects are maps when it evaluates. For the check of types they are protobuf messages, one for each
-object of the schema, so that ``self.nope`` and ``self.replicas + 'a'`` are errors when a definition is created. Only
-fields that the expression names are declared.
+The CEL library evaluates objects as maps. For type checking each object of the schema becomes a protobuf message, so
+that ``self.nope`` and ``self.replicas + 'a'`` are errors when a CRD is created. Only the fields that occur in the
+expression are declared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from envtest.schema.cel import CELCompileError, Kind, checked_kind
+from envtest.schema.cel import CELCompileError, Kind, expression_kind
 from envtest.schema.node import Schema
 
 __all__ = ["check_types", "escape"]
@@ -43,15 +43,15 @@ _RESERVED = frozenset(
 )
 _ESCAPES = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
 _PACKAGE = "schema"
-_MOMENTS = {"date": "Timestamp", "date-time": "Timestamp", "duration": "Duration"}
+_TIME_FORMATS = {"date": "Timestamp", "date-time": "Timestamp", "duration": "Duration"}
 _WORD = re.compile(r"\w+")
-_TEXT = Schema({"type": "string"})
-_NAMES = Schema({"type": "object", "properties": {"name": _TEXT.raw, "generateName": _TEXT.raw}})
-_NOWHERE = re.compile(r" not found in struct '[^']*'")
+_STRING = Schema({"type": "string"})
+_METADATA = Schema({"type": "object", "properties": {"name": _STRING.raw, "generateName": _STRING.raw}})
+_STRUCT_SUFFIX = re.compile(r" not found in struct '[^']*'")
 
 
 def escape(name: str) -> str | None:
-    """The identifier of a property in expressions (``a-b`` is ``a__dash__b``); ``None`` where it has none."""
+    """Return the CEL identifier of a property (``a-b`` is ``a__dash__b``); ``None`` when it has none."""
     if not name or name[0].isdigit() or not all(c.isascii() and (c.isalnum() or c in "_.-/") for c in name):
         return None
     if name in _RESERVED:
@@ -62,25 +62,25 @@ def escape(name: str) -> str | None:
 
 
 def check_types(source: str, schemas: Mapping[str, Schema], others: Mapping[str, Kind], *, resource_root: bool) -> Kind:
-    """The type of an expression over values of ``schemas`` and variables of other kinds.
+    """Return the type of an expression over values of ``schemas`` and variables of other kinds.
 
     Raises :class:`CELCompileError`.
     """
-    file = _File(frozenset(_WORD.findall(source)))
+    file = _DescriptorFile(frozenset(_WORD.findall(source)))
     kinds = {name: file.kind(schema, root=resource_root) for name, schema in schemas.items()}
     try:
-        return checked_kind(source, {**kinds, **others}, file.pool())
+        return expression_kind(source, {**kinds, **others}, file.pool())
     except CELCompileError as error:
-        raise CELCompileError(_NOWHERE.sub("", str(error))) from None
+        raise CELCompileError(_STRUCT_SUFFIX.sub("", str(error))) from None
 
 
 def _entry_name(field: str) -> str:
-    """The message of a map's entries, which must be named after the field."""
+    """Return the name of the entry message of a map field; protobuf requires that it derives from the field's name."""
     return "".join(word[0].upper() + word[1:] for word in field.split("_") if word) + "Entry"
 
 
-class _File:
-    """The messages of one expression; ``words`` are the names that occur in it."""
+class _DescriptorFile:
+    """The protobuf messages for one expression; ``words`` are the identifiers that occur in it."""
 
     def __init__(self, words: frozenset[str]) -> None:
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -90,7 +90,7 @@ class _File:
         self._known: dict[int, tuple[Schema, str]] = {}
 
     def pool(self) -> Any:
-        """A pool with all messages."""
+        """Return a descriptor pool with all messages."""
         from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
         from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -102,7 +102,7 @@ class _File:
         return pool
 
     def kind(self, schema: Schema, *, root: bool = False) -> Kind:
-        """The kind of a variable with such a value."""
+        """Return the kind of a variable with this schema."""
         if schema.int_or_string or schema.is_schemaless:
             return "dyn"
         match schema.type:
@@ -112,8 +112,8 @@ class _File:
                 if schema.additional is not None and not schema.properties:
                     return f"map(string, {self.kind(schema.additional)})"
                 return self._message(schema, root=root)
-            case "string" if schema.format in _MOMENTS:
-                return _MOMENTS[schema.format].lower()
+            case "string" if schema.format in _TIME_FORMATS:
+                return _TIME_FORMATS[schema.format].lower()
             case "string" if schema.format == "byte":
                 return "bytes"
             case "integer":
@@ -133,7 +133,7 @@ class _File:
         message = self._file.message_type.add(name=name)
         fields = dict(schema.properties.items())
         if root or schema.embedded:
-            fields = {**fields, "apiVersion": _TEXT, "kind": _TEXT, "metadata": _NAMES}
+            fields = {**fields, "apiVersion": _STRING, "kind": _STRING, "metadata": _METADATA}
         for field, node in fields.items():
             identifier = escape(field)
             if identifier is not None and identifier in self._words:
@@ -157,7 +157,7 @@ class _File:
         self._type(field, node)
 
     def _type(self, field: Any, schema: Schema | None) -> None:
-        """The type of a single value; what protobuf has no type for, lists of lists for one, is dynamic."""
+        """Set the type of a single value; a value without a protobuf type, such as a list of lists, is dynamic."""
         kind = "dyn" if schema is None else self.kind(schema)
         if kind in ("bool", "int", "string", "bytes"):
             field.type = getattr(field, f"TYPE_{'INT64' if kind == 'int' else kind.upper()}")

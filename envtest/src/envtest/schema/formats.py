@@ -1,6 +1,7 @@
-"""The string formats which CRD schemas may ask for, as the API server checks them.
+"""The string formats of CRD schemas, with kube-apiserver's checks.
 
-Unknown formats are ignored, as there. A ``-`` in a name does not count: ``date-time`` and ``datetime`` are one.
+Unknown formats are ignored, as in kube-apiserver. A ``-`` in a name is ignored: ``date-time`` and ``datetime`` are
+equal.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from email.utils import parseaddr
 from ipaddress import ip_address, ip_interface, ip_network
 from urllib.parse import urlsplit
 
-__all__ = ["FORMATS", "checker", "parse_duration"]
+__all__ = ["FORMATS", "format_check", "parse_duration"]
 
 _UUID = r"[0-9a-f]{8}-?[0-9a-f]{4}-?%s[0-9a-f]{%d}-?%s[0-9a-f]{%d}-?[0-9a-f]{12}"
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
@@ -24,7 +25,7 @@ _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _GO_DURATION = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
 _GO_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_WORDY_DURATION = re.compile(
+_UNIT_NAME_DURATION = re.compile(
     r"(\d+)\s*(nanoseconds?|nanos?|nsecs?|ns|microseconds?|micros?|usecs?|us|µs|milliseconds?|millis?|msecs?|ms|seconds?|secs?|s"
     r"|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w)"
 )
@@ -38,7 +39,7 @@ _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10
 
 
 def parse_duration(text: str) -> int | None:
-    """Nanoseconds of a Go duration (``1h30m``); ``None`` where it is none."""
+    """Return the nanoseconds of a Go duration (``1h30m``); ``None`` when the string is not a duration."""
     if text in ("0", "+0", "-0"):
         return 0
     if not _GO_DURATION.fullmatch(text):
@@ -53,12 +54,12 @@ def _matches(pattern: str, flags: int = 0) -> Callable[[str], bool]:
 
 
 def _uri(text: str) -> bool:
-    """What ``url.ParseRequestURI`` takes: an absolute URI or an absolute path."""
+    """Report whether ``url.ParseRequestURI`` accepts the string: an absolute URI or an absolute path."""
     if not text or any(character <= " " or character == "\x7f" for character in text):
         return False
     try:
         parts = urlsplit(text)
-        parts.port  # noqa: B018 - raises where the port is no number
+        parts.port  # noqa: B018 - raises when the port is not a number
     except ValueError:
         return False
     if re.search(r"%(?![0-9a-fA-F]{2})", parts.path):
@@ -75,14 +76,14 @@ def _hostname(text: str) -> bool:
     return len(text) <= 255 and all(len(part) <= 63 for part in text.split(".")) and bool(_HOSTNAME.fullmatch(text))
 
 
-def _unpadded(text: str) -> str:
-    """IPv4 numbers without leading zeros, which the server tolerates."""
+def _without_leading_zeros(text: str) -> str:
+    """Remove leading zeros from IPv4 numbers; kube-apiserver accepts them."""
     return re.sub(r"\b0+(?=\d)", "", text) if ":" not in text else text
 
 
 def _ipv4(text: str) -> bool:
     try:
-        ip_address(_unpadded(text))
+        ip_address(_without_leading_zeros(text))
     except ValueError:
         return False
     return "." in text
@@ -100,8 +101,8 @@ def _cidr(text: str) -> bool:
     if not re.fullmatch(r"[^/]+/\d+", text):
         return False
     try:
-        ip_interface(_unpadded(text))
-        ip_network(_unpadded(text), strict=False)
+        ip_interface(_without_leading_zeros(text))
+        ip_network(_without_leading_zeros(text), strict=False)
     except ValueError:
         return False
     return True
@@ -125,7 +126,7 @@ def _date(text: str) -> bool:
 
 
 def _duration(text: str) -> bool:
-    return parse_duration(text) is not None or bool(_WORDY_DURATION.fullmatch(text))
+    return parse_duration(text) is not None or bool(_UNIT_NAME_DURATION.fullmatch(text))
 
 
 def _isbn10(text: str) -> bool:
@@ -183,6 +184,6 @@ FORMATS: dict[str, Callable[[str], bool]] = {
 """The check of each format, by its name without ``-``."""
 
 
-def checker(name: str) -> Callable[[str], bool] | None:
-    """The check of the format ``name``; ``None`` where the server does not know it."""
+def format_check(name: str) -> Callable[[str], bool] | None:
+    """Return the check of the format ``name``; ``None`` when kube-apiserver does not know the format."""
     return FORMATS.get(name.replace("-", ""))

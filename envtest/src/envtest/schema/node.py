@@ -1,11 +1,11 @@
-"""A schema, as data: one node for each type, field, list item and map value.
+"""A schema as data: one node for each type, field, list item and map value.
 
-A node is made from the JSON form of an OpenAPI v3 schema, be it a CRD's or one of the built-in kinds', and its
-children are made when they are first asked for: a CRD of 930 kB costs what its objects use of it, and the recursive
-types of the built-in kinds need no special care. Nodes are shared and never change.
+A node is created from the JSON form of an OpenAPI v3 schema, of a CRD or a built-in kind. Its children are created on
+first access: a CRD of 930 kB costs only what its objects use, and the recursive types of the built-in kinds need no
+special handling. Nodes are shared and immutable.
 
-References of built-in types are resolved by the ``resolve`` function that the node was made with; what stands beside a
-reference (a default, a merge key) belongs to the field and wins over what the type says.
+References to built-in types are resolved by the ``resolve`` function that the node was created with. Keywords next to a
+reference (a default, a merge key) belong to the field and override those of the referenced type.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Final, TypeAlias
 __all__ = ["MISSING", "Resolver", "Schema"]
 
 Resolver: TypeAlias = Callable[[str], Mapping[str, Any]]
-"""From the name of a type (the last part of a ``$ref``) to its JSON form; raises ``KeyError``."""
+"""Returns the JSON form of a type by its name, the last part of a ``$ref``; raises ``KeyError``."""
 
 
 class _Missing:
-    """What an absent default is: ``None`` is a default too."""
+    """The type of ``MISSING``, an absent default; ``None`` would be a valid default."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -31,24 +31,26 @@ class _Missing:
 
 MISSING: Final = _Missing()
 
-_NOTHING: Mapping[str, Any] = {}
+_EMPTY: Mapping[str, Any] = {}
 
 
 class _Fields(Mapping[str, "Schema"]):
-    """The properties of a node, made when asked for."""
+    """The properties of a node, created on first access."""
 
-    __slots__ = ("_made", "_raw", "_resolve")
+    __slots__ = ("_nodes", "_raw", "_resolve")
 
-    def __init__(self, raw: Mapping[str, Any], resolve: Resolver | None, made: dict[str, Schema] | None = None) -> None:
+    def __init__(
+        self, raw: Mapping[str, Any], resolve: Resolver | None, nodes: dict[str, Schema] | None = None
+    ) -> None:
         self._raw = raw
         self._resolve = resolve
-        self._made: dict[str, Schema] = made or {}
+        self._nodes: dict[str, Schema] = nodes or {}
 
     def __getitem__(self, name: str) -> Schema:
-        made = self._made.get(name)
-        if made is None:
-            made = self._made[name] = Schema(self._raw[name], self._resolve)
-        return made
+        node = self._nodes.get(name)
+        if node is None:
+            node = self._nodes[name] = Schema(self._raw[name], self._resolve)
+        return node
 
     def __contains__(self, name: object) -> bool:
         return name in self._raw
@@ -63,10 +65,10 @@ class _Fields(Mapping[str, "Schema"]):
 class Schema:
     """One node.
 
-    ``raw`` is the JSON form with the reference resolved (children still carry theirs). ``ref`` is the name of the
-    built-in type that it came from (``io.k8s.api.core.v1.Container``), or empty. ``type`` is the JSON type, or empty
-    where anything is allowed. ``list_type`` is ``atomic``, ``set``, ``map`` or ``None`` where the schema does not say
-    (which means atomic to server-side apply), ``map_type`` ``granular``, ``atomic`` or ``None`` (granular).
+    ``raw`` is the JSON form with the reference resolved (its children keep theirs). ``ref`` is the name of the built-in
+    type that the node references (``io.k8s.api.core.v1.Container``), or empty. ``type`` is the JSON type, or empty when
+    any type is allowed. ``list_type`` is ``atomic``, ``set``, ``map``, or ``None`` when the schema does not set it
+    (server-side apply treats this as atomic). ``map_type`` is ``granular``, ``atomic`` or ``None`` (granular).
     ``patch_strategy`` and ``patch_merge_key`` are those of strategic merge patch.
     """
 
@@ -104,7 +106,7 @@ class Schema:
         get = raw.get
         self.type: str = get("type") or ""
         self.format: str = get("format") or ""
-        self.properties: Mapping[str, Schema] = _Fields(get("properties") or _NOTHING, resolve)
+        self.properties: Mapping[str, Schema] = _Fields(get("properties") or _EMPTY, resolve)
         self.required: tuple[str, ...] = tuple(get("required") or ())
         self.enum: tuple[Any, ...] = tuple(get("enum") or ())
         self.default: Any = get("default", MISSING)
@@ -121,13 +123,13 @@ class Schema:
         self.patch_merge_key: str = get("x-kubernetes-patch-merge-key") or ""
 
     def field(self, name: str) -> Schema | None:
-        """The node of the field or map entry ``name``; ``None`` where the schema does not describe it."""
+        """Return the node of the field or map entry ``name``; ``None`` when the schema does not describe it."""
         if name in self.properties:
             return self.properties[name]
         return self.additional
 
     def with_field(self, name: str, node: Schema) -> Schema:
-        """This node with the field ``name`` described by ``node``, which may come from other tables."""
+        """Return a copy of this node with the field ``name`` described by ``node``, which can use another resolver."""
         properties = {**(self.raw.get("properties") or {}), name: node.raw}
         copy = Schema({**self.raw, "properties": properties}, self._resolve)
         copy.properties = _Fields(properties, self._resolve, {name: node})
@@ -135,7 +137,7 @@ class Schema:
 
     @property
     def additional(self) -> Schema | None:
-        """The node of a map's values, when the schema describes them (``additionalProperties: true`` does not)."""
+        """The node of a map's values, if the schema describes them (``additionalProperties: true`` does not)."""
         if self._additional is None:
             raw = self.raw.get("additionalProperties")
             if isinstance(raw, Mapping) and raw:
@@ -153,7 +155,7 @@ class Schema:
 
     @property
     def is_schemaless(self) -> bool:
-        """Whether nothing is known below this node: any value may stand here."""
+        """Whether the schema does not restrict the value: any value is valid."""
         return not (self.type or self.properties or self.int_or_string or self.additional_allowed)
 
     def __repr__(self) -> str:
@@ -161,7 +163,7 @@ class Schema:
 
 
 def _resolved(raw: Mapping[str, Any], resolve: Resolver | None) -> tuple[str, Mapping[str, Any]]:
-    """The name of the referenced type and the JSON form with the reference followed."""
+    """Return the name of the referenced type, and the JSON form with the reference resolved."""
     target = raw.get("$ref")
     if target is None:
         parts = raw.get("allOf")

@@ -1,8 +1,8 @@
-"""Go's regular expressions (RE2) in Python's ``re``.
+"""Go's regular expressions (RE2), translated to Python's ``re``.
 
-The two agree on nearly all that schemas use. What differs is translated: ``$`` and ``\\z`` mean the very end of the
-text, POSIX classes and ``\\p{...}`` become Python's; look-around and back-references, which RE2 refuses, are refused
-here too.
+Most patterns in schemas mean the same in both. The differences are translated: ``$`` and ``\\z`` match only at the
+end of the string, POSIX classes and ``\\p{...}`` become Python classes. Look-around and back-references are rejected,
+as RE2 rejects them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from unicodedata import name as unicode_name
 
 __all__ = ["PatternError", "compile_pattern"]
 
-_REFUSED = re.compile(r"\(\?(?:[=!]|<[=!])")
+_UNSUPPORTED = re.compile(r"\(\?(?:[=!]|<[=!])")
 _COUNTS = re.compile(r"(?<!\\)\{(\d+(?:,\d*)?)\}")
-_MOST_REPEATS = 1000
+_MAX_REPEATS = 1000
 _POSIX = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
@@ -48,26 +48,26 @@ _SCRIPTS = {
     "Latin": "LATIN",
     "Thai": "THAI",
 }
-"""How the names of a script's characters begin."""
+"""The prefix of the Unicode names of a script's characters."""
 _PART = re.compile(r"\\[pP]\{\^?(\w+)\}|\\[pP](\w)|\\[\s\S]|\[:(\^?)(\w+):\]|\(\?[a-z-]+\)|\(\?<(?=\w)|[\[\]$()|]")
 
 
 class PatternError(ValueError):
-    """No regular expression, or none that RE2 knows."""
+    """The pattern is not a valid RE2 regular expression."""
 
 
 @lru_cache(maxsize=2048)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compiles an RE2 pattern for ``search``; raises :class:`PatternError`."""
+    """Compile an RE2 pattern for ``search``. Raises :class:`PatternError`."""
     for count in _COUNTS.findall(pattern):
-        if any(number and int(number) > _MOST_REPEATS for number in count.split(",")):
+        if any(number and int(number) > _MAX_REPEATS for number in count.split(",")):
             raise PatternError(f"error parsing regexp: invalid repeat count: `{{{count}}}`")
-    if _REFUSED.search(pattern):
+    if _UNSUPPORTED.search(pattern):
         raise PatternError(f"error parsing regexp: invalid or unsupported Perl syntax: `{pattern}`")
     try:
-        return re.compile(_translated(pattern), re.ASCII)
+        return re.compile(_translate(pattern), re.ASCII)
     except re.error as error:
-        raise PatternError(f"error parsing regexp: {_go_words(error, pattern)}") from None
+        raise PatternError(f"error parsing regexp: {_go_message(error, pattern)}") from None
     except OverflowError as error:
         raise PatternError(f"error parsing regexp: {error}: `{pattern}`") from None
 
@@ -77,15 +77,15 @@ def _name_of(character: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _members(name: str, negated: bool) -> str:
-    """The characters of a Unicode category or script, as ranges for within brackets."""
+def _character_ranges(name: str, negated: bool) -> str:
+    """Return the characters of a Unicode category or script, as ranges for a character class."""
     if not _CATEGORY.fullmatch(name) and name not in _SCRIPTS:
         raise PatternError(f"error parsing regexp: invalid character class range: `\\p{{{name}}}`")
-    describe, start_of_name = (_name_of, _SCRIPTS[name]) if name in _SCRIPTS else (category, name)
+    character_property, prefix = (_name_of, _SCRIPTS[name]) if name in _SCRIPTS else (category, name)
     ranges: list[str] = []
     start: int | None = None
     for code in range(sys.maxunicode + 2):
-        inside = code <= sys.maxunicode and describe(chr(code)).startswith(start_of_name) != negated
+        inside = code <= sys.maxunicode and character_property(chr(code)).startswith(prefix) != negated
         if inside and start is None:
             start = code
         elif not inside and start is not None:
@@ -94,30 +94,30 @@ def _members(name: str, negated: bool) -> str:
     return "".join(ranges)
 
 
-def _go_words(error: re.error, pattern: str) -> str:
-    """What Go says of a pattern that does not parse."""
-    said, place = error.msg, error.pos or 0
-    if said.startswith("missing )"):
+def _go_message(error: re.error, pattern: str) -> str:
+    """Return Go's message for a pattern that does not parse."""
+    message, position = error.msg, error.pos or 0
+    if message.startswith("missing )"):
         return f"missing closing ): `{pattern}`"
-    if said.startswith("unbalanced parenthesis"):
+    if message.startswith("unbalanced parenthesis"):
         return f"unexpected ): `{pattern}`"
-    if said.startswith("unterminated character set"):
+    if message.startswith("unterminated character set"):
         return f"missing closing ]: `{pattern[pattern.find('[') :]}`"
-    if said.startswith("bad character range"):
-        return f"invalid character class range: `{said.rpartition(' ')[2]}`"
-    if said.startswith("bad escape"):
-        return f"invalid escape sequence: `{said.removeprefix('bad escape ')}`"
+    if message.startswith("bad character range"):
+        return f"invalid character class range: `{message.rpartition(' ')[2]}`"
+    if message.startswith("bad escape"):
+        return f"invalid escape sequence: `{message.removeprefix('bad escape ')}`"
     source = error.pattern if isinstance(error.pattern, str) else pattern
-    if said == "nothing to repeat":
-        return f"missing argument to repetition operator: `{source[place]}`"
-    if said == "multiple repeat":
-        return f"invalid nested repetition operator: `{source[place - 1 : place + 1]}`"
-    return f"{said}: `{pattern}`"
+    if message == "nothing to repeat":
+        return f"missing argument to repetition operator: `{source[position]}`"
+    if message == "multiple repeat":
+        return f"invalid nested repetition operator: `{source[position - 1 : position + 1]}`"
+    return f"{message}: `{pattern}`"
 
 
-def _translated(pattern: str) -> str:
+def _translate(pattern: str) -> str:
     out: list[str] = []
-    flags: list[list[str]] = [[]]  # of each open group, those that were set within it
+    flags: list[list[str]] = [[]]  # for each open group, the flags set inside it
     inside = False
     position = 0
     for match in _PART.finditer(pattern):
@@ -128,8 +128,8 @@ def _translated(pattern: str) -> str:
             out.append(_POSIX[match.group(4)])
         elif match.group(1) or match.group(2):
             negated = part.startswith("\\P") != ("{^" in part)
-            members = _members(match.group(1) or match.group(2), negated)
-            out.append(members if inside else f"[{members}]")
+            ranges = _character_ranges(match.group(1) or match.group(2), negated)
+            out.append(ranges if inside else f"[{ranges}]")
         elif part == "$":
             out.append("$" if inside else r"\Z")
         elif part == r"\z":
@@ -141,13 +141,13 @@ def _translated(pattern: str) -> str:
                 head = re.match(r"\^?\]?", pattern[position:])
                 if head and head.group().endswith("]"):
                     out.append(head.group()[:-1] + "\\]")
-                    rest = _rest_inside(pattern[position + len(head.group()) :])
+                    rest = _translate_rest(pattern[position + len(head.group()) :])
                     return "".join(out) + rest + ")" * len(flags[0])
         elif part == "]":
             inside = False
             out.append("]")
         elif part[0] in "(|)" and not inside:
-            out.append(_grouped(part, flags))
+            out.append(_translate_group(part, flags))
         elif len(part) == 2 and part[1] in "123456789":
             raise PatternError(f"error parsing regexp: invalid escape sequence: `{part}`")
         elif match.group(3) is not None or match.group(4):
@@ -158,8 +158,11 @@ def _translated(pattern: str) -> str:
     return "".join(out) + ")" * len(flags[0])
 
 
-def _grouped(part: str, flags: list[list[str]]) -> str:
-    """Parentheses and alternatives. Flags hold to the end of their group in RE2; ``re`` has them at its start only."""
+def _translate_group(part: str, flags: list[list[str]]) -> str:
+    """Translate parentheses and alternatives.
+
+    In RE2 a flag applies up to the end of its group; ``re`` allows flags only at the start of a group.
+    """
     if part == "|":
         return ")" * len(flags[-1]) + "|" + "".join(flags[-1])
     if part == ")":
@@ -171,7 +174,7 @@ def _grouped(part: str, flags: list[list[str]]) -> str:
     return "(?P<" if part == "(?<" else "("
 
 
-def _rest_inside(rest: str) -> str:
-    """What follows a class that begins with ``]``."""
+def _translate_rest(rest: str) -> str:
+    """Translate the part of the pattern after a class that begins with ``]``."""
     end = re.match(r"(?:[^\]\\]|\\[\s\S])*\]", rest)
-    return rest if end is None else end.group() + _translated(rest[end.end() :])
+    return rest if end is None else end.group() + _translate(rest[end.end() :])

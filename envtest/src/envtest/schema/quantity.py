@@ -1,7 +1,7 @@
-"""Quantities: ``500m``, ``1Gi``, ``2e3``, read exactly and written in their canonical form.
+"""Quantities such as ``500m``, ``1Gi`` and ``2e3``: exact parsing, and formatting in canonical form.
 
-The rules are those of apimachinery's ``resource.Quantity``: nothing smaller than a nano, no precision lost, the
-exponent as large as it can be, and the suffix family that was written stays.
+The rules are those of apimachinery's ``resource.Quantity``: values are rounded up to nano units, no other precision is
+lost, the exponent is as large as possible, and the suffix family of the input is kept.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _LARGEST = Fraction(2**63 - 1)
 
 
 class QuantityError(ValueError):
-    """A text is no quantity."""
+    """The string is not a quantity."""
 
 
 class Quantity(NamedTuple):
-    """A value and the suffix family it was written in: ``decimal``, ``binary`` or ``exponent``."""
+    """A value with the suffix family of its notation: ``decimal``, ``binary`` or ``exponent``."""
 
     value: Fraction
     family: str
@@ -39,14 +39,14 @@ class Quantity(NamedTuple):
         if family == "binary" and (abs(self.value) < 1024 or self.value.denominator != 1):
             family = "decimal"
         if family == "binary":
-            return _binary_text(self.value.numerator)
+            return _format_binary(self.value.numerator)
         number, power = _decimal_parts(self.value)
         if family == "decimal" and power in _DECIMAL_SUFFIX:
             return f"{number}{_DECIMAL_SUFFIX[power]}"
         return f"{number}e{power}" if power else str(number)
 
 
-def _binary_text(number: int) -> str:
+def _format_binary(number: int) -> str:
     power = 0
     while power < 6 and number % 1024 == 0:
         number //= 1024
@@ -55,7 +55,7 @@ def _binary_text(number: int) -> str:
 
 
 def _decimal_parts(value: Fraction) -> tuple[int, int]:
-    """A whole number and a power of ten, a multiple of three, as large as can be."""
+    """Return the value as an integer and the largest possible power of ten that is a multiple of three."""
     power = -9
     number = int(value / _NANO)
     while number % 1000 == 0 and power < 18:
@@ -66,7 +66,7 @@ def _decimal_parts(value: Fraction) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Quantity:
-    """Reads a quantity; raises :class:`QuantityError` in Go's words."""
+    """Parse a quantity. Raises :class:`QuantityError` with Go's message."""
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise QuantityError(
@@ -94,5 +94,5 @@ def parse_quantity(text: str) -> Quantity:
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """``text`` as the server writes it back: ``1000m`` is ``1``, ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi``."""
+    """Return ``text`` in canonical form: ``1000m`` becomes ``1``, ``0.5`` ``500m``, ``1024Mi`` ``1Gi``."""
     return str(parse_quantity(text))

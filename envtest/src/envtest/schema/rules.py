@@ -1,8 +1,8 @@
-"""``x-kubernetes-validations``: CEL rules of custom resources.
+"""``x-kubernetes-validations``: the CEL rules of custom resources.
 
-:func:`compile_rules` gives what a schema's rules say of an object; :func:`rule_problems` what is wrong with a rule
-itself when a definition is written. Semantics and words are those of apiextensions' ``schema/cel``: rules that use
-``oldSelf`` run only where there is an old value to compare with, and errors of unchanged values are let pass.
+:func:`compile_rules` returns the check of a schema's rules on an object; :func:`prepare_rule` compiles one rule and
+reports its errors when a CRD is written. Semantics and messages are those of apiextensions' ``schema/cel``: rules that
+use ``oldSelf`` run only when there is an old value, and errors of unchanged values are ignored.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from envtest.schema.validation import json_type
 __all__ = ["Rules", "compile_rules", "has_rules", "prepare_rule"]
 
 Rules: TypeAlias = Callable[[Any, Any, bool], list[FieldError]]
-"""Checks an object against an old one (``None`` on creation); the flag says whether there is an old one."""
+"""Checks an object against the old one (``None`` on creation); the flag is true when there is an old one."""
 
 Adapter: TypeAlias = Callable[[Any], Any]
 
 _SCALARS: dict[str, Kind] = {"boolean": "bool", "integer": "int", "number": "double", "string": "string"}
-_LONGEST_MESSAGE = 5 * 1024
+_MAX_MESSAGE_BYTES = 5 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A compiled rule, or why it cannot be."""
+    """A compiled rule, or its compile errors."""
 
     raw: Mapping[str, Any]
     program: Program | None = None
@@ -46,7 +46,7 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """How errors name the rule."""
+        """The message of the rule in errors."""
         return (self.raw.get("message") or self.raw.get("rule") or "").strip()
 
     @property
@@ -56,7 +56,7 @@ class Rule:
 
 
 def has_rules(raw: Any) -> bool:
-    """Whether a schema or anything below it has rules; reads the JSON form, makes no nodes."""
+    """Report whether any part of a schema has rules; reads the JSON form without creating nodes."""
     if not isinstance(raw, Mapping):
         return False
     if raw.get("x-kubernetes-validations"):
@@ -69,32 +69,36 @@ def has_rules(raw: Any) -> bool:
 
 
 def compile_rules(schema: Schema, *, resource_root: bool = True) -> Rules | None:
-    """The rules of a schema; ``None`` where it has none."""
+    """Return the check of a schema's rules; ``None`` when it has none."""
     if not has_rules(schema.raw):
         return None
     check = _node(schema, schema.raw, resource_root)
 
     def rules(value: Any, old: Any, has_old: bool) -> list[FieldError]:
         errors: list[FieldError] = []
-        check(value, old, _Standing(has_old and value == old, has_old), "", errors)
+        check(value, old, _Correlation(has_old and value == old, has_old), "", errors)
         return errors
 
     return rules
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """Whether a value is what it was: ``same`` is about itself or the nearest ancestor that has a counterpart."""
+class _Correlation:
+    """How a value relates to the old object.
 
-    same: bool
+    ``correlated`` is true when it has an old value. ``unchanged`` compares it with its old value, or compares the
+    nearest ancestor that has one.
+    """
+
+    unchanged: bool
     correlated: bool
 
 
-_Check: TypeAlias = Callable[[Any, Any, _Standing, str, list[FieldError]], None]
+_Check: TypeAlias = Callable[[Any, Any, _Correlation, str, list[FieldError]], None]
 
 
 def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
-    """The check of a node: its rules (those of ``raw``, which may be an ``allOf`` branch), then what is below."""
+    """Return the check of a node: its rules (those of ``raw``, which can be an ``allOf`` branch), then its children."""
     own = [prepare_rule(rule, schema, resource_root=root) for rule in raw.get("x-kubernetes-validations") or ()]
     adapt = _adapter(schema) if own else None
     kind = schema.type
@@ -107,50 +111,54 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
     additional = raw.get("additionalProperties")
     entries = additional if has_rules(additional) and schema.additional is not None else None
     items = raw.get("items") if has_rules(raw.get("items")) and schema.items is not None else None
-    below: dict[str, _Check] = {}
+    children: dict[str, _Check] = {}
 
     def inner(key: str, node: Schema | None, content: Mapping[str, Any]) -> _Check:
-        check = below.get(key)
+        check = children.get(key)
         if check is None:
-            check = below[key] = _node(node or schema, content, bool(node and node.embedded))
+            check = children[key] = _node(node or schema, content, bool(node and node.embedded))
         return check
 
-    def check(value: Any, old: Any, standing: _Standing, path: str, errors: list[FieldError]) -> None:
+    def check(value: Any, old: Any, correlation: _Correlation, path: str, errors: list[FieldError]) -> None:
         if value is None:
             return
         if own:
-            _run(own, value, old, adapt, kind, standing.same, path, errors)
+            _run(own, value, old, adapt, kind, correlation.unchanged, path, errors)
         for branch in branches:
-            branch(value, old, _Standing(False, standing.correlated), path, errors)
+            branch(value, old, _Correlation(False, correlation.correlated), path, errors)
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}
             for name, item in value.items():
                 if name in fields:
-                    below_path = f"{path}.{name}" if path else name
-                    step = _step(standing, before, name, item, root=path == "")
-                    inner(name, schema.properties[name], fields[name])(item, before.get(name), step, below_path, errors)
+                    item_path = f"{path}.{name}" if path else name
+                    step = _step(correlation, before, name, item, root=path == "")
+                    inner(name, schema.properties[name], fields[name])(item, before.get(name), step, item_path, errors)
                 elif entries is not None:
-                    step = _step(standing, before, name, item, root=False)
+                    step = _step(correlation, before, name, item, root=False)
                     inner("*", schema.additional, entries)(item, before.get(name), step, f"{path}[{name}]", errors)
         elif isinstance(value, list) and items is not None:
-            matches = _counterparts(schema, old)
+            matches = _old_items(schema, old)
             for position, item in enumerate(value):
                 match = matches.get(_key(schema, item))
-                step = _Standing(item == match, True) if match is not None else _Standing(standing.same, False)
+                step = (
+                    _Correlation(item == match, True)
+                    if match is not None
+                    else _Correlation(correlation.unchanged, False)
+                )
                 inner("[]", schema.items, items)(item, match, step, f"{path}[{position}]", errors)
 
     return check
 
 
-def _step(standing: _Standing, before: Mapping[str, Any], name: str, item: Any, *, root: bool) -> _Standing:
+def _step(correlation: _Correlation, before: Mapping[str, Any], name: str, item: Any, *, root: bool) -> _Correlation:
     if root and name in ("apiVersion", "kind"):
-        return _Standing(False, False)
-    if standing.correlated and name in before:
-        return _Standing(item == before[name], True)
-    return _Standing(standing.same, False)
+        return _Correlation(False, False)
+    if correlation.correlated and name in before:
+        return _Correlation(item == before[name], True)
+    return _Correlation(correlation.unchanged, False)
 
 
-def _counterparts(schema: Schema, old: Any) -> dict[str, Any]:
+def _old_items(schema: Schema, old: Any) -> dict[str, Any]:
     if schema.list_type != "map" or not isinstance(old, list):
         return {}
     return {_key(schema, item): item for item in old}
@@ -166,24 +174,24 @@ def _run(
     old: Any,
     adapt: Adapter | None,
     kind: str,
-    same: bool,
+    unchanged: bool,
     path: str,
     errors: list[FieldError],
 ) -> None:
-    where = path or "<nil>"
+    field = path or "<nil>"
     variables: dict[str, Any] = {"self": adapt(value) if adapt else value}
     before = adapt(old) if adapt and old is not None else old
     for rule in rules:
         if rule.error:
-            errors.append(invalid(where, kind, f"rule compile error: {rule.error}"))
+            errors.append(invalid(field, kind, f"rule compile error: {rule.error}"))
             continue
         if rule.program is None or (rule.uses_old and old is None and not rule.optional_old):
             continue
-        given = dict(variables)
+        inputs = dict(variables)
         if rule.uses_old:
-            given |= {"has__": old is not None, "old__": before} if rule.optional_old else {"oldSelf": before}
+            inputs |= {"has__": old is not None, "old__": before} if rule.optional_old else {"oldSelf": before}
         try:
-            holds = rule.program.evaluate(given)
+            holds = rule.program.evaluate(inputs)
         except CELError as error:
             text = str(error)
             if text.startswith("no such overload"):
@@ -193,13 +201,13 @@ def _run(
                 )
             else:
                 detail = f"{text} evaluating rule: {rule.text}"
-            errors.append(invalid(where, kind, detail))
+            errors.append(invalid(field, kind, detail))
             continue
-        if holds is True or (same and not rule.uses_old):
+        if holds is True or (unchanged and not rule.uses_old):
             continue
-        place = (f"{path}{rule.path}" if path else rule.path.removeprefix(".")) if rule.path else where
-        shown = OMIT if kind in ("object", "array") else value
-        errors.append(_failure(rule, place, shown, _message(rule, given)))
+        rule_field = (f"{path}{rule.path}" if path else rule.path.removeprefix(".")) if rule.path else field
+        bad_value = OMIT if kind in ("object", "array") else value
+        errors.append(_failure(rule, rule_field, bad_value, _message(rule, inputs)))
 
 
 def _message(rule: Rule, variables: Mapping[str, Any]) -> str:
@@ -211,7 +219,7 @@ def _message(rule: Rule, variables: Mapping[str, Any]) -> str:
     except CELError:
         return fallback
     text = text.strip() if isinstance(text, str) else ""
-    if not text or "\n" in text or len(text.encode()) > _LONGEST_MESSAGE:
+    if not text or "\n" in text or len(text.encode()) > _MAX_MESSAGE_BYTES:
         return fallback
     return text
 
@@ -229,23 +237,23 @@ def _failure(rule: Rule, path: str, value: Any, detail: str) -> FieldError:
 
 
 def prepare_rule(raw: Mapping[str, Any], schema: Schema, *, resource_root: bool) -> Rule:
-    """Compiles a rule of a node; what is wrong with it stands in ``error`` and ``message_error``."""
+    """Compile a rule of a node; the result has its errors in ``error`` and ``message_error``."""
     source = (raw.get("rule") or "").strip()
     if not source:
         return Rule(raw)
     optional = bool(raw.get("optionalOldSelf"))
-    program, error = _compiled(source, schema, optional, resource_root, "bool")
+    program, error = _compile(source, schema, optional, resource_root, "bool")
     message, message_error = None, ""
     expression = (raw.get("messageExpression") or "").strip()
     if expression and not error:
-        message, message_error = _compiled(expression, schema, optional, resource_root, "string")
+        message, message_error = _compile(expression, schema, optional, resource_root, "string")
     uses_old = _uses_old(source, schema) or _uses_old(expression, schema)
-    path = _normal_path(raw.get("fieldPath") or "")
+    path = _field_path(raw.get("fieldPath") or "")
     return Rule(raw, None if error else program, message, uses_old, error, message_error, path)
 
 
 def _uses_old(source: str, schema: Schema) -> bool:
-    """Whether an expression needs ``oldSelf``: one that does not compiles without it."""
+    """Report whether an expression needs ``oldSelf``, that is, does not compile without it."""
     if "oldSelf" not in source:
         return False
     try:
@@ -255,14 +263,14 @@ def _uses_old(source: str, schema: Schema) -> bool:
     return False
 
 
-_WRONG_KIND = {
+_KIND_ERRORS = {
     "bool": "cel expression must evaluate to a bool",
     "string": "messageExpression must evaluate to a string",
 }
 
 
-def _compiled(source: str, schema: Schema, optional: bool, root: bool, wanted: Kind) -> tuple[Program | None, str]:
-    """The program, or what is wrong with it; types are checked with the schema, values are evaluated without."""
+def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: Kind) -> tuple[Program | None, str]:
+    """Return the program, or the error; types are checked against the schema, values are evaluated without it."""
     kind, schemas, others = _kind(schema), {"self": schema}, {}
     variables: dict[str, Kind] = {"self": kind}
     if optional:
@@ -274,20 +282,20 @@ def _compiled(source: str, schema: Schema, optional: bool, root: bool, wanted: K
         variables["oldSelf"] = kind
         text = source
     try:
-        found = check_types(text, schemas, others, resource_root=root)
+        actual = check_types(text, schemas, others, resource_root=root)
         program = compile_expression(text, variables)
     except CELCompileError as error:
         return None, f"compilation failed: {error}"
-    return (program, "") if found in (wanted, "dyn") else (None, _WRONG_KIND[wanted])
+    return (program, "") if actual in (expected, "dyn") else (None, _KIND_ERRORS[expected])
 
 
-def _normal_path(path: str) -> str:
-    """``.spec['a.b']`` as field errors write it: ``.spec.a.b``."""
+def _field_path(path: str) -> str:
+    """Return a path such as ``.spec['a.b']`` in the form of field errors: ``.spec.a.b``."""
     return path.strip().replace("['", ".").replace("']", "")
 
 
 def _kind(schema: Schema, *, nested: bool = False) -> Kind:
-    """The static type of a node's value; moments inside of other values are what JSON has, of no static type."""
+    """Return the static type of a node's value; nested times and durations keep their JSON type and are dynamic."""
     if schema.int_or_string or schema.is_schemaless:
         return "dyn"
     if schema.type == "string" and schema.format in ("date-time", "date", "duration", "byte"):
@@ -303,11 +311,11 @@ def _kind(schema: Schema, *, nested: bool = False) -> Kind:
 
 
 def _adapter(schema: Schema, *, nested: bool = False) -> Adapter | None:
-    """What makes a node's JSON value fit its static type; ``None`` where it does already."""
+    """Return the conversion of a node's JSON value to its static type; ``None`` when none is necessary."""
     if schema.type == "number":
         return lambda value: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if schema.type == "string" and not nested:
-        return _moment_adapter(schema.format)
+        return _format_adapter(schema.format)
     if schema.type == "array" and schema.items is not None:
         item = _adapter(schema.items, nested=True)
         return (
@@ -343,33 +351,33 @@ def _object_adapter(schema: Schema) -> Adapter | None:
     return adapt
 
 
-def _moment_adapter(format_name: str) -> Adapter | None:
-    """What makes a text a value of its format; a text that is none stays one, for expressions to fail on."""
-    read = _READERS.get(format_name)
-    if read is None:
+def _format_adapter(format_name: str) -> Adapter | None:
+    """Return the conversion of a string to its format's type; an invalid string is kept, so that expressions fail."""
+    parse = _PARSERS.get(format_name)
+    if parse is None:
         return None
 
     def adapt(value: Any) -> Any:
         try:
-            return read(value)
+            return parse(value)
         except (ValueError, TypeError):
             return value
 
     return adapt
 
 
-def _moment(value: str) -> datetime:
+def _parse_time(value: str) -> datetime:
     parsed = datetime.fromisoformat(value)
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-def _span(value: str) -> timedelta:
+def _parse_duration(value: str) -> timedelta:
     return timedelta(microseconds=(parse_duration(value) or 0) / 1000)
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "date": _moment,
-    "date-time": _moment,
-    "duration": _span,
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "date": _parse_time,
+    "date-time": _parse_time,
+    "duration": _parse_duration,
     "byte": partial(base64.b64decode, validate=True),
 }

@@ -1,8 +1,8 @@
 """Pruning and defaulting of custom resources, compiled from their schema.
 
-A pruner takes out what the schema does not describe and says where it was; a defaulter drops nulls that mean nothing
-and fills in defaults. Both work in place. Closures for the parts of a schema are made when an object first has such
-a part, so that a large definition costs what its objects use.
+A pruner removes fields that the schema does not describe and reports their paths. A defaulter removes nulls that are
+not allowed and sets defaults. Both change the object in place. The closure for a part of a schema is created when an
+object first contains that part, so that a large CRD costs only what its objects use.
 
 The rules are those of apiextensions' ``structural/pruning`` and ``structural/defaulting``.
 """
@@ -17,7 +17,7 @@ from envtest.schema.node import MISSING, Schema
 __all__ = ["Default", "Prune", "compile_defaulter", "compile_pruner", "copy_json"]
 
 Prune: TypeAlias = Callable[[Any, str, list[str]], None]
-"""Prunes a value at a path; the paths of what was taken out go to the list."""
+"""Prunes a value at a path, in place; appends the paths of the removed fields to the list."""
 Default: TypeAlias = Callable[[Any], None]
 """Sets the defaults of a value, in place."""
 
@@ -25,7 +25,7 @@ _IDENTITY = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def copy_json(value: Any) -> Any:
-    """A deep copy of a JSON value."""
+    """Return a deep copy of a JSON value."""
     if isinstance(value, dict):
         return {name: copy_json(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -34,7 +34,7 @@ def copy_json(value: Any) -> Any:
 
 
 def compile_pruner(schema: Schema | None, *, resource_root: bool = False) -> Prune:
-    """The pruner of a node; of a whole object, whose identity and metadata are not its business, at the root."""
+    """Return the pruner of a node; at the resource root it does not change apiVersion, kind and metadata."""
     if schema is None:
         return _prune_all
     keep = _IDENTITY if resource_root or schema.embedded else frozenset()
@@ -42,27 +42,27 @@ def compile_pruner(schema: Schema | None, *, resource_root: bool = False) -> Pru
     additional = schema.additional
     open_map = schema.additional_allowed
     preserve = schema.preserve_unknown
-    below: dict[str, Prune] = {}
+    children: dict[str, Prune] = {}
     items: list[Prune] = []
 
     def prune(value: Any, path: str, unknown: list[str]) -> None:
         if isinstance(value, dict):
-            gone: list[str] = []
+            removed: list[str] = []
             prefix = f"{path}." if path else ""
             for name, item in value.items():
                 if name in keep:
                     continue
                 if name in properties:
                     if isinstance(item, (dict, list)):
-                        inner = below.get(name) or below.setdefault(name, compile_pruner(properties[name]))
+                        inner = children.get(name) or children.setdefault(name, compile_pruner(properties[name]))
                         inner(item, prefix + name, unknown)
                 elif open_map:
                     if isinstance(item, (dict, list)):
-                        inner = below.get("") or below.setdefault("", compile_pruner(additional))
+                        inner = children.get("") or children.setdefault("", compile_pruner(additional))
                         inner(item, prefix + name, unknown)
                 elif not preserve:
-                    gone.append(name)
-            for name in gone:
+                    removed.append(name)
+            for name in removed:
                 del value[name]
                 unknown.append(prefix + name)
         elif isinstance(value, list):
@@ -77,11 +77,11 @@ def compile_pruner(schema: Schema | None, *, resource_root: bool = False) -> Pru
 
 
 def _prune_none(value: Any, path: str, unknown: list[str]) -> None:
-    """Where nothing is described and everything is kept."""
+    """Prune nothing: the schema describes nothing here and preserves unknown fields."""
 
 
 def _prune_all(value: Any, path: str, unknown: list[str]) -> None:
-    """Where nothing is described: objects lose all they have."""
+    """Remove all fields: the schema describes nothing here and does not preserve unknown fields."""
     if isinstance(value, dict):
         unknown.extend(f"{path}.{name}" if path else name for name in value)
         value.clear()
@@ -91,10 +91,10 @@ def _prune_all(value: Any, path: str, unknown: list[str]) -> None:
 
 
 def compile_defaulter(schema: Schema, *, resource_root: bool = False) -> Default:
-    """The defaulter of a node: first nulls without a meaning go, then defaults come."""
+    """Return the defaulter of a node: it removes nulls that are not allowed, then sets defaults."""
     skip = _IDENTITY if resource_root else frozenset()
     drop = _null_dropper(schema, skip)
-    fill = _filler(schema, skip) if _has_default(schema.raw) else None
+    fill = _default_setter(schema, skip) if _has_default(schema.raw) else None
 
     def default(value: Any) -> None:
         drop(value)
@@ -105,7 +105,7 @@ def compile_defaulter(schema: Schema, *, resource_root: bool = False) -> Default
 
 
 def _has_default(raw: Any) -> bool:
-    """Whether anything below sets a default; reads the JSON form, makes no nodes."""
+    """Report whether any part of a schema has a default; reads the JSON form without creating nodes."""
     if not isinstance(raw, Mapping):
         return False
     if raw.get("default") is not None:
@@ -117,12 +117,12 @@ def _has_default(raw: Any) -> bool:
 
 def _null_dropper(schema: Schema, skip: frozenset[str] = frozenset()) -> Default:
     properties = schema.properties
-    below: dict[str, Default] = {}
+    children: dict[str, Default] = {}
     items: list[Default | None] = []
 
     def drop(value: Any) -> None:
         if isinstance(value, dict):
-            gone: list[str] = []
+            removed: list[str] = []
             for name, item in value.items():
                 if item is not None and not isinstance(item, (dict, list)):
                     continue
@@ -131,11 +131,11 @@ def _null_dropper(schema: Schema, skip: frozenset[str] = frozenset()) -> Default
                     continue
                 if item is None:
                     if not node.nullable and (node.default is MISSING or node.default is None):
-                        gone.append(name)
+                        removed.append(name)
                 else:
                     key = name if name in properties else ""
-                    (below.get(key) or below.setdefault(key, _null_dropper(node)))(item)
-            for name in gone:
+                    (children.get(key) or children.setdefault(key, _null_dropper(node)))(item)
+            for name in removed:
                 del value[name]
         elif isinstance(value, list):
             if not items:
@@ -149,8 +149,8 @@ def _null_dropper(schema: Schema, skip: frozenset[str] = frozenset()) -> Default
     return drop
 
 
-def _filler(schema: Schema, skip: frozenset[str] = frozenset()) -> Default:
-    """Fills defaults in below a node (its own is its parent's business)."""
+def _default_setter(schema: Schema, skip: frozenset[str] = frozenset()) -> Default:
+    """Return the function that sets the defaults inside a node; the node's own default is set by its parent."""
     properties = schema.properties
     raw_properties: Mapping[str, Any] = schema.raw.get("properties") or {}
     own = [
@@ -158,14 +158,16 @@ def _filler(schema: Schema, skip: frozenset[str] = frozenset()) -> Default:
         for name, inner in raw_properties.items()
         if isinstance(inner, Mapping) and inner.get("default") is not None
     ]
-    fruitful = frozenset(name for name, inner in raw_properties.items() if name not in skip and _has_default(inner))
-    below: dict[str, Default] = {}
+    with_defaults = frozenset(
+        name for name, inner in raw_properties.items() if name not in skip and _has_default(inner)
+    )
+    children: dict[str, Default] = {}
     rest = schema.additional
     rest_default = rest.default if rest is not None and rest.default is not MISSING else None
-    rest_fill = _filler(rest) if rest is not None and _has_default(rest.raw) else None
+    rest_fill = _default_setter(rest) if rest is not None and _has_default(rest.raw) else None
     element = schema.items
     element_default = element.default if element is not None and element.default is not MISSING else None
-    element_fill = _filler(element) if element is not None and _has_default(element.raw) else None
+    element_fill = _default_setter(element) if element is not None and _has_default(element.raw) else None
 
     def fill(value: Any) -> None:
         if isinstance(value, dict):
@@ -173,9 +175,9 @@ def _filler(schema: Schema, skip: frozenset[str] = frozenset()) -> Default:
                 if name not in value or (value[name] is None and not nullable):
                     value[name] = copy_json(default)
             for name, item in value.items():
-                if name in fruitful:
+                if name in with_defaults:
                     if isinstance(item, (dict, list)):
-                        (below.get(name) or below.setdefault(name, _filler(properties[name])))(item)
+                        (children.get(name) or children.setdefault(name, _default_setter(properties[name])))(item)
                 elif rest is not None and name not in raw_properties:
                     if item is None and rest_default is not None and not rest.nullable:
                         item = value[name] = copy_json(rest_default)

@@ -1,11 +1,11 @@
-"""Validation of custom resources against their schema, in the words of kube-openapi's validator.
+"""Validation of custom resources against their schema, with the messages of kube-openapi's validator.
 
-A node is compiled to one closure when an object first has such a part. Errors name the field relative to the
-validated value; :func:`validate` puts a prefix before them. On updates an error is let pass where the value that
-has it is the one that was stored before (ratcheting, KEP-4008).
+Each node is compiled to one closure when an object first contains it. Errors name the field relative to the validated
+value; :func:`validate` adds a prefix. On updates an error is ignored when the value that has it is unchanged
+(ratcheting, KEP-4008).
 
-Oddities of the real validator are kept: a composite error (``oneOf`` ...) has no field and shows as ``<nil>``, the
-length of a short list is quoted as the value, a number out of its format's range has no value.
+Oddities of kube-openapi's validator are kept: a composite error (``oneOf`` ...) has no field and shows as ``<nil>``,
+the value in the error for a short list is its length, and a number out of its format's range has no value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from envtest.field_errors import (
     too_many,
     type_invalid,
 )
-from envtest.schema.formats import checker
+from envtest.schema.formats import format_check
 from envtest.schema.node import Schema
 from envtest.schema.patterns import PatternError, compile_pattern
 
@@ -32,16 +32,16 @@ __all__ = ["Check", "Problem", "compile_validator", "json_type", "validate"]
 
 
 class Problem(NamedTuple):
-    """An error, and the path of the value that has it (the field of a missing value is one below)."""
+    """An error, and the path of the value that has it (a missing field is one level below)."""
 
     node: str
     error: FieldError
 
 
 Check: TypeAlias = Callable[[Any, str, list[Problem]], None]
-"""Checks a value at a path, adding what is wrong."""
+"""Checks a value at a path; appends its errors to the list."""
 
-_NOWHERE = "<nil>"
+_NO_FIELD = "<nil>"
 _INTEGER_FORMATS = frozenset({"int32", "int64"})
 _NUMBER_FORMATS = frozenset({"float", "double"})
 _VALUE_FORMAT = {"integer": "int64", "number": "float64"}
@@ -51,25 +51,28 @@ _RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 def validate(
     check: Check, value: Any, *, prefix: str = "", schema: Schema | None = None, old: Any = None
 ) -> list[FieldError]:
-    """The errors of ``value``, their fields below ``prefix``; with ``schema`` and ``old`` only the new ones."""
+    """Return the errors of ``value``, with ``prefix`` before the fields.
+
+    With ``schema`` and ``old``, errors of unchanged values are left out.
+    """
     problems: list[Problem] = []
     check(value, "", problems)
     if not problems:
         return []
     if old is not None and schema is not None:
-        same = list(_unchanged(schema, value, old, "", root=True))
-        problems = [problem for problem in problems if not _within(problem.node, same)]
-    return [_placed(problem.error, prefix) for problem in problems]
+        unchanged = list(_unchanged(schema, value, old, "", root=True))
+        problems = [problem for problem in problems if not _is_inside(problem.node, unchanged)]
+    return [_with_prefix(problem.error, prefix) for problem in problems]
 
 
-def _placed(error: FieldError, prefix: str) -> FieldError:
-    if error.field in ("", _NOWHERE):
-        return error._replace(field=prefix or _NOWHERE)
+def _with_prefix(error: FieldError, prefix: str) -> FieldError:
+    if error.field in ("", _NO_FIELD):
+        return error._replace(field=prefix or _NO_FIELD)
     return error._replace(field=f"{prefix}.{error.field}") if prefix else error
 
 
 def json_type(value: Any) -> str:
-    """The JSON type of a value, as schemas name it."""
+    """Return the JSON type of a value, with the name that schemas use."""
     if isinstance(value, str):
         return "string"
     if isinstance(value, bool):
@@ -84,15 +87,15 @@ def json_type(value: Any) -> str:
 
 
 def compile_validator(schema: Schema) -> Check:
-    """The check of a node and all below it."""
+    """Return the check of a node and everything below it."""
     types = ("integer", "string") if schema.int_or_string else ((schema.type,) if schema.type else ())
     kinds = frozenset(types)
-    type_words = ",".join(types)
+    type_names = ",".join(types)
     format_name = _supported_format(schema, types)
     enum = schema.enum
     nullable = schema.nullable
     composite = _composite(schema.raw)
-    text = _text_check(schema.raw, format_name if "string" in kinds or not kinds else "")
+    text = _string_check(schema.raw, format_name if "string" in kinds or not kinds else "")
     number = _number_check(schema.raw, types, format_name)
     listing = _list_check(schema)
     mapping = _map_check(schema)
@@ -100,9 +103,9 @@ def compile_validator(schema: Schema) -> Check:
     def check(value: Any, path: str, problems: list[Problem]) -> None:
         if value is None:
             if kinds and not nullable:
-                problems.append(Problem(path, _wrong_type(path, type_words, "null")))
+                problems.append(Problem(path, _wrong_type(path, type_names, "null")))
             if enum:
-                problems.append(Problem(path, not_supported(path, None, _enum_words(enum))))
+                problems.append(Problem(path, not_supported(path, None, _enum_values(enum))))
             return
         kind = json_type(value)
         if kind not in kinds and (kinds or format_name):
@@ -119,7 +122,7 @@ def compile_validator(schema: Schema) -> Check:
         elif kind != "boolean" and number is not None:
             number(value, path, problems)
         if enum and not any(value == item and isinstance(value, bool) is isinstance(item, bool) for item in enum):
-            problems.append(Problem(path, not_supported(path, value, _enum_words(enum))))
+            problems.append(Problem(path, not_supported(path, value, _enum_values(enum))))
 
     def _check_type(value: Any, kind: str, path: str, problems: list[Problem]) -> None:
         whole = kind == "number" and float(value).is_integer() and "integer" in kinds
@@ -132,50 +135,50 @@ def compile_validator(schema: Schema) -> Check:
         if format_name and not kinds & {"number", "integer"}:
             return
         if kinds:
-            problems.append(Problem(path, _wrong_type(path, type_words, kind)))
+            problems.append(Problem(path, _wrong_type(path, type_names, kind)))
 
     return check
 
 
 def _supported_format(schema: Schema, types: Sequence[str]) -> str:
-    """The format, where the server checks it on this type."""
+    """Return the format if kube-apiserver checks it for this type, else an empty string."""
     kind = types[0] if len(types) == 1 else ""
     if kind == "integer":
         return schema.format if schema.format in _INTEGER_FORMATS else ""
     if kind == "number":
         return schema.format if schema.format in _NUMBER_FORMATS else ""
     if kind in ("", "string"):
-        return schema.format if checker(schema.format) is not None else ""
+        return schema.format if format_check(schema.format) is not None else ""
     return ""
 
 
-def _wrong_type(path: str, wanted: str, actual: str) -> FieldError:
-    return type_invalid(path, actual, f'{path} in body must be of type {wanted}: "{actual}"')
+def _wrong_type(path: str, expected: str, actual: str) -> FieldError:
+    return type_invalid(path, actual, f'{path} in body must be of type {expected}: "{actual}"')
 
 
-def _enum_words(enum: Sequence[Any]) -> list[str]:
+def _enum_values(enum: Sequence[Any]) -> list[str]:
     return [item if isinstance(item, str) else go_json(item) for item in enum]
 
 
-def _text_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
-    longest, shortest, pattern = raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")
-    of_format = checker(format_name) if format_name else None
-    if longest is None and shortest is None and not pattern and of_format is None:
+def _string_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
+    max_length, min_length, pattern = raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")
+    has_format = format_check(format_name) if format_name else None
+    if max_length is None and min_length is None and not pattern and has_format is None:
         return None
     try:
-        matcher = compile_pattern(pattern) if pattern else None
+        regex = compile_pattern(pattern) if pattern else None
     except PatternError:
-        matcher = None
+        regex = None
 
     def check(value: str, path: str, problems: list[Problem]) -> None:
-        if longest is not None and len(value) > longest:
-            problems.append(Problem(path, too_long(path, value, longest)))
-        elif shortest is not None and len(value) < shortest:
-            detail = f"{path} in body should be at least {shortest} chars long"
+        if max_length is not None and len(value) > max_length:
+            problems.append(Problem(path, too_long(path, value, max_length)))
+        elif min_length is not None and len(value) < min_length:
+            detail = f"{path} in body should be at least {min_length} chars long"
             problems.append(Problem(path, invalid(path, value, detail)))
-        elif matcher is not None and not matcher.search(value):
+        elif regex is not None and not regex.search(value):
             problems.append(Problem(path, invalid(path, value, f"{path} in body should match '{pattern}'")))
-        if of_format is not None and not of_format(value):
+        if has_format is not None and not has_format(value):
             detail = f'{path} in body must be of type {format_name}: "{value}"'
             problems.append(Problem(path, type_invalid(path, value, detail)))
 
@@ -184,30 +187,30 @@ def _text_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
 
 def _number_check(raw: Mapping[str, Any], types: Sequence[str], format_name: str) -> Check | None:
     kind = types[0] if len(types) == 1 else ""
-    span = _RANGES[format_name or "int64"] if kind == "integer" else None
-    words = f"{kind} with format {format_name}" if format_name else f"{kind} (default format)"
-    factor, highest, lowest = raw.get("multipleOf"), raw.get("maximum"), raw.get("minimum")
-    above, below = bool(raw.get("exclusiveMinimum")), bool(raw.get("exclusiveMaximum"))
-    if span is None and factor is None and highest is None and lowest is None:
+    bounds = _RANGES[format_name or "int64"] if kind == "integer" else None
+    type_name = f"{kind} with format {format_name}" if format_name else f"{kind} (default format)"
+    factor, maximum, minimum = raw.get("multipleOf"), raw.get("maximum"), raw.get("minimum")
+    exclusive_minimum, exclusive_maximum = bool(raw.get("exclusiveMinimum")), bool(raw.get("exclusiveMaximum"))
+    if bounds is None and factor is None and maximum is None and minimum is None:
         return None
 
     def check(value: float, path: str, problems: list[Problem]) -> None:
-        if span is not None and not (span[0] <= value <= span[1] and float(value).is_integer()):
-            detail = f"Checked value must be of type {words} in {path}"
-            problems.append(Problem(path, FieldError("FieldValueInvalid", _NOWHERE, "", detail)))
+        if bounds is not None and not (bounds[0] <= value <= bounds[1] and float(value).is_integer()):
+            detail = f"Checked value must be of type {type_name} in {path}"
+            problems.append(Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", detail)))
         if factor is not None:
             _check_multiple(value, factor, path, problems)
-        if highest is not None:
-            limit = int(highest) if isinstance(value, int) else highest
-            if value > limit or (below and value == limit):
-                relation = "less than" if below else "less than or equal to"
-                detail = f"{path} in body should be {relation} {_plain(limit)}"
+        if maximum is not None:
+            limit = int(maximum) if isinstance(value, int) else maximum
+            if value > limit or (exclusive_maximum and value == limit):
+                relation = "less than" if exclusive_maximum else "less than or equal to"
+                detail = f"{path} in body should be {relation} {_format_number(limit)}"
                 problems.append(Problem(path, invalid(path, value, detail)))
-        if lowest is not None:
-            limit = int(lowest) if isinstance(value, int) else lowest
-            if value < limit or (above and value == limit):
-                relation = "greater than" if above else "greater than or equal to"
-                detail = f"{path} in body should be {relation} {_plain(limit)}"
+        if minimum is not None:
+            limit = int(minimum) if isinstance(value, int) else minimum
+            if value < limit or (exclusive_minimum and value == limit):
+                relation = "greater than" if exclusive_minimum else "greater than or equal to"
+                detail = f"{path} in body should be {relation} {_format_number(limit)}"
                 problems.append(Problem(path, invalid(path, value, detail)))
 
     return check
@@ -216,22 +219,22 @@ def _number_check(raw: Mapping[str, Any], types: Sequence[str], format_name: str
 def _check_multiple(value: float, factor: float, path: str, problems: list[Problem]) -> None:
     factor = int(factor) if isinstance(value, int) else factor
     if factor <= 0:
-        detail = f"factor MultipleOf declared for {path} must be positive: {_plain(factor)}"
+        detail = f"factor MultipleOf declared for {path} must be positive: {_format_number(factor)}"
         problems.append(Problem(path, invalid(path, factor, detail)))
         return
     ratio = 1 / factor * value if factor < 1 else value / factor
     if not (math.isfinite(ratio) and abs(ratio - round(ratio)) < 1e-9 * max(1.0, abs(ratio))):
-        detail = f"{path} in body should be a multiple of {_plain(factor)}"
+        detail = f"{path} in body should be a multiple of {_format_number(factor)}"
         problems.append(Problem(path, invalid(path, value, detail)))
 
 
-def _plain(number: float) -> str:
-    """``%v`` of a bound."""
+def _format_number(number: float) -> str:
+    """Format a bound like Go's ``%v``."""
     return FieldError("", "", number).body[2:]
 
 
 def _list_check(schema: Schema) -> Check:
-    fewest, most = schema.raw.get("minItems"), schema.raw.get("maxItems")
+    minimum, maximum = schema.raw.get("minItems"), schema.raw.get("maxItems")
     items: list[Check | None] = []
 
     def check(value: list[Any], path: str, problems: list[Problem]) -> None:
@@ -242,51 +245,51 @@ def _list_check(schema: Schema) -> Check:
             for position, item in enumerate(value):
                 inner(item, f"{path}[{position}]", problems)
         size = len(value)
-        if fewest is not None and size < fewest:
-            detail = f"{path} in body should have at least {fewest} items"
+        if minimum is not None and size < minimum:
+            detail = f"{path} in body should have at least {minimum} items"
             problems.append(Problem(path, invalid(path, size, detail)))
-        if most is not None and size > most:
-            problems.append(Problem(path, too_many(path, size, most)))
+        if maximum is not None and size > maximum:
+            problems.append(Problem(path, too_many(path, size, maximum)))
 
     return check
 
 
 def _map_check(schema: Schema) -> Check:
-    fewest, most = schema.raw.get("minProperties"), schema.raw.get("maxProperties")
-    needed = schema.required
+    minimum, maximum = schema.raw.get("minProperties"), schema.raw.get("maxProperties")
+    required_names = schema.required
     properties = schema.properties
-    below: dict[str, Check] = {}
+    children: dict[str, Check] = {}
 
     def check(value: dict[str, Any], path: str, problems: list[Problem]) -> None:
         prefix = f"{path}." if path else ""
         for name, item in value.items():
-            inner = below.get(name)
+            inner = children.get(name)
             if inner is None:
                 if name in properties:
-                    inner = below[name] = compile_validator(properties[name])
+                    inner = children[name] = compile_validator(properties[name])
                 elif schema.additional is not None:
-                    inner = below.get("") or below.setdefault("", compile_validator(schema.additional))
+                    inner = children.get("") or children.setdefault("", compile_validator(schema.additional))
                 else:
                     continue
             inner(item, prefix + name, problems)
-        problems += [Problem(path, required(prefix + name)) for name in needed if name not in value]
-        if fewest is not None and len(value) < fewest:
-            detail = f"{path} in body should have at least {fewest} properties"
+        problems += [Problem(path, required(prefix + name)) for name in required_names if name not in value]
+        if minimum is not None and len(value) < minimum:
+            detail = f"{path} in body should have at least {minimum} properties"
             problems.append(Problem(path, invalid(path, len(value), detail)))
-        if most is not None and len(value) > most:
-            problems.append(Problem(path, too_many(path, len(value), most)))
+        if maximum is not None and len(value) > maximum:
+            problems.append(Problem(path, too_many(path, len(value), maximum)))
 
     return check
 
 
 def _composite(raw: Mapping[str, Any]) -> Check | None:
-    """The check of ``anyOf``, ``oneOf``, ``allOf`` and ``not``."""
+    """Return the check of ``anyOf``, ``oneOf``, ``allOf`` and ``not``."""
     any_of, one_of, all_of = (_alternatives(raw.get(word)) for word in ("anyOf", "oneOf", "allOf"))
     negated = _alternatives([raw["not"]] if raw.get("not") is not None else None)
     if raw.get("x-kubernetes-int-or-string") and not one_of and not all_of and not negated:
         kinds = [part.raw.get("type") for part, _ in any_of]
         if kinds == ["integer", "string"]:
-            return None  # the type check says the same, and says it better
+            return None  # the type check covers this, with a better message
     if not (any_of or one_of or all_of or negated):
         return None
 
@@ -294,25 +297,25 @@ def _composite(raw: Mapping[str, Any]) -> Check | None:
         if any_of:
             failures = _failures(any_of, value, path)
             if all(failures):
-                problems.append(_whole(path, "must validate at least one schema (anyOf)"))
-                problems.extend(_best(any_of, failures, value))
+                problems.append(_composite_error(path, "must validate at least one schema (anyOf)"))
+                problems.extend(_best_match(any_of, failures, value))
         if one_of:
             failures = _failures(one_of, value, path)
             valid = sum(1 for failed in failures if not failed)
             if valid != 1:
                 found = f"Found {valid} valid alternatives" if valid else "Found none valid"
-                problems.append(_whole(path, f"must validate one and only one schema (oneOf). {found}"))
+                problems.append(_composite_error(path, f"must validate one and only one schema (oneOf). {found}"))
                 if not valid:
-                    problems.extend(_best(one_of, failures, value))
+                    problems.extend(_best_match(one_of, failures, value))
         if all_of:
             failures = _failures(all_of, value, path)
             for failed in failures:
                 problems.extend(failed)
             if any(failures):
                 none = "" if not all(failures) else ". None validated"
-                problems.append(_whole(path, f"must validate all the schemas (allOf){none}"))
+                problems.append(_composite_error(path, f"must validate all the schemas (allOf){none}"))
         if negated and not _failures(negated, value, path)[0]:
-            problems.append(_whole(path, "must not validate the schema (not)"))
+            problems.append(_composite_error(path, "must not validate the schema (not)"))
 
     return check
 
@@ -334,14 +337,14 @@ def _failures(alternatives: Alternatives, value: Any, path: str) -> list[list[Pr
     return found
 
 
-def _best(alternatives: Alternatives, failures: list[list[Problem]], value: Any) -> list[Problem]:
-    """The failures of the alternative that had most to check: what the user most likely meant."""
+def _best_match(alternatives: Alternatives, failures: list[list[Problem]], value: Any) -> list[Problem]:
+    """Return the errors of the alternative with the most applicable checks, which the user most likely intended."""
     scores = [_weight(schema, value) for schema, _ in alternatives]
     return failures[scores.index(max(scores))]
 
 
 def _weight(schema: Schema, value: Any) -> int:
-    """How many checks of a schema apply to a value."""
+    """Count the checks of a schema that apply to a value."""
     weight = 4 + (2 if schema.type or schema.format else 0)
     if isinstance(value, dict):
         weight += 1
@@ -359,12 +362,12 @@ def _weight(schema: Schema, value: Any) -> int:
     return weight
 
 
-def _whole(path: str, what: str) -> Problem:
-    return Problem(path, FieldError("FieldValueInvalid", _NOWHERE, "", f'"{path}" {what}'))
+def _composite_error(path: str, what: str) -> Problem:
+    return Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", f'"{path}" {what}'))
 
 
 def _unchanged(schema: Schema, value: Any, old: Any, path: str, *, root: bool = False) -> Iterator[str]:
-    """The paths of the values that are what they were, outermost ones only."""
+    """Yield the paths of unchanged values, outermost only."""
     if value == old and type(value) is type(old):
         yield path
     elif isinstance(value, dict) and isinstance(old, dict):
@@ -387,5 +390,5 @@ def _key(item: Any, keys: Sequence[str]) -> str:
     return go_json([item.get(key) for key in keys]) if isinstance(item, dict) else ""
 
 
-def _within(path: str, same: Sequence[str]) -> bool:
-    return any(path == each or each == "" or path.startswith((f"{each}.", f"{each}[")) for each in same)
+def _is_inside(path: str, unchanged: Sequence[str]) -> bool:
+    return any(path == each or each == "" or path.startswith((f"{each}.", f"{each}[")) for each in unchanged)

@@ -1,4 +1,4 @@
-"""A control plane without a server: its parts, what tests do to it, and how they wait for what it does."""
+"""An API server without HTTP, with some of its controllers, for tests that write objects and wait for results."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from envtest.write import copy_object, create_object, update_object
 CONFIG_MAPS = GroupResource("", "configmaps")
 
 
-class Plane:
-    """Everything happens in the namespace ``default``, by default to ConfigMaps."""
+class HeadlessPlane:
+    """The core of an API server; by default the methods act on ConfigMaps in the namespace ``default``."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -33,7 +33,7 @@ class Plane:
         self._changed.set()
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        """Waits for a condition, looking at it after each change."""
+        """Wait until a condition holds; it is evaluated after each change. Raises TimeoutError after ten seconds."""
         async with asyncio.timeout(10):
             while not condition():
                 self._changed.clear()
@@ -107,7 +107,7 @@ class Plane:
 
 
 def reference(owner: Object, **more: Any) -> Object:
-    """An owner reference to ``owner``."""
+    """Return an owner reference to ``owner``."""
     metadata = owner["metadata"]
     return {
         "apiVersion": owner["apiVersion"],
@@ -119,13 +119,13 @@ def reference(owner: Object, **more: Any) -> Object:
 
 
 @asynccontextmanager
-async def plane(*controllers: str) -> AsyncIterator[Plane]:
-    """A plane with these controllers running."""
+async def headless_plane(*controllers: str) -> AsyncIterator[HeadlessPlane]:
+    """Run these controllers, and yield the plane."""
     machine = assemble(admin_token="t", users={}, audit_log=None)
     await boot(machine)
     runner = make_runner(machine.core, controllers, authority=b"PEM")
     runner.start()
     try:
-        yield Plane(machine.core)
+        yield HeadlessPlane(machine.core)
     finally:
         await runner.stop()

@@ -1,4 +1,4 @@
-"""Requests that no honest client sends: made at random, the same for the same seed."""
+"""Random invalid requests, as a hostile client sends them; reproducible by seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-__all__ = ["Request", "Requests", "originals"]
+__all__ = ["RandomRequests", "Request", "initial_objects"]
 
 SEGMENTS = (
     "api", "apis", "v1", "v2", "apps", "batch", "acme.io", "toys", "namespaces", "default", "absent", "pods",
@@ -208,14 +208,14 @@ PATHS = (
 )
 
 
-def originals() -> list[tuple[str, dict[str, Any]]]:
-    """What requests are about, to be created (again) beforehand: the collection, and the object."""
-    found = []
+def initial_objects() -> list[tuple[str, dict[str, Any]]]:
+    """Return the objects that the requests refer to, with the path of their collection; tests create them first."""
+    objects = []
     for root in ROOTS:
         obj = OBJECTS.get(root.rpartition("/")[2])
         if obj is not None and "reviews" not in root and obj is not CRD:
-            found += [(root, obj), (root, {**obj, "metadata": {"name": "b"}})]
-    return found
+            objects += [(root, obj), (root, {**obj, "metadata": {"name": "b"}})]
+    return objects
 
 
 class Request(NamedTuple):
@@ -228,66 +228,66 @@ class Request(NamedTuple):
         return f"{self.method} {self.target[:300]} {self.headers} {(self.body or b'')[:2000]!r}"
 
 
-class Requests:
-    """An endless supply."""
+class RandomRequests:
+    """A generator of random requests."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def request(self) -> Request:
-        """The next one: wrong in one or two ways, or in all of them."""
-        pick = self._random
-        wild = pick.random() < 0.15
-        method, path = (pick.choice(METHODS), self._path()) if wild else self._plausible()
+        """Return the next request: nearly valid, or random in all parts (15 %)."""
+        rng = self._random
+        all_random = rng.random() < 0.15
+        method, path = (rng.choice(METHODS), self._path()) if all_random else self._plausible()
         headers = {"Content-Type": "application/json"}
         if method == "PATCH":
-            headers["Content-Type"] = pick.choice(PATCHES)
-        if wild or pick.random() < 0.05:
-            headers["Content-Type"] = pick.choice(TYPES)
-        if wild or pick.random() < 0.1:
-            headers["Accept"] = pick.choice(ACCEPTS)
-        if pick.random() < 0.03:
-            name = pick.choice(("Impersonate-User", "Impersonate-Group", "Impersonate-Extra-a%2", "Impersonate-Uid"))
-            headers[name] = pick.choice(("a", "system:serviceaccount:x", "", "%"))
-        if pick.random() < 0.03:
-            headers["Authorization"] = pick.choice(("Bearer", "Bearer x", "Basic YTpi", "Bearer a.b.c", "", "x y z"))
+            headers["Content-Type"] = rng.choice(PATCHES)
+        if all_random or rng.random() < 0.05:
+            headers["Content-Type"] = rng.choice(TYPES)
+        if all_random or rng.random() < 0.1:
+            headers["Accept"] = rng.choice(ACCEPTS)
+        if rng.random() < 0.03:
+            name = rng.choice(("Impersonate-User", "Impersonate-Group", "Impersonate-Extra-a%2", "Impersonate-Uid"))
+            headers[name] = rng.choice(("a", "system:serviceaccount:x", "", "%"))
+        if rng.random() < 0.03:
+            headers["Authorization"] = rng.choice(("Bearer", "Bearer x", "Basic YTpi", "Bearer a.b.c", "", "x y z"))
         body = (
             self._body(method, path, headers["Content-Type"]) if method in ("POST", "PUT", "PATCH", "DELETE") else None
         )
-        query = self._query() if wild or method == "GET" or pick.random() < 0.2 else ""
+        query = self._query() if all_random or method == "GET" or rng.random() < 0.2 else ""
         if method == "PATCH" and "fieldManager" not in query:
             query += ("&" if query else "?") + "fieldManager=hostile"
         return Request(method, path + query, headers, body)
 
     def _plausible(self) -> tuple[str, str]:
-        pick = self._random
-        root = pick.choice(ROOTS)
-        method = pick.choice(("GET", "POST", "POST", "PUT", "PUT", "PATCH", "PATCH", "PATCH", "PATCH", "DELETE"))
+        rng = self._random
+        root = rng.choice(ROOTS)
+        method = rng.choice(("GET", "POST", "POST", "PUT", "PUT", "PATCH", "PATCH", "PATCH", "PATCH", "DELETE"))
         if method == "POST":
-            return method, root + (pick.choice(TAILS) if pick.random() < 0.2 else "")
+            return method, root + (rng.choice(TAILS) if rng.random() < 0.2 else "")
         if method == "DELETE":
-            return method, root + pick.choice(("/a", "/b", ""))
-        return method, root + pick.choice(("/a", "/a", "/b", pick.choice(TAILS)))
+            return method, root + rng.choice(("/a", "/b", ""))
+        return method, root + rng.choice(("/a", "/a", "/b", rng.choice(TAILS)))
 
     def _path(self) -> str:
-        pick = self._random
-        if pick.random() < 0.5:
-            return pick.choice(ROOTS) + pick.choice(TAILS)
-        return quote("/" + "/".join(pick.choice(SEGMENTS) for _ in range(pick.randrange(8))), safe="/%;:@~*")
+        rng = self._random
+        if rng.random() < 0.5:
+            return rng.choice(ROOTS) + rng.choice(TAILS)
+        return quote("/" + "/".join(rng.choice(SEGMENTS) for _ in range(rng.randrange(8))), safe="/%;:@~*")
 
     def _query(self) -> str:
-        pick = self._random
+        rng = self._random
         pairs = []
-        for _ in range(pick.randrange(1, 4)):
-            value = pick.choice(WORDS).encode("utf-8", "surrogatepass")
-            pairs.append(f"{pick.choice(PARAMETERS)}={quote(value) if pick.random() < 0.9 else '%zz%'}")
+        for _ in range(rng.randrange(1, 4)):
+            value = rng.choice(WORDS).encode("utf-8", "surrogatepass")
+            pairs.append(f"{rng.choice(PARAMETERS)}={quote(value) if rng.random() < 0.9 else '%zz%'}")
         return "?" + "&".join(pairs)
 
     def _body(self, method: str, path: str, media: str) -> bytes | None:
-        pick = self._random
-        kind = pick.random()
+        rng = self._random
+        kind = rng.random()
         if kind < 0.1:
-            return pick.choice((
+            return rng.choice((
                 None, b"", b"{", b"null", b"[]", b"1", b'"a"', b"\xff\xfe", b'{"a":"\xff"}', b"k8s\x00",
                     b"k8s\x00\x0a\xff",
                 b"[" * 5000, b'{"a":' * 5000, b"a: &a [*a]", b"a: !!python/object:os.system x", b"\x00" * 100,
@@ -298,42 +298,40 @@ class Requests:
         name = next((name for name in reversed(path.split("/")) if name in OBJECTS), "")
         if method == "DELETE":
             name = "options"
-        obj = deepcopy(OBJECTS.get(name) or pick.choice(list(OBJECTS.values())))
-        for _ in range(pick.choice((0, 1, 1, 1, 2))):
-            self._spoil(obj)
+        obj = deepcopy(OBJECTS.get(name) or rng.choice(list(OBJECTS.values())))
+        for _ in range(rng.choice((0, 1, 1, 1, 2))):
+            self._corrupt(obj)
         if "metadata" in obj and isinstance(obj["metadata"], dict) and path.endswith("/b"):
             obj["metadata"]["name"] = "b"
-        if media == "application/json-patch+json" and pick.random() < 0.9:
-            return json.dumps([self._operation() for _ in range(pick.randrange(1, 4))]).encode()
+        if media == "application/json-patch+json" and rng.random() < 0.9:
+            return json.dumps([self._operation() for _ in range(rng.randrange(1, 4))]).encode()
         return json.dumps(obj).encode()
 
     def _operation(self) -> Any:
-        pick = self._random
+        rng = self._random
         operation = {
-            "op": pick.choice(("add", "remove", "replace", "move", "copy", "test", "jump")),
-            "path": pick.choice(PATHS),
-            "from": pick.choice(PATHS),
-            "value": pick.choice(VALUES),
+            "op": rng.choice(("add", "remove", "replace", "move", "copy", "test", "jump")),
+            "path": rng.choice(PATHS),
+            "from": rng.choice(PATHS),
+            "value": rng.choice(VALUES),
         }
-        if pick.random() < 0.3:
-            operation.pop(pick.choice(list(operation)))
-        return operation if pick.random() < 0.95 else pick.choice(VALUES)
+        if rng.random() < 0.3:
+            operation.pop(rng.choice(list(operation)))
+        return operation if rng.random() < 0.95 else rng.choice(VALUES)
 
-    def _spoil(self, value: Any) -> None:
-        """Puts something else in the place of something, somewhere."""
-        pick = self._random
+    def _corrupt(self, value: Any) -> None:
+        """Replace a random value inside ``value`` with another random value."""
+        rng = self._random
         while True:
             keys = list(value) if isinstance(value, dict) else list(range(len(value)))
             if not keys:
                 return
-            key = pick.choice(keys)
-            if isinstance(value[key], (dict, list)) and value[key] and pick.random() < 0.8:
+            key = rng.choice(keys)
+            if isinstance(value[key], (dict, list)) and value[key] and rng.random() < 0.8:
                 value = value[key]
                 continue
-            if isinstance(value, dict) and pick.random() < 0.2:
-                value[pick.choice(("", "x", "a/b", "metadata", "é", "$patch", "a" * 300))] = deepcopy(
-                    pick.choice(VALUES)
-                )
+            if isinstance(value, dict) and rng.random() < 0.2:
+                value[rng.choice(("", "x", "a/b", "metadata", "é", "$patch", "a" * 300))] = deepcopy(rng.choice(VALUES))
             else:
-                value[key] = deepcopy(pick.choice(VALUES))
+                value[key] = deepcopy(rng.choice(VALUES))
             return

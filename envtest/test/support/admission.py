@@ -1,4 +1,4 @@
-"""What tests of admission share: resources, a store with a namespace, and webhooks that answer from a script."""
+"""Helpers for admission tests: resources, request contexts, stored objects, and a fake webhook client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envtest.strategy import Strategy
 
 GROUP = "admissionregistration.k8s.io"
 ADMIN = User("admin", "admin", ("system:masters",))
-MAPS = ResourceInfo("", "v1", "configmaps", "configmap", "ConfigMap", True, Strategy())
+CONFIG_MAPS = ResourceInfo("", "v1", "configmaps", "configmap", "ConfigMap", True, Strategy())
 PODS = ResourceInfo("", "v1", "pods", "pod", "Pod", True, Strategy(), subresources={"status": Subresource("status")})
 NODES = ResourceInfo("", "v1", "nodes", "node", "Node", False, Strategy())
 NAMESPACES = ResourceInfo("", "v1", "namespaces", "namespace", "Namespace", False, Strategy())
@@ -31,7 +31,9 @@ DEPLOYMENTS = ResourceInfo(
 )
 
 
-def context(info: ResourceInfo = MAPS, operation: str = "CREATE", *, name: str = "x", **more: Any) -> RequestContext:
+def context(
+    info: ResourceInfo = CONFIG_MAPS, operation: str = "CREATE", *, name: str = "x", **more: Any
+) -> RequestContext:
     namespace = "a" if info.namespaced else ""
     verb = more.pop("verb", operation.lower())
     options = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
@@ -43,7 +45,7 @@ def config_map(**labels: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "a", "labels": labels}}
 
 
-def put(
+def store_object(
     store: Store, api_version: str, kind: str, plural: str, name: str, *, namespace: str = "", **fields: Any
 ) -> None:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **fields.pop("metadata", {})}
@@ -51,43 +53,43 @@ def put(
     store.create(GroupResource(api_version.rpartition("/")[0], plural), obj)
 
 
-Script = Callable[[dict[str, Any]], dict[str, Any]]
+Responder = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Scripted(WebhookClient):
-    """Answers by url instead of calling it; keeps what was asked."""
+class FakeWebhookClient(WebhookClient):
+    """A webhook client without network: responds by URL, and records the requests in ``calls``."""
 
-    def __init__(self, store: Store, **answers: Script) -> None:
+    def __init__(self, store: Store, **responders: Responder) -> None:
         super().__init__(ServiceEndpoints(store))
-        self._answers = answers
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self._responders = responders
+        self.calls: list[tuple[str, dict[str, Any]]] = []
 
     async def post(self, config: Mapping[str, Any], body: bytes, *, seconds: int) -> bytes:
         name = config["url"]
         request = orjson.loads(body)["request"]
-        self.asked.append((name, request))
-        answer = self._answers[name](request)
-        if "fail" in answer:
-            raise CallFailed(answer["fail"])
-        if "patch" in answer:
-            patch = b64encode(json.dumps(answer["patch"]).encode()).decode()
-            answer = {**answer, "patch": patch, "patchType": "JSONPatch"}
-        response = {"uid": request["uid"], "allowed": True, **answer}
+        self.calls.append((name, request))
+        fields = self._responders[name](request)
+        if "fail" in fields:
+            raise CallFailed(fields["fail"])
+        if "patch" in fields:
+            patch = b64encode(json.dumps(fields["patch"]).encode()).decode()
+            fields = {**fields, "patch": patch, "patchType": "JSONPatch"}
+        response = {"uid": request["uid"], "allowed": True, **fields}
         return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     @property
-    def urls(self) -> list[str]:
-        return [url for url, _ in self.asked]
+    def called_urls(self) -> list[str]:
+        return [url for url, _ in self.calls]
 
 
-def hook(name: str, **fields: Any) -> dict[str, Any]:
+def webhook(name: str, **fields: Any) -> dict[str, Any]:
     rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]
     base = {"name": f"{name}.acme.io", "clientConfig": {"url": name}, "rules": rules, "sideEffects": "None"}
     return {**base, "admissionReviewVersions": ["v1"], **fields}
 
 
-def configure(store: Store, kind: str, name: str, *hooks: dict[str, Any]) -> None:
-    put(
+def add_configuration(store: Store, kind: str, name: str, *hooks: dict[str, Any]) -> None:
+    store_object(
         store,
         f"{GROUP}/v1",
         f"{kind}WebhookConfiguration",
@@ -97,5 +99,5 @@ def configure(store: Store, kind: str, name: str, *hooks: dict[str, Any]) -> Non
     )
 
 
-def chain(store: Store, client: WebhookClient, *, service_accounts: bool = False) -> Any:
+def admission_chain(store: Store, client: WebhookClient, *, service_accounts: bool = False) -> Any:
     return standard_chain(store, Registry(), RBACAuthorizer(store), client, service_accounts=service_accounts)
