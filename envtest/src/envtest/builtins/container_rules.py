@@ -1,4 +1,4 @@
-"""What a container must be: image, ports, variables, mounts, resources, probes, hooks and security context."""
+"""Validation of containers: image, ports, variables, mounts, resources, probes, hooks and security context."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.builtins.string_validation import (
-    NO_ADDRESS,
+    INVALID_IP,
     config_key,
     env_name,
     header_name,
@@ -49,7 +49,7 @@ _SECCOMP = ("Localhost", "RuntimeDefault", "Unconfined")
 
 
 def containers_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of all containers of a pod."""
+    """Yield the errors of all containers of a pod."""
     volumes = [volume.get("name") or "" for volume in spec.get("volumes") or ()]
     if not spec.get("containers"):
         yield required(f"{path}.containers")
@@ -161,7 +161,7 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fiel
         elif port["protocol"] not in ("TCP", "UDP", "SCTP"):
             yield not_supported(f"{where}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
         if port.get("hostIP") and not is_ip(port["hostIP"]):
-            yield invalid(f"{where}.hostIP", port["hostIP"], NO_ADDRESS)
+            yield invalid(f"{where}.hostIP", port["hostIP"], INVALID_IP)
 
 
 def _env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
@@ -184,7 +184,7 @@ def _env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[F
 
 
 def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Where the value of a variable comes from."""
+    """Yield the errors of the source that an environment variable takes its value from."""
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in source:
             if not source[kind].get("name"):
@@ -246,7 +246,7 @@ def _mount_errors(mounts: Sequence[Mapping[str, Any]], path: str, volumes: Seque
 
 
 def relative_path_errors(text: str, path: str) -> Iterator[FieldError]:
-    """A path that stays where it begins."""
+    """Yield the errors of a path that must be relative and must not contain ``..``."""
     if text.startswith("/"):
         yield invalid(path, text, "must be a relative path")
     if ".." in text.split("/"):
@@ -301,7 +301,7 @@ def _probe_errors(probe: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _handler_errors(handler: Mapping[str, Any], path: str, kinds: Sequence[str]) -> Iterator[FieldError]:
-    """What a probe or a hook does: one thing."""
+    """Yield the errors of the handler of a probe or hook, which has exactly one action."""
     found = [kind for kind in kinds if kind in handler]
     for extra in found[1:]:
         yield forbidden(f"{path}.{extra}", "may not specify more than 1 handler type")
@@ -329,7 +329,7 @@ def _handler_errors(handler: Mapping[str, Any], path: str, kinds: Sequence[str])
 
 
 def security_errors(security: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """What the security contexts of pods and of containers have in common."""
+    """Yield the errors of the fields that the security contexts of pods and of containers share."""
     for name in ("runAsUser", "runAsGroup", "fsGroup"):
         number = security.get(name)
         if number is not None and not 0 <= number <= _MAX_ID:

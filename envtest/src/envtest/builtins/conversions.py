@@ -1,4 +1,4 @@
-"""Conversion between the versions of built-in kinds that are stored as another kind's objects."""
+"""Conversion of built-in kinds that are stored in another version, or as objects of another group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def converter_between(info: ResourceInfo) -> Converter:
-    """The converter of a resource that is stored in another version."""
+    """Return the converter of a resource that is stored in another version."""
 
     async def convert(objects: Sequence[Object], api_version: str) -> list[Object]:
         return [_converted(obj, api_version, info.kind) for obj in objects]
@@ -58,7 +58,7 @@ def _event(obj: Object, api_version: str) -> Object:
 
 
 def _autoscaler(obj: Object, api_version: str) -> Object:
-    """v1 knows one metric, the CPU; all others travel as they are in v2 and are left out in v1."""
+    """Convert between v1, which has only the CPU metric, and v2; v1 leaves out all other metrics."""
     spec: dict[str, Any] = dict(obj.get("spec") or {})
     if api_version == "autoscaling/v2":
         target = spec.pop("targetCPUUtilizationPercentage", None)

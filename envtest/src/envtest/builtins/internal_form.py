@@ -1,7 +1,7 @@
-"""How Go prints the API server's internal types, where messages quote them.
+"""Go's rendering of kube-apiserver's internal types, for the messages that quote them.
 
-Internal types have no JSON names: ``{"Volumes":null,...}``, all fields in the order of their declaration. Only the
-types that messages are known to quote are written out; what is below them is shown as well as can be told.
+Internal types have no JSON names: ``{"Volumes":null,...}`` lists all fields in the order of their declaration. Only the
+types that messages are known to quote are spelled out here; types nested in them are rendered as an approximation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _go_name(json_name: str) -> str:
 
 
 def internal(value: Any) -> str:
-    """A value below the known types: Go's names, only the fields that are set."""
+    """Return a value of a type that is not spelled out: fields by their Go names, only those that are set."""
     if isinstance(value, Mapping):
         return "{" + ",".join(f'"{_go_name(name)}":{internal(item)}' for name, item in value.items()) + "}"
     if isinstance(value, list):
@@ -91,7 +91,7 @@ def _containers(containers: Sequence[Mapping[str, Any]] | None) -> str:
 
 
 def internal_pod_spec(spec: Mapping[str, Any]) -> Verbatim:
-    """A PodSpec as Go prints its internal type."""
+    """Return a PodSpec as Go prints its internal type."""
     security = spec.get("securityContext")
     host = {
         name: spec[name]

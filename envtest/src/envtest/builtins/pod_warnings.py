@@ -1,6 +1,6 @@
-"""What is questionable about a pod or the template of one, though it is accepted.
+"""Warnings about pods and pod templates that are valid but questionable.
 
-The texts are those of ``GetWarningsForPod`` and of the strategies of the kinds that make pods.
+The messages are those of ``GetWarningsForPod`` and of the strategies of the kinds that create pods.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LABELS = {
     "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
 }
 _SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
-_SECCOMP_OF = "container.seccomp.security.alpha.kubernetes.io/"
-_APP_ARMOR_OF = "container.apparmor.security.beta.kubernetes.io/"
+_CONTAINER_SECCOMP = "container.seccomp.security.alpha.kubernetes.io/"
+_CONTAINER_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": (
         'non-functional in v1.16+; use the "priorityClassName" field instead'
@@ -53,27 +53,27 @@ _REQUIRED, _PREFERRED = (
 
 
 def name_warnings(name: str, used: str = "in Pod names and hostnames") -> Iterator[str]:
-    """A name that is accepted, but makes a poor hostname; ``used`` says where it goes."""
+    """Warn about a name that is valid but not a valid hostname; ``used`` says where the name is used."""
     if problems := dns_label(name):
         text = "which can result in surprising behavior; a DNS label is recommended"
         yield f"metadata.name: this is used {used}, {text}: [{' '.join(problems)}]"
 
 
 def pod_warnings(pod: Mapping[str, Any]) -> Iterator[str]:
-    """The warnings that the creation of a pod gets."""
+    """Yield the warnings about a pod that is created."""
     yield from name_warnings(pod["metadata"].get("name") or "", "in the Pod's hostname")
     yield from _warnings(pod, "", is_template=False)
 
 
 def template_warnings(template: Mapping[str, Any] | None, path: str) -> Iterator[str]:
-    """The warnings for a template at ``path``."""
+    """Yield the warnings about the template at ``path``."""
     if template is not None:
         yield from _warnings(template, f"{path}.", is_template=True)
 
 
 def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iterator[str]:
     spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
-    where, noted = f"{prefix}spec", f"{prefix}metadata.annotations"
+    where, annotations_path = f"{prefix}spec", f"{prefix}metadata.annotations"
     for label in spec.get("nodeSelector") or ():
         if label in _LABELS:
             yield f"{key(f'{where}.nodeSelector', label)}: {_LABELS[label]}"
@@ -86,35 +86,35 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
             yield f"{place}.labelSelector: {_NULL_SELECTOR}"
     for name, text in _ANNOTATIONS.items():
         if name in annotations:
-            yield f"{key(noted, name)}: {text}"
+            yield f"{key(annotations_path, name)}: {text}"
     for position, volume in enumerate(spec.get("volumes") or ()):
         for source in volume.keys() & _VOLUMES.keys():
             yield f"{where}.volumes[{position}].{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
-    yield from _repeated(spec.get("hostAliases") or (), f"{where}.hostAliases", "ip")
-    yield from _repeated(spec.get("imagePullSecrets") or (), f"{where}.imagePullSecrets", "name")
+    yield from _duplicate_items(spec.get("hostAliases") or (), f"{where}.hostAliases", "ip")
+    yield from _duplicate_items(spec.get("imagePullSecrets") or (), f"{where}.imagePullSecrets", "name")
     for position, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
             yield f'{where}.imagePullSecrets[{position}].name: invalid empty name ""'
-    yield from _fractions(spec.get("overhead") or {}, f"{where}.overhead")
+    yield from _fractional_bytes(spec.get("overhead") or {}, f"{where}.overhead")
     security = spec.get("securityContext") or {}
     if _SECCOMP in annotations and security.get("seccompProfile") is None:
-        yield f'{key(noted, _SECCOMP)}: non-functional in v1.27+; use the "seccompProfile" field instead'
+        yield f'{key(annotations_path, _SECCOMP)}: non-functional in v1.27+; use the "seccompProfile" field instead'
     containers = list(_containers(spec, where))
     for container, place in containers:
         own = container.get("securityContext") or {}
         name = container.get("name") or ""
-        if _SECCOMP_OF + name in annotations and own.get("seccompProfile") is None:
+        if _CONTAINER_SECCOMP + name in annotations and own.get("seccompProfile") is None:
             text = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-            yield f"{key(noted, _SECCOMP_OF + name)}: {text}"
-        armored = security.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
-        if is_template and not armored and _APP_ARMOR_OF + name in annotations:
+            yield f"{key(annotations_path, _CONTAINER_SECCOMP + name)}: {text}"
+        has_profile = security.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
+        if is_template and not has_profile and _CONTAINER_APP_ARMOR + name in annotations:
             text = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-            yield f"{key(noted, _APP_ARMOR_OF + name)}: {text}"
+            yield f"{key(annotations_path, _CONTAINER_APP_ARMOR + name)}: {text}"
         for part in ("limits", "requests"):
             quantities = (container.get("resources") or {}).get(part) or {}
-            yield from _fractions(quantities, f"{place}.resources.{part}")
+            yield from _fractional_bytes(quantities, f"{place}.resources.{part}")
         yield from _hidden_variables(container, f"{place}.env")
-    yield from _ports(containers)
+    yield from _port_clashes(containers)
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         text = "must be >= 0; negative values are invalid and will be treated as 1"
         yield f"{where}.terminationGracePeriodSeconds: {text}"
@@ -155,7 +155,7 @@ def _pod_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
                 yield f"{path}.{kind}.{_PREFERRED}[{position}].podAffinityTerm.labelSelector: {_NULL_SELECTOR}"
 
 
-def _repeated(items: Any, path: str, name: str) -> Iterator[str]:
+def _duplicate_items(items: Any, path: str, name: str) -> Iterator[str]:
     seen: set[str] = set()
     for position, item in enumerate(items):
         value = item.get(name) or ""
@@ -164,7 +164,7 @@ def _repeated(items: Any, path: str, name: str) -> Iterator[str]:
         seen.add(value)
 
 
-def _fractions(quantities: Mapping[str, str], path: str) -> Iterator[str]:
+def _fractional_bytes(quantities: Mapping[str, str], path: str) -> Iterator[str]:
     for name in ("memory", "ephemeral-storage"):
         quantity = quantities.get(name)
         if quantity is not None and parse_quantity(quantity).value.denominator != 1:
@@ -183,12 +183,12 @@ def _hidden_variables(container: Mapping[str, Any], path: str) -> Iterator[str]:
         seen.add(name)
 
 
-def _ports(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[str]:
-    known: dict[tuple[Any, Any], list[tuple[Mapping[str, Any], str]]] = {}
+def _port_clashes(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[str]:
+    seen_ports: dict[tuple[Any, Any], list[tuple[Mapping[str, Any], str]]] = {}
     for container, path in containers:
         for position, port in enumerate(container.get("ports") or ()):
             place = f"{path}.ports[{position}]"
-            others = known.setdefault((port.get("containerPort"), port.get("protocol")), [])
+            others = seen_ports.setdefault((port.get("containerPort"), port.get("protocol")), [])
             for other, other_place in others:
                 if text := _port_clash(port, other):
                     yield f"{place}: {text} with {other_place}"

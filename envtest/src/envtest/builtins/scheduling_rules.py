@@ -1,4 +1,4 @@
-"""What a pod may say of where it runs: tolerations, affinity and spread."""
+"""Validation of the scheduling constraints of pods: tolerations, affinity and topology spread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """The errors of tolerations."""
+    """Yield the errors of tolerations."""
     for position, toleration in enumerate(tolerations):
         where, operator = f"{path}[{position}]", toleration.get("operator") or ""
         if toleration.get("key"):
@@ -48,7 +48,7 @@ def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> It
 
 
 def affinity_errors(affinity: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of the affinity to nodes and to pods."""
+    """Yield the errors of node affinity, pod affinity and pod anti-affinity."""
     node = affinity.get("nodeAffinity") or {}
     if node.get(_REQUIRED) is not None:
         where = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
@@ -114,7 +114,7 @@ def _topology_key_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 
 def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """The errors of topology spread constraints."""
+    """Yield the errors of topology spread constraints."""
     actions = ("DoNotSchedule", "ScheduleAnyway")
     seen: set[tuple[Any, Any]] = set()
     for position, constraint in enumerate(constraints):

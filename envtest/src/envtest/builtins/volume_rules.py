@@ -1,4 +1,4 @@
-"""What the volumes of a pod must be."""
+"""Validation of the volumes of a pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["volume_errors"]
 
 _HOST_PATHS = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 _MODE = "must be a number between 0 and 0777 (octal), both inclusive"
-_NAMED = {
+_REQUIRED_FIELDS = {
     "csi": ("driver",),
     "persistentVolumeClaim": ("claimName",),
     "secret": ("secretName",),
@@ -23,7 +23,7 @@ _NAMED = {
 
 
 def volume_errors(volumes: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """The errors of all volumes."""
+    """Yield the errors of all volumes."""
     seen: set[str] = set()
     for position, volume in enumerate(volumes):
         where, name = f"{path}[{position}]", volume.get("name") or ""
@@ -43,7 +43,7 @@ def volume_errors(volumes: Sequence[Mapping[str, Any]], path: str) -> Iterator[F
 
 
 def _source_errors(kind: str, source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    for name in _NAMED.get(kind, ()):
+    for name in _REQUIRED_FIELDS.get(kind, ()):
         if not source.get(name):
             yield required(f"{path}.{name}")
     match kind:

@@ -1,4 +1,4 @@
-"""admissionregistration.k8s.io: webhook configurations and admission policies."""
+"""Strategies of admissionregistration.k8s.io: webhook configurations and admission policies."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from envtest.schema.cel import CELCompileError, compile_expression
 __all__ = ["CONDITION_VARIABLES", "PolicyBindingStrategy", "PolicyStrategy", "WebhookConfigurationStrategy"]
 
 CONDITION_VARIABLES = {"object": "dyn", "oldObject": "dyn", "request": "dyn", "authorizer": "dyn"}
-"""The variables of match conditions."""
+"""The variables of match conditions and their CEL types."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _REVIEW_VERSIONS = ("v1", "v1beta1")
 
 
 class WebhookConfigurationStrategy(BuiltinStrategy):
-    """MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
+    """Strategy of MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
 
     allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Fail closed, match equivalents, ten seconds."""
+        """Set the defaults, such as failure policy ``Fail``, match policy ``Equivalent`` and timeout 10 s."""
         for webhook in obj.get("webhooks") or ():
             for name, value in (
                 ("failurePolicy", "Fail"),
@@ -52,7 +52,7 @@ class WebhookConfigurationStrategy(BuiltinStrategy):
                 rule.setdefault("scope", "*")
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of all webhooks."""
+        """Yield the errors of all webhooks."""
         names: set[str] = set()
         for position, webhook in enumerate(obj.get("webhooks") or ()):
             path = f"webhooks[{position}]"
@@ -122,7 +122,7 @@ def _version_errors(versions: Sequence[str], path: str) -> Iterator[FieldError]:
 
 
 def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of a rule with operations: what requests are meant."""
+    """Yield the errors of a rule, which selects requests by operation and resource."""
     for name in ("apiGroups", "apiVersions", "resources"):
         values = rule.get(name) or ()
         where = f"{path}.{name}"
@@ -176,7 +176,7 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
 
 
 def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """The errors of match conditions."""
+    """Yield the errors of match conditions."""
     if len(conditions) > 64:
         yield too_many(path, len(conditions), 64)
     names: set[str] = set()
@@ -198,7 +198,7 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
 def expression_errors(
     expression: str, path: str, variables: Mapping[str, str], *, kind: str = ""
 ) -> Iterator[FieldError]:
-    """The errors of a CEL expression."""
+    """Yield the errors of a CEL expression; ``kind`` is the CEL type of its result, empty for any."""
     try:
         program = compile_expression(expression, variables)
     except CELCompileError as error:
@@ -209,19 +209,19 @@ def expression_errors(
 
 
 class PolicyStrategy(BuiltinStrategy):
-    """ValidatingAdmissionPolicy and MutatingAdmissionPolicy."""
+    """Strategy of ValidatingAdmissionPolicy and MutatingAdmissionPolicy."""
 
     allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Fail closed, match equivalents."""
+        """Set the failure policy ``Fail`` and the match policy ``Equivalent``."""
         spec = obj["spec"]
         spec.setdefault("failurePolicy", "Fail")
         _constraint_defaults(spec.get("matchConstraints"))
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of the constraints and expressions."""
+        """Yield the errors of the match constraints and expressions."""
         spec = obj["spec"]
         constraints = spec.get("matchConstraints")
         if constraints is None:
@@ -259,17 +259,17 @@ class PolicyStrategy(BuiltinStrategy):
 
 
 class PolicyBindingStrategy(BuiltinStrategy):
-    """Bindings of admission policies."""
+    """Strategy of ValidatingAdmissionPolicyBinding and MutatingAdmissionPolicyBinding."""
 
     allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Match equivalents."""
+        """Set the match policy ``Equivalent``."""
         _constraint_defaults(obj["spec"].get("matchResources"))
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """A policy to bind, and what happens when it is broken."""
+        """Yield the errors of the policy name and the validation actions."""
         spec = obj["spec"]
         if not spec.get("policyName"):
             yield required("spec.policyName")
