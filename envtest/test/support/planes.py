@@ -123,7 +123,7 @@ async def plane(*controllers: str) -> AsyncIterator[Plane]:
     """A plane with these controllers running."""
     machine = assemble(admin_token="t", users={}, audit_log=None)
     await boot(machine)
-    runner = make_runner(machine.core, controllers, authority=b"PEM")
+    runner = make_runner(machine.core, controllers, ca=b"PEM")
     runner.start()
     try:
         yield Plane(machine.core)

@@ -6,7 +6,7 @@ import pytest
 
 from envtest.assembly import assemble, boot
 from envtest.controllers import UnknownController, make_runner
-from envtest.controllers.queue import KeyQueue
+from envtest.controllers.key_queue import KeyQueue
 from envtest.errors import GroupResource
 from envtest.objects import Object, find_condition
 from envtest.write import copy_object
