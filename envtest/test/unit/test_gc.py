@@ -216,9 +216,9 @@ async def test_a_queue_keeps_keys_apart_and_once() -> None:
     queue.add("a")
     queue.add("a")
     queue.add("b")
-    assert [await queue.take(), await queue.take()] == ["a", "b"]
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
     queue.add("a")
-    waiting = asyncio.create_task(queue.take())
+    waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     assert not waiting.done()
     queue.done("a")
@@ -228,7 +228,7 @@ async def test_a_queue_keeps_keys_apart_and_once() -> None:
 async def test_a_queue_tries_failed_keys_again() -> None:
     queue: KeyQueue[str] = KeyQueue()
     queue.add("a")
-    queue.done(await queue.take(), failed=True)
+    queue.done(await queue.get(), failed=True)
     async with asyncio.timeout(5):
-        assert await queue.take() == "a"
+        assert await queue.get() == "a"
     queue.close()
