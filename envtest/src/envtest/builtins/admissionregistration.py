@@ -125,18 +125,18 @@ def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of a rule, which selects requests by operation and resource."""
     for name in ("apiGroups", "apiVersions", "resources"):
         values = rule.get(name) or ()
-        where = f"{path}.{name}"
+        field_path = f"{path}.{name}"
         if not values:
-            yield required(where)
+            yield required(field_path)
         elif name == "resources":
-            yield from _resource_errors(values, where)
+            yield from _resource_errors(values, field_path)
         elif "*" in values and len(values) > 1:
-            what = "API groups" if name == "apiGroups" else "API versions"
-            yield invalid(where, list(values), f"if '*' is present, must not specify other {what}")
+            noun = "API groups" if name == "apiGroups" else "API versions"
+            yield invalid(field_path, list(values), f"if '*' is present, must not specify other {noun}")
         if name == "apiVersions":
             for position, value in enumerate(values):
                 if not value:
-                    yield required(f"{where}[{position}]")
+                    yield required(f"{field_path}[{position}]")
     scope = rule.get("scope")
     if scope is not None and scope not in ("*", "Cluster", "Namespaced"):
         yield not_supported(f"{path}.scope", scope, ("*", "Cluster", "Namespaced"))
@@ -152,11 +152,11 @@ def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
-    plain, every_sub, every_resource = "*" in resources, set(), set()
+    has_wildcard, every_sub, every_resource = "*" in resources, set(), set()
     for position, each in enumerate(resources):
-        where = f"{path}[{position}]"
+        field_path = f"{path}[{position}]"
         if not each:
-            yield required(where)
+            yield required(field_path)
         if each == "*/*" and len(resources) > 1:
             yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
         resource, slash, sub = each.partition("/")
@@ -165,12 +165,12 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
         if sub == "*":
             every_sub.add(resource)
         elif resource in every_sub:
-            yield invalid(where, each, f"if '{resource}/*' is present, must not specify {each}")
+            yield invalid(field_path, each, f"if '{resource}/*' is present, must not specify {each}")
         if resource == "*":
             every_resource.add(sub)
         elif sub in every_resource:
-            yield invalid(where, each, f"if '*/{sub}' is present, must not specify {each}")
-    if plain and sum(1 for each in resources if "/" not in each) > 1:
+            yield invalid(field_path, each, f"if '*/{sub}' is present, must not specify {each}")
+    if has_wildcard and sum(1 for each in resources if "/" not in each) > 1:
         text = "if '*' is present, must not specify other resources without subresources"
         yield invalid(path, list(resources), text)
 
@@ -181,17 +181,21 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
         yield too_many(path, len(conditions), 64)
     names: set[str] = set()
     for position, condition in enumerate(conditions):
-        where, name, expression = f"{path}[{position}]", condition.get("name") or "", condition.get("expression") or ""
+        field_path, name, expression = (
+            f"{path}[{position}]",
+            condition.get("name") or "",
+            condition.get("expression") or "",
+        )
         if not expression.strip():
-            yield required(f"{where}.expression")
+            yield required(f"{field_path}.expression")
         else:
-            yield from expression_errors(expression, f"{where}.expression", CONDITION_VARIABLES, kind="bool")
+            yield from expression_errors(expression, f"{field_path}.expression", CONDITION_VARIABLES, kind="bool")
         if not name:
-            yield required(f"{where}.name")
+            yield required(f"{field_path}.name")
         for problem in qualified_name(name) if name else ():
-            yield invalid(f"{where}.name", name, problem)
+            yield invalid(f"{field_path}.name", name, problem)
         if name and name in names:
-            yield duplicate(f"{where}.name", name)
+            yield duplicate(f"{field_path}.name", name)
         names.add(name)
 
 
@@ -254,8 +258,8 @@ class PolicyStrategy(BuiltinStrategy):
                 continue
             yield from expression_errors(expression, f"{path}.expression", variables, kind="bool")
             if (validation.get("messageExpression") or "").strip():
-                where = f"{path}.messageExpression"
-                yield from expression_errors(validation["messageExpression"], where, variables, kind="string")
+                field_path = f"{path}.messageExpression"
+                yield from expression_errors(validation["messageExpression"], field_path, variables, kind="string")
 
 
 class PolicyBindingStrategy(BuiltinStrategy):

@@ -57,14 +57,14 @@ def _job_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield required(f"{path}.completions", "when completion mode is Indexed")
     yield from template_errors(spec["template"], f"{path}.template")
     policy = spec["template"]["spec"].get("restartPolicy")
-    where = f"{path}.template.spec.restartPolicy"
+    field_path = f"{path}.template.spec.restartPolicy"
     if policy == "Always":
-        yield required(where, 'valid values: "OnFailure", "Never"')
+        yield required(field_path, 'valid values: "OnFailure", "Never"')
     elif policy not in ("OnFailure", "Never"):
-        yield not_supported(where, policy, ("OnFailure", "Never"))
+        yield not_supported(field_path, policy, ("OnFailure", "Never"))
     if spec.get("podFailurePolicy") is not None and policy == "OnFailure":
         text = 'only "Never" is supported when podFailurePolicy is specified'
-        yield invalid(where, policy, text)
+        yield invalid(field_path, policy, text)
 
 
 class JobStrategy(WorkloadStrategy):
@@ -111,8 +111,8 @@ class JobStrategy(WorkloadStrategy):
     @staticmethod
     def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
         if spec.get("completions") != old.get("completions"):
-            scaled = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
-            if not scaled:
+            is_elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+            if not is_elastic:
                 yield invalid("spec.completions", spec.get("completions"), "field is immutable")
         for name in (
             "selector",
@@ -223,8 +223,8 @@ def _time_zone_problem(zone: str) -> str:
 def _schedule_problem(schedule: str) -> str:
     """Return what is wrong with a cron schedule, or an empty string."""
     if schedule.startswith("@"):
-        known = schedule in ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-        return "" if known or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"
+        is_known = schedule in ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+        return "" if is_known or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"
     fields = schedule.split()
     if len(fields) != 5:
         return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"

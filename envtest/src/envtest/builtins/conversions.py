@@ -43,8 +43,8 @@ def _converted(obj: Object, api_version: str, kind: str) -> Object:
     change = _event if kind == "Event" else _autoscaler
     new = change(obj, api_version)
     new["apiVersion"], new["kind"] = api_version, kind
-    formed: Object = encode(_TYPES[api_version, kind], new)
-    return formed
+    normalized: Object = encode(_TYPES[api_version, kind], new)
+    return normalized
 
 
 def _event(obj: Object, api_version: str) -> Object:
@@ -63,8 +63,8 @@ def _autoscaler(obj: Object, api_version: str) -> Object:
     if api_version == "autoscaling/v2":
         target = spec.pop("targetCPUUtilizationPercentage", None)
         if target is not None:
-            wanted = {"type": "Utilization", "averageUtilization": target}
-            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": wanted}}]
+            metric_target = {"type": "Utilization", "averageUtilization": target}
+            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": metric_target}}]
     else:
         for metric in spec.pop("metrics", None) or ():
             resource = metric.get("resource") or {}

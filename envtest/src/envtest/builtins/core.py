@@ -235,9 +235,9 @@ class NodeStrategy(BuiltinStrategy):
                 yield not_supported(f"{path}.effect", effect, self._EFFECTS)
             identity = (taint.get("key"), effect)
             if identity in seen:
-                shown = {"key": taint.get("key"), "effect": effect}
+                rendered = {"key": taint.get("key"), "effect": effect}
                 text = "taints must be unique by key and effect pair"
-                yield duplicate(path, shown)._replace(detail=text)
+                yield duplicate(path, rendered)._replace(detail=text)
             seen.add(identity)
         if old is not None:
             before = old["spec"].get("podCIDRs")
@@ -263,10 +263,12 @@ class EventStrategy(BuiltinStrategy):
         """
         is_new_api = self.resource.group == "events.k8s.io"
         regarded = obj.get("regarding" if is_new_api else "involvedObject") or {}
-        namespace, own = regarded.get("namespace") or "", obj["metadata"].get("namespace") or ""
+        namespace, event_namespace = regarded.get("namespace") or "", obj["metadata"].get("namespace") or ""
         has_event_time = obj.get("eventTime") is not None
         allowed_namespaces = ("", "default", "kube-system") if has_event_time else ("", "default")
-        if (not namespace and own not in allowed_namespaces) or (namespace and not has_event_time and namespace != own):
+        if (not namespace and event_namespace not in allowed_namespaces) or (
+            namespace and not has_event_time and namespace != event_namespace
+        ):
             yield invalid("involvedObject.namespace", namespace, "does not match event.namespace")
         if has_event_time:
             yield from _reporter_errors(obj, "reportingController" if is_new_api else "reportingComponent")
@@ -275,9 +277,9 @@ class EventStrategy(BuiltinStrategy):
         if old is None:
             yield from _new_api_event_errors(obj, has_event_time=has_event_time)
             return
-        for name, shown in _IMMUTABLE_EVENT_FIELDS.items():
+        for name, rendered in _IMMUTABLE_EVENT_FIELDS.items():
             if obj.get(name) != old.get(name):
-                yield invalid(shown, obj.get(name), "field is immutable")
+                yield invalid(rendered, obj.get(name), "field is immutable")
 
 
 _IMMUTABLE_EVENT_FIELDS = {
@@ -314,14 +316,14 @@ def _new_api_event_errors(obj: Object, *, has_event_time: bool) -> Iterator[Fiel
         yield required("eventTime")
     if obj.get("type") not in ("Normal", "Warning"):
         yield invalid("type", "", f"has invalid value: {obj.get('type') or ''}")
-    for name, shown in (
+    for name, rendered in (
         ("deprecatedFirstTimestamp", "firstTimestamp"),
         ("deprecatedLastTimestamp", "lastTimestamp"),
         ("deprecatedCount", "count"),
         ("deprecatedSource", "source"),
     ):
         if obj.get(name):
-            yield invalid(shown, "", "needs to be unset")
+            yield invalid(rendered, "", "needs to be unset")
 
 
 class EndpointsStrategy(BuiltinStrategy):
@@ -348,11 +350,11 @@ class EndpointsStrategy(BuiltinStrategy):
                         yield invalid(f"{path}.{kind}[{number}].ip", ip, INVALID_IP)
             ports = subset.get("ports") or ()
             for number, port in enumerate(ports):
-                where = f"{path}.ports[{number}]"
+                field_path = f"{path}.ports[{number}]"
                 if len(ports) > 1 and not port.get("name"):
-                    yield required(f"{where}.name")
+                    yield required(f"{field_path}.name")
                 elif port.get("name"):
                     for problem in dns_label(port["name"]):
-                        yield invalid(f"{where}.name", port["name"], problem)
+                        yield invalid(f"{field_path}.name", port["name"], problem)
                 for problem in port_number(port.get("port")):
-                    yield invalid(f"{where}.port", port.get("port"), problem)
+                    yield invalid(f"{field_path}.port", port.get("port"), problem)

@@ -27,8 +27,8 @@ class DeviceClaimTemplateStrategy(BuiltinStrategy):
 def _request_defaults(spec: Object) -> None:
     for request in (spec.get("devices") or {}).get("requests") or ():
         exactly = request.get("exactly")
-        for wanted in [*([exactly] if exactly is not None else ()), *(request.get("firstAvailable") or ())]:
-            if not wanted.get("allocationMode"):
-                wanted["allocationMode"] = "ExactCount"
-            if wanted["allocationMode"] == "ExactCount" and not wanted.get("count"):
-                wanted["count"] = 1
+        for device_request in [*([exactly] if exactly is not None else ()), *(request.get("firstAvailable") or ())]:
+            if not device_request.get("allocationMode"):
+                device_request["allocationMode"] = "ExactCount"
+            if device_request["allocationMode"] == "ExactCount" and not device_request.get("count"):
+                device_request["count"] = 1

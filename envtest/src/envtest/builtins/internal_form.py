@@ -67,23 +67,23 @@ def internal(value: Any) -> str:
     return go_json(value)
 
 
-def _fields(layout: str, value: Mapping[str, Any], known: Mapping[str, str]) -> str:
+def _fields(layout: str, value: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     parts = []
     for word in layout.split():
         name = word.rstrip("!?")
         json_name = _json_name(name)
         zero = '""' if word.endswith("!") else "false" if word.endswith("?") else "null"
-        text = known.get(name) or (internal(value[json_name]) if json_name in value else zero)
+        text = overrides.get(name) or (internal(value[json_name]) if json_name in value else zero)
         parts.append(f'"{name}":{text}')
     return "{" + ",".join(parts) + "}"
 
 
 def _container(container: Mapping[str, Any]) -> str:
     resources = container.get("resources") or {}
-    shown = ",".join(
+    resource_fields = ",".join(
         f'"{name.capitalize()}":{go_json(resources.get(name))}' for name in ("limits", "requests", "claims")
     )
-    return _fields(_CONTAINER, container, {"Resources": "{" + shown + "}"})
+    return _fields(_CONTAINER, container, {"Resources": "{" + resource_fields + "}"})
 
 
 def _containers(containers: Sequence[Mapping[str, Any]] | None) -> str:
@@ -99,10 +99,10 @@ def internal_pod_spec(spec: Mapping[str, Any]) -> Verbatim:
         if name in spec
     }
     node_selector = spec.get("nodeSelector")
-    known = {
+    overrides = {
         "Containers": _containers(spec.get("containers")),
         "InitContainers": _containers(spec.get("initContainers")),
         "SecurityContext": "null" if security is None else _fields(_SECURITY, {**security, **host}, {}),
         "NodeSelector": go_json(node_selector) if node_selector else "null",
     }
-    return Verbatim(_fields(_POD_SPEC, spec, known))
+    return Verbatim(_fields(_POD_SPEC, spec, overrides))

@@ -73,9 +73,9 @@ def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             lower, upper = (item.get(low) or {}).get(name), (item.get(high) or {}).get(name)
             if lower is None or upper is None or parse_quantity(lower).value <= parse_quantity(upper).value:
                 continue
-            shown = (item.get(place) or {}).get(name)
+            value = (item.get(place) or {}).get(name)
             text = f"{_NAMES[low]} value {lower} is greater than {high_name} value {upper}"
-            yield invalid(key(f"{path}.{place}", name), shown, text)
+            yield invalid(key(f"{path}.{place}", name), value, text)
 
 
 class ResourceQuotaStrategy(BuiltinStrategy):

@@ -245,11 +245,11 @@ def _block_errors(block: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         return
     network = ip_network(cidr, strict=False)
     for position, each in enumerate(block.get("except") or ()):
-        where = f"{path}.except[{position}]"
-        errors = list(cidr_errors(where, each))
+        field_path = f"{path}.except[{position}]"
+        errors = list(cidr_errors(field_path, each))
         yield from errors
         if not errors:
-            inner = ip_network(each, strict=False)
-            fits = inner.version == network.version and inner.subnet_of(network)  # type: ignore[arg-type]
-            if not fits or inner.prefixlen <= network.prefixlen:
-                yield invalid(where, each, "must be a strict subset of `cidr`")
+            excluded = ip_network(each, strict=False)
+            fits = excluded.version == network.version and excluded.subnet_of(network)  # type: ignore[arg-type]
+            if not fits or excluded.prefixlen <= network.prefixlen:
+                yield invalid(field_path, each, "must be a strict subset of `cidr`")

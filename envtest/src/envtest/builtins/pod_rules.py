@@ -68,12 +68,12 @@ def pod_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.{name}", spec[name], problem)
     yield from toleration_errors(spec.get("tolerations") or (), f"{path}.tolerations")
     for position, alias in enumerate(spec.get("hostAliases") or ()):
-        where = f"{path}.hostAliases[{position}]"
+        field_path = f"{path}.hostAliases[{position}]"
         if not is_ip(alias.get("ip") or ""):
-            yield invalid(f"{where}.ip", alias.get("ip") or "", INVALID_IP)
+            yield invalid(f"{field_path}.ip", alias.get("ip") or "", INVALID_IP)
         for hostname in alias.get("hostnames") or ():
             for problem in dns_subdomain(hostname):
-                yield invalid(f"{where}.hostnames", hostname, problem)
+                yield invalid(f"{field_path}.hostnames", hostname, problem)
     for name in ("priorityClassName", "runtimeClassName"):
         for problem in dns_subdomain(spec[name]) if spec.get(name) else ():
             yield invalid(f"{path}.{name}", spec[name], problem)
@@ -114,8 +114,8 @@ def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 def _gate_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for position, gate in enumerate(spec.get("readinessGates") or ()):
         for problem in qualified_name(gate.get("conditionType") or ""):
-            where = f"{path}.readinessGates[{position}].conditionType"
-            yield invalid(where, gate.get("conditionType") or "", problem)
+            field_path = f"{path}.readinessGates[{position}].conditionType"
+            yield invalid(field_path, gate.get("conditionType") or "", problem)
     seen: set[str] = set()
     for position, gate in enumerate(spec.get("schedulingGates") or ()):
         name = gate.get("name") or ""

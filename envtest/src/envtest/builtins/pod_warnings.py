@@ -73,34 +73,34 @@ def template_warnings(template: Mapping[str, Any] | None, path: str) -> Iterator
 
 def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iterator[str]:
     spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
-    where, annotations_path = f"{prefix}spec", f"{prefix}metadata.annotations"
+    spec_path, annotations_path = f"{prefix}spec", f"{prefix}metadata.annotations"
     for label in spec.get("nodeSelector") or ():
         if label in _LABELS:
-            yield f"{key(f'{where}.nodeSelector', label)}: {_LABELS[label]}"
-    yield from _node_affinity(spec, f"{where}.affinity.nodeAffinity")
+            yield f"{key(f'{spec_path}.nodeSelector', label)}: {_LABELS[label]}"
+    yield from _node_affinity(spec, f"{spec_path}.affinity.nodeAffinity")
     for position, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        place, label = f"{where}.topologySpreadConstraints[{position}]", constraint.get("topologyKey")
+        item_path, label = f"{spec_path}.topologySpreadConstraints[{position}]", constraint.get("topologyKey")
         if label in _LABELS:
-            yield f"{place}.topologyKey: {label} is {_LABELS[label]}"
+            yield f"{item_path}.topologyKey: {label} is {_LABELS[label]}"
         if constraint.get("labelSelector") is None:
-            yield f"{place}.labelSelector: {_NULL_SELECTOR}"
+            yield f"{item_path}.labelSelector: {_NULL_SELECTOR}"
     for name, text in _ANNOTATIONS.items():
         if name in annotations:
             yield f"{key(annotations_path, name)}: {text}"
     for position, volume in enumerate(spec.get("volumes") or ()):
         for source in volume.keys() & _VOLUMES.keys():
-            yield f"{where}.volumes[{position}].{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
-    yield from _duplicate_items(spec.get("hostAliases") or (), f"{where}.hostAliases", "ip")
-    yield from _duplicate_items(spec.get("imagePullSecrets") or (), f"{where}.imagePullSecrets", "name")
+            yield f"{spec_path}.volumes[{position}].{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
+    yield from _duplicate_items(spec.get("hostAliases") or (), f"{spec_path}.hostAliases", "ip")
+    yield from _duplicate_items(spec.get("imagePullSecrets") or (), f"{spec_path}.imagePullSecrets", "name")
     for position, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
-            yield f'{where}.imagePullSecrets[{position}].name: invalid empty name ""'
-    yield from _fractional_bytes(spec.get("overhead") or {}, f"{where}.overhead")
+            yield f'{spec_path}.imagePullSecrets[{position}].name: invalid empty name ""'
+    yield from _fractional_bytes(spec.get("overhead") or {}, f"{spec_path}.overhead")
     security = spec.get("securityContext") or {}
     if _SECCOMP in annotations and security.get("seccompProfile") is None:
         yield f'{key(annotations_path, _SECCOMP)}: non-functional in v1.27+; use the "seccompProfile" field instead'
-    containers = list(_containers(spec, where))
-    for container, place in containers:
+    containers = list(_containers(spec, spec_path))
+    for container, item_path in containers:
         own = container.get("securityContext") or {}
         name = container.get("name") or ""
         if _CONTAINER_SECCOMP + name in annotations and own.get("seccompProfile") is None:
@@ -112,13 +112,13 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
             yield f"{key(annotations_path, _CONTAINER_APP_ARMOR + name)}: {text}"
         for part in ("limits", "requests"):
             quantities = (container.get("resources") or {}).get(part) or {}
-            yield from _fractional_bytes(quantities, f"{place}.resources.{part}")
-        yield from _hidden_variables(container, f"{place}.env")
+            yield from _fractional_bytes(quantities, f"{item_path}.resources.{part}")
+        yield from _hidden_variables(container, f"{item_path}.env")
     yield from _port_clashes(containers)
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         text = "must be >= 0; negative values are invalid and will be treated as 1"
-        yield f"{where}.terminationGracePeriodSeconds: {text}"
-    yield from _pod_affinity(spec, f"{where}.affinity")
+        yield f"{spec_path}.terminationGracePeriodSeconds: {text}"
+    yield from _pod_affinity(spec, f"{spec_path}.affinity")
 
 
 def _containers(spec: Mapping[str, Any], path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
@@ -137,11 +137,11 @@ def _node_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
         (each.get("preference") or {}, f"{path}.{_PREFERRED}[{position}].preference")
         for position, each in enumerate(affinity.get(_PREFERRED) or ())
     ]
-    for term, place in terms:
+    for term, item_path in terms:
         for position, expression in enumerate(term.get("matchExpressions") or ()):
             label = expression.get("key")
             if label in _LABELS:
-                yield f"{place}.matchExpressions[{position}].key: {label} is {_LABELS[label]}"
+                yield f"{item_path}.matchExpressions[{position}].key: {label} is {_LABELS[label]}"
 
 
 def _pod_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -187,12 +187,12 @@ def _port_clashes(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[s
     seen_ports: dict[tuple[Any, Any], list[tuple[Mapping[str, Any], str]]] = {}
     for container, path in containers:
         for position, port in enumerate(container.get("ports") or ()):
-            place = f"{path}.ports[{position}]"
+            item_path = f"{path}.ports[{position}]"
             others = seen_ports.setdefault((port.get("containerPort"), port.get("protocol")), [])
             for other, other_place in others:
                 if text := _port_clash(port, other):
-                    yield f"{place}: {text} with {other_place}"
-            others.append((port, place))
+                    yield f"{item_path}: {text} with {other_place}"
+            others.append((port, item_path))
 
 
 def _port_clash(port: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -205,11 +205,11 @@ def _qos_class(spec: Mapping[str, Any]) -> str:
     guaranteed = True
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}
-        limits, wanted = resources.get("limits") or {}, resources.get("requests") or {}
+        limits, container_requests = resources.get("limits") or {}, resources.get("requests") or {}
         for name in ("cpu", "memory"):
-            if name in wanted or name in limits:
+            if name in container_requests or name in limits:
                 requests.add(name)
-            if name not in limits or wanted.get(name, limits[name]) != limits[name]:
+            if name not in limits or container_requests.get(name, limits[name]) != limits[name]:
                 guaranteed = False
     if not requests:
         return "BestEffort"

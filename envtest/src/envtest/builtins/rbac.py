@@ -82,8 +82,8 @@ class BindingStrategy(PathSegmentNameStrategy):
             yield from _subject_errors(subject, f"subjects[{position}]", namespaced=self.resource.namespaced)
         if old is not None and old["roleRef"] != reference:
             names = (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))
-            shown = ",".join(f'"{go}":{go_json(reference.get(name) or "")}' for go, name in names)
-            yield invalid("roleRef", Verbatim("{" + shown + "}"), "cannot change roleRef")
+            rendered = ",".join(f'"{go}":{go_json(reference.get(name) or "")}' for go, name in names)
+            yield invalid("roleRef", Verbatim("{" + rendered + "}"), "cannot change roleRef")
 
 
 def _subject_errors(subject: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[FieldError]:

@@ -25,10 +25,10 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 class _Allocator:
     """Allocates values of a range: the lowest free one after the last, wrapping around to released ones."""
 
-    def __init__(self, what: str, values: Sequence[Any]) -> None:
-        self._what = what
+    def __init__(self, description: str, values: Sequence[Any]) -> None:
+        self._description = description
         self._values = values
-        self._taken: dict[Any, str] = {}
+        self._allocated: dict[Any, str] = {}
         self._next = 0
 
     def take(self, owner: str) -> Any:
@@ -39,20 +39,20 @@ class _Allocator:
         size = len(self._values)
         for step in range(size):
             value = self._values[(self._next + step) % size]
-            if value not in self._taken:
+            if value not in self._allocated:
                 self._next = (self._next + step + 1) % size
-                self._taken[value] = owner
+                self._allocated[value] = owner
                 return value
-        raise internal_error(f"failed to allocate a {self._what}: range is full")
+        raise internal_error(f"failed to allocate a {self._description}: range is full")
 
     def reserve(self, value: Any, owner: str) -> bool:
         """Allocate a given value; return whether it old_kind free or already allocated to ``owner``."""
-        return self._taken.setdefault(value, owner) == owner
+        return self._allocated.setdefault(value, owner) == owner
 
     def release(self, owner: str) -> None:
         """Release all values that are allocated to ``owner``."""
-        for value in [value for value, holder in self._taken.items() if holder == owner]:
-            del self._taken[value]
+        for value in [value for value, holder in self._allocated.items() if holder == owner]:
+            del self._allocated[value]
 
 
 class ServiceStrategy(BuiltinStrategy):
@@ -191,39 +191,43 @@ class ServiceStrategy(BuiltinStrategy):
         if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
             return
         for position, port in enumerate(spec.get("ports") or ()):
-            where = f"spec.ports[{position}].nodePort"
+            field_path = f"spec.ports[{position}].nodePort"
             requested = port.get("nodePort")
             if not requested:
                 port["nodePort"] = self._node_ports.take(owner)
             elif requested not in NODE_PORTS:
                 span = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
                 text = f"provided port is not in the valid range. The range of valid ports is {span}"
-                yield invalid(where, requested, text)
+                yield invalid(field_path, requested, text)
             elif not self._node_ports.reserve(requested, owner):
-                yield invalid(where, requested, "provided port is already allocated")
+                yield invalid(field_path, requested, "provided port is already allocated")
 
 
 def _sync_cluster_ips(spec: Object, before: Mapping[str, Any]) -> None:
     """Make ``clusterIP`` the first of ``clusterIPs``, so that a client that sets only one of them sets both."""
-    single, several = spec.get("clusterIP"), spec.get("clusterIPs")
-    if single and not several:
-        spec["clusterIPs"] = [single]
-    elif several and not single:
-        if before.get("clusterIP") and several == before.get("clusterIPs"):
+    cluster_ip, cluster_ips = spec.get("clusterIP"), spec.get("clusterIPs")
+    if cluster_ip and not cluster_ips:
+        spec["clusterIPs"] = [cluster_ip]
+    elif cluster_ips and not cluster_ip:
+        if before.get("clusterIP") and cluster_ips == before.get("clusterIPs"):
             spec.pop("clusterIPs", None)
         else:
-            spec["clusterIP"] = several[0]
-    elif single and several and single != before.get("clusterIP") and several == before.get("clusterIPs"):
-        spec["clusterIPs"] = [single]
+            spec["clusterIP"] = cluster_ips[0]
+    elif (
+        cluster_ip and cluster_ips and cluster_ip != before.get("clusterIP") and cluster_ips == before.get("clusterIPs")
+    ):
+        spec["clusterIPs"] = [cluster_ip]
 
 
 def _restore_node_ports(spec: Object, before: Mapping[str, Any]) -> None:
     if spec.get("type") not in ("NodePort", "LoadBalancer"):
         return
-    known = {(port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports") or ()}
+    old_node_ports = {
+        (port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports") or ()
+    }
     for port in spec.get("ports") or ():
         if not port.get("nodePort"):
-            number = known.get((port.get("protocol"), port.get("port")))
+            number = old_node_ports.get((port.get("protocol"), port.get("port")))
             if number:
                 port["nodePort"] = number
 
@@ -326,8 +330,8 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Itera
             yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
         identity = (protocol, number)
         if identity in numbers and not headless:
-            shown = {name: value for name, value in (("protocol", protocol), ("port", number)) if value}
-            yield duplicate(path, {**shown, "targetPort": 0})
+            rendered = {name: value for name, value in (("protocol", protocol), ("port", number)) if value}
+            yield duplicate(path, {**rendered, "targetPort": 0})
         numbers.add(identity)
 
 

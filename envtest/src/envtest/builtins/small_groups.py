@@ -130,17 +130,17 @@ def _metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]
     if kind not in _METRICS:
         yield not_supported(f"{path}.type", kind, tuple(_METRICS))
         return
-    wanted = _METRICS[kind]
-    if metric.get(wanted) is None:
-        yield required(f"{path}.{wanted}", "must populate information for the given metric source")
+    expected = _METRICS[kind]
+    if metric.get(expected) is None:
+        yield required(f"{path}.{expected}", "must populate information for the given metric source")
     for other in _METRICS.values():
-        if other != wanted and metric.get(other) is not None:
+        if other != expected and metric.get(other) is not None:
             yield forbidden(f"{path}.{other}", "must populate the given metric source only")
-    if wanted in ("resource", "containerResource") and metric.get(wanted) is not None:
-        if not metric[wanted].get("name"):
-            yield required(f"{path}.{wanted}.name", "must specify a resource name")
-        if wanted == "containerResource" and not metric[wanted].get("container"):
-            yield required(f"{path}.{wanted}.container", "must specify a container")
+    if expected in ("resource", "containerResource") and metric.get(expected) is not None:
+        if not metric[expected].get("name"):
+            yield required(f"{path}.{expected}.name", "must specify a resource name")
+        if expected == "containerResource" and not metric[expected].get("container"):
+            yield required(f"{path}.{expected}.container", "must specify a container")
 
 
 def _behavior_defaults(behavior: Mapping[str, Any]) -> Object:
@@ -233,8 +233,8 @@ class APIServiceStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the name, which is made of version and group, and of the priorities."""
         spec = obj["spec"]
-        wanted = f"{spec.get('version') or ''}.{spec.get('group') or ''}"
-        if obj["metadata"].get("name") != wanted:
+        expected = f"{spec.get('version') or ''}.{spec.get('group') or ''}"
+        if obj["metadata"].get("name") != expected:
             yield invalid("metadata.name", obj["metadata"].get("name"), 'must be `spec.version+"."+spec.group`')
         for name in ("groupPriorityMinimum", "versionPriority"):
             if not spec.get(name):

@@ -70,8 +70,8 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         """See :meth:`Strategy.prepare_update`: updates the time of the last phase transition."""
         super().prepare_update(new, old, ctx)
         if ctx.subresource == "status" and new["status"].get("phase") != old["status"].get("phase"):
-            known = old["status"].get("lastPhaseTransitionTime")
-            if new["status"].get("lastPhaseTransitionTime") in (None, known):
+            old_time = old["status"].get("lastPhaseTransitionTime")
+            if new["status"].get("lastPhaseTransitionTime") in (None, old_time):
                 new["status"]["lastPhaseTransitionTime"] = ctx.now
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
@@ -137,9 +137,9 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
         elif parse_quantity(requests["storage"]).value <= 0:
             yield invalid("spec.resources[storage]", requests["storage"], "must be greater than zero")
         if old is not None and not ctx.subresource:
-            free = {"resources", "volumeAttributesClassName", "volumeName"}
-            before = {name: value for name, value in old["spec"].items() if name not in free}
-            after = {name: value for name, value in spec.items() if name not in free}
+            mutable = {"resources", "volumeAttributesClassName", "volumeName"}
+            before = {name: value for name, value in old["spec"].items() if name not in mutable}
+            after = {name: value for name, value in spec.items() if name not in mutable}
             if before != after:
                 text = (
                     "spec is immutable after creation except resources.requests and volumeAttributesClassName for "

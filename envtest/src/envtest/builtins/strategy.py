@@ -52,15 +52,15 @@ class BuiltinStrategy(Strategy):
     def default(self, obj: Object) -> None:
         """See :meth:`Strategy.default`."""
         if "spec" not in obj or "metadata" not in obj:
-            self._form(obj)
+            self._normalize(obj)
         self.set_defaults(obj)
-        self._form(obj)
+        self._normalize(obj)
 
-    def _form(self, obj: Object) -> None:
-        formed = encode(self.resource.type, obj)
-        for name in obj.keys() - formed.keys():
+    def _normalize(self, obj: Object) -> None:
+        normalized = encode(self.resource.type, obj)
+        for name in obj.keys() - normalized.keys():
             del obj[name]
-        for name, value in formed.items():
+        for name, value in normalized.items():
             if name == "metadata" and isinstance(obj.get(name), dict):
                 metadata = obj[name]  # the request pipeline keeps a reference to this dict
                 metadata.clear()

@@ -40,8 +40,8 @@ _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
 def _regex_message(text: str, pattern: str, *examples: str) -> str:
-    shown = " or ".join(f"'{example}', " for example in examples)
-    return f"{text} (e.g. {shown}regex used for validation is '{pattern}')"
+    rendered = " or ".join(f"'{example}', " for example in examples)
+    return f"{text} (e.g. {rendered}regex used for validation is '{pattern}')"
 
 
 def wildcard_subdomain(name: str) -> list[str]:
@@ -177,22 +177,22 @@ def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iter
         for problem in label_value(value):
             yield invalid(f"{path}.matchLabels", value, problem)
     for position, requirement in enumerate((selector or {}).get("matchExpressions") or ()):
-        where = f"{path}.matchExpressions[{position}]"
+        field_path = f"{path}.matchExpressions[{position}]"
         operator, values = requirement.get("operator") or "", requirement.get("values") or ()
         if operator in ("In", "NotIn"):
             if not values:
-                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                yield required(f"{field_path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden(f"{where}.values", text)
+                yield forbidden(f"{field_path}.values", text)
         else:
-            yield invalid(f"{where}.operator", operator, "not a valid selector operator")
+            yield invalid(f"{field_path}.operator", operator, "not a valid selector operator")
         for problem in qualified_name(requirement.get("key") or ""):
-            yield invalid(f"{where}.key", requirement.get("key") or "", problem)
+            yield invalid(f"{field_path}.key", requirement.get("key") or "", problem)
         for number, value in enumerate(values):
             for problem in label_value(value):
-                yield invalid(f"{where}.values[{number}]", value, problem)
+                yield invalid(f"{field_path}.values[{number}]", value, problem)
 
 
 def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:

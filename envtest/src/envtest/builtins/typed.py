@@ -176,9 +176,9 @@ def _plain_zero(node: Schema) -> Any:
     return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(node.type)
 
 
-def _mismatch(value: Any, wanted: str, path: str) -> NoReturn:
+def _mismatch(value: Any, expected: str, path: str) -> NoReturn:
     word = _JSON_TYPE_NAMES.get(type(value), "value")
-    raise DecodeError(f"json: cannot unmarshal {word} into Go struct field .{path} of type {wanted}")
+    raise DecodeError(f"json: cannot unmarshal {word} into Go struct field .{path} of type {expected}")
 
 
 def _list(schema: Schema) -> Convert:
@@ -249,8 +249,8 @@ def _bad_base64(text: str) -> int:
             rest = text[position + 1 :].lstrip("\r\n")
             if count % 4 < 2 or (count % 4 == 2 and rest[:1] not in ("", "=")):
                 return position
-            wanted = 1 if count % 4 == 2 else 0
-            return len(text) if len(rest) < wanted else position + 1 + wanted
+            expected = 1 if count % 4 == 2 else 0
+            return len(text) if len(rest) < expected else position + 1 + expected
         if not (character.isascii() and (character.isalnum() or character in "+/")):
             return position
         count += 1

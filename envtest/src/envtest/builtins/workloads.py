@@ -55,8 +55,8 @@ def _restart_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[Field
     if policy != "Always":
         yield not_supported(f"{path}.template.spec.restartPolicy", policy, ("Always",))
     if pod.get("activeDeadlineSeconds") is not None:
-        where = f"{path}.template.spec.activeDeadlineSeconds"
-        yield forbidden(where, "activeDeadlineSeconds in ReplicaSet is not Supported")
+        field_path = f"{path}.template.spec.activeDeadlineSeconds"
+        yield forbidden(field_path, "activeDeadlineSeconds in ReplicaSet is not Supported")
 
 
 def immutable(new: Mapping[str, Any], old: Mapping[str, Any], name: str) -> Iterator[FieldError]:
@@ -312,8 +312,8 @@ class StatefulSetStrategy(WorkloadStrategy):
             for each in spec.get("volumeClaimTemplates") or ()
         ]
         template = copy_json(spec["template"])
-        known = {each.get("name") for each in template["spec"].get("volumes") or ()}
-        extra = [each for each in claims if each["name"] not in known]
+        volume_names = {each.get("name") for each in template["spec"].get("volumes") or ()}
+        extra = [each for each in claims if each["name"] not in volume_names]
         if extra:
             template["spec"]["volumes"] = [*(template["spec"].get("volumes") or ()), *extra]
         yield from template_errors(template, "spec.template")
@@ -330,7 +330,7 @@ class StatefulSetStrategy(WorkloadStrategy):
 
     @staticmethod
     def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
-        free = {
+        mutable = {
             "replicas",
             "ordinals",
             "template",
@@ -339,7 +339,7 @@ class StatefulSetStrategy(WorkloadStrategy):
             "persistentVolumeClaimRetentionPolicy",
             "minReadySeconds",
         }
-        if {k: v for k, v in spec.items() if k not in free} != {k: v for k, v in old.items() if k not in free}:
+        if {k: v for k, v in spec.items() if k not in mutable} != {k: v for k, v in old.items() if k not in mutable}:
             text = (
                 "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
                 "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
@@ -384,10 +384,10 @@ class DaemonSetStrategy(WorkloadStrategy):
         for name in (unavailable, surge):
             yield from percent_or_int_errors(f"{path}.{name}", rolling.get(name))
             yield from percent_above_100_errors(f"{path}.{name}", rolling.get(name))
-        some = [name for name in (unavailable, surge) if rolling.get(name) not in (0, "0%")]
-        if not some:
+        nonzero = [name for name in (unavailable, surge) if rolling.get(name) not in (0, "0%")]
+        if not nonzero:
             yield required(f"{path}.{unavailable}", "cannot be 0 when maxSurge is 0")
-        elif len(some) == 2:
+        elif len(nonzero) == 2:
             yield invalid(f"{path}.{surge}", rolling[surge], "may not be set when maxUnavailable is non-zero")
 
 

@@ -63,17 +63,17 @@ class RoleAggregation(Controller[str]):
         rule = record.obj().get("aggregationRule")
         if not rule:
             return
-        rules_found: list[Any] = []
+        aggregated_rules: list[Any] = []
         for other in self.client.records(CLUSTER_ROLES):
             selectors = rule.get("clusterRoleSelectors") or ()
-            if other.name == key or not any(matches_label_selector(one, other.labels or {}) for one in selectors):
+            if other.name == key or not any(matches_label_selector(item, other.labels or {}) for item in selectors):
                 continue
-            rules_found += [one for one in other.obj().get("rules") or () if one not in rules_found]
+            aggregated_rules += [item for item in other.obj().get("rules") or () if item not in aggregated_rules]
 
         def change(role: Object) -> bool:
-            if (role.get("rules") or []) == rules_found:
+            if (role.get("rules") or []) == aggregated_rules:
                 return False
-            role["rules"] = rules_found
+            role["rules"] = aggregated_rules
             return True
 
         await self.client.modify(CLUSTER_ROLES, "", key, change, uid=record.uid)

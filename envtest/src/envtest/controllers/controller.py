@@ -69,7 +69,7 @@ class Controller(abc.ABC, Generic[K]):
             key = await self.queue.get()
             failed = False
             try:
-                again = await self.reconcile(key)
+                requeue_after = await self.reconcile(key)
             except StatusError as error:
                 failed = True
                 _log().debug(
@@ -82,8 +82,8 @@ class Controller(abc.ABC, Generic[K]):
                 failed = True
                 _log().exception("Reconcile failed, will retry", controller=type(self).__name__, key=str(key))
             else:
-                if again is not None:
-                    self.queue.add_after(key, again)
+                if requeue_after is not None:
+                    self.queue.add_after(key, requeue_after)
             finally:
                 self.queue.done(key, failed=failed)
 

@@ -60,9 +60,9 @@ def available_of(replica_set: Object) -> int:
 
 def _template_without_hash(template: Object) -> Object:
     """Return a copy of a template without the hash label that ReplicaSets carry."""
-    copied: Object = orjson.loads(orjson.dumps(template))
-    labels_of(copied).pop(HASH_LABEL, None)
-    return copied
+    copy: Object = orjson.loads(orjson.dumps(template))
+    labels_of(copy).pop(HASH_LABEL, None)
+    return copy
 
 
 class Deployments(OwnerController):
@@ -80,18 +80,18 @@ class Deployments(OwnerController):
         if owner is None:
             return
         spec = owner["spec"]
-        sets = await self.controlled(owner, REPLICA_SETS, spec.get("selector") or {})
-        new = next((each for each in sets if self._is_current(owner, each)), None)
-        old = [each for each in sets if each is not new]
+        all_sets = await self.controlled(owner, REPLICA_SETS, spec.get("selector") or {})
+        new = next((each for each in all_sets if self._is_current(owner, each)), None)
+        old = [each for each in all_sets if each is not new]
         if not owner["metadata"].get("deletionTimestamp"):
             if spec.get("paused"):
-                await self._scale_active(owner, sets)
+                await self._scale_active(owner, all_sets)
             else:
                 new = await self._ensure_new_replica_set(owner, new, old)
                 if new is not None:
                     await self._roll_out(owner, new, old)
                     await self._clean_up(owner, new, old)
-        await self._update_status(owner, new, sets)
+        await self._update_status(owner, new, all_sets)
 
     def _is_current(self, owner: Object, replica_set: Object) -> bool:
         current = _template_without_hash(owner["spec"].get("template") or {})
@@ -103,12 +103,12 @@ class Deployments(OwnerController):
         spec, metadata = owner["spec"], owner["metadata"]
         if new is None:
             template = _template_without_hash(spec.get("template") or {})
-            short = template_hash(template, int((owner.get("status") or {}).get("collisionCount") or 0))
-            labels = {**labels_of(template), HASH_LABEL: short}
+            hash_suffix = template_hash(template, int((owner.get("status") or {}).get("collisionCount") or 0))
+            labels = {**labels_of(template), HASH_LABEL: hash_suffix}
             template.setdefault("metadata", {})["labels"] = labels
             selector = orjson.loads(orjson.dumps(spec.get("selector") or {}))
-            selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: short}
-            name = f"{metadata['name']}-{short}"
+            selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: hash_suffix}
+            name = f"{metadata['name']}-{hash_suffix}"
             replica_set = {
                 "metadata": {
                     "name": name,
@@ -146,13 +146,13 @@ class Deployments(OwnerController):
         }
 
     async def _annotate(self, owner: Object, replica_set: Object, revision: int) -> Object | None:
-        wanted = self._annotations(owner, revision)
+        desired_annotations = self._annotations(owner, revision)
 
         def change(obj: Object) -> bool:
             annotations = obj["metadata"].setdefault("annotations", {})
-            if wanted.items() <= annotations.items():
+            if desired_annotations.items() <= annotations.items():
                 return False
-            annotations.update(wanted)
+            annotations.update(desired_annotations)
             return True
 
         return await self._modify_set(replica_set, change)
@@ -184,9 +184,9 @@ class Deployments(OwnerController):
         await self._modify_set(replica_set, change)
         replica_set["spec"]["replicas"] = replicas
 
-    async def _scale_active(self, owner: Object, sets: list[Object]) -> None:
+    async def _scale_active(self, owner: Object, all_sets: list[Object]) -> None:
         """Scale to the desired number of replicas without a rollout, while the Deployment is paused."""
-        active = [each for each in sets if replicas_of(each)] or sets[-1:]
+        active = [each for each in all_sets if replicas_of(each)] or all_sets[-1:]
         if len(active) == 1:
             await self._resize(active[0], int(owner["spec"].get("replicas", 1)))
 
@@ -209,52 +209,52 @@ class Deployments(OwnerController):
     async def _scale_down_old(self, min_available: int, new: Object, old: list[Object]) -> None:
         """Scale the old ReplicaSets down: unavailable pods first, then until ``least`` pods are available in total."""
         total = replicas_of(new) + sum(map(replicas_of, old))
-        spare = total - min_available - max(0, replicas_of(new) - available_of(new))
+        surplus = total - min_available - max(0, replicas_of(new) - available_of(new))
         for each in old:
-            unhealthy = min(max(0, replicas_of(each) - available_of(each)), max(0, spare))
+            unhealthy = min(max(0, replicas_of(each) - available_of(each)), max(0, surplus))
             await self._resize(each, replicas_of(each) - unhealthy)
-            spare -= unhealthy
-        spare = available_of(new) + sum(min(available_of(each), replicas_of(each)) for each in old) - min_available
+            surplus -= unhealthy
+        surplus = available_of(new) + sum(min(available_of(each), replicas_of(each)) for each in old) - min_available
         for each in old:
-            removed = min(replicas_of(each), max(0, spare))
+            removed = min(replicas_of(each), max(0, surplus))
             await self._resize(each, replicas_of(each) - removed)
-            spare -= removed
+            surplus -= removed
 
     async def _clean_up(self, owner: Object, new: Object, old: list[Object]) -> None:
         """Delete old ReplicaSets beyond the revision history limit, once the rollout is complete."""
         if available_of(new) < int(owner["spec"].get("replicas", 1)) or any(map(replicas_of, old)):
             return
         keep = int(owner["spec"].get("revisionHistoryLimit", 10))
-        idle = [each for each in old if not (each.get("status") or {}).get("replicas")]
-        idle.sort(key=lambda each: int(annotations_of(each).get(REVISION, "0")))
-        await self.delete_all(REPLICA_SETS, idle[: max(0, len(idle) - keep)])
+        unused = [each for each in old if not (each.get("status") or {}).get("replicas")]
+        unused.sort(key=lambda each: int(annotations_of(each).get(REVISION, "0")))
+        await self.delete_all(REPLICA_SETS, unused[: max(0, len(unused) - keep)])
 
-    async def _update_status(self, owner: Object, new: Object | None, sets: list[Object]) -> None:
-        if new is not None and new not in sets:
-            sets = [*sets, new]
+    async def _update_status(self, owner: Object, new: Object | None, all_sets: list[Object]) -> None:
+        if new is not None and new not in all_sets:
+            all_sets = [*all_sets, new]
         desired, (_, unavailable) = int(owner["spec"].get("replicas", 1)), surge_and_unavailable(owner["spec"])
 
         def count(name: str, replica_sets: list[Object]) -> int:
             return sum(int((each.get("status") or {}).get(name) or 0) for each in replica_sets)
 
-        available, updated = count("availableReplicas", sets), count("replicas", [new] if new else [])
-        total = count("replicas", sets)
+        available, updated = count("availableReplicas", all_sets), count("replicas", [new] if new else [])
+        total = count("replicas", all_sets)
         status: dict[str, Any] = {
             "observedGeneration": owner["metadata"].get("generation"),
             "replicas": total or None,
             "updatedReplicas": updated or None,
-            "readyReplicas": count("readyReplicas", sets) or None,
+            "readyReplicas": count("readyReplicas", all_sets) or None,
             "availableReplicas": available or None,
             "unavailableReplicas": max(0, desired - available) or None,
         }
         conditions = [dict(one) for one in (owner.get("status") or {}).get("conditions") or ()]
-        enough = available >= desired - unavailable
+        has_minimum = available >= desired - unavailable
         self._set_condition(
             conditions,
             "Available",
-            enough,
-            "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
-            f"Deployment {'has' if enough else 'does not have'} minimum availability.",
+            has_minimum,
+            "MinimumReplicasAvailable" if has_minimum else "MinimumReplicasUnavailable",
+            f"Deployment {'has' if has_minimum else 'does not have'} minimum availability.",
         )
         self._set_progress_condition(owner, conditions, new, complete=updated == total == available == desired)
         status["conditions"] = conditions

@@ -219,11 +219,11 @@ class GarbageCollector(Controller[_Item]):
 
         def change(obj: Object) -> bool:
             owners = obj["metadata"].get("ownerReferences") or []
-            kept = [owner for owner in owners if owner.get("uid") not in uids]
-            if len(kept) == len(owners):
+            remaining = [owner for owner in owners if owner.get("uid") not in uids]
+            if len(remaining) == len(owners):
                 return False
-            if kept:
-                obj["metadata"]["ownerReferences"] = kept
+            if remaining:
+                obj["metadata"]["ownerReferences"] = remaining
             else:
                 del obj["metadata"]["ownerReferences"]
             return True

@@ -98,10 +98,10 @@ class Jobs(OwnerController):
 
     async def _untrack(self, pod: Object) -> None:
         def change(obj: Object) -> bool:
-            held = obj["metadata"].get("finalizers") or []
-            if TRACKING not in held:
+            finalizers = obj["metadata"].get("finalizers") or []
+            if TRACKING not in finalizers:
                 return False
-            obj["metadata"]["finalizers"] = [one for one in held if one != TRACKING]
+            obj["metadata"]["finalizers"] = [one for one in finalizers if one != TRACKING]
             return True
 
         metadata = pod["metadata"]
@@ -132,14 +132,14 @@ class Jobs(OwnerController):
         if len(active) > desired:
             await self.delete_all(PODS, active[desired:])
             return desired - len(active)
-        free = self._free_indexes(job, active) if _is_indexed(job) else None
+        free_indexes = self._free_indexes(job, active) if _is_indexed(job) else None
         for number in range(desired - len(active)):
-            await self._create_pod(job, None if free is None else free[number])
+            await self._create_pod(job, None if free_indexes is None else free_indexes[number])
         return max(0, desired - len(active))
 
     def _free_indexes(self, job: Object, active: list[Object]) -> list[int]:
-        taken = {*_completed_indexes(job), *(int(annotations_of(pod).get(INDEX, "-1")) for pod in active)}
-        return [index for index in range(int(job["spec"].get("completions") or 0)) if index not in taken]
+        used_indexes = {*_completed_indexes(job), *(int(annotations_of(pod).get(INDEX, "-1")) for pod in active)}
+        return [index for index in range(int(job["spec"].get("completions") or 0)) if index not in used_indexes]
 
     async def _create_pod(self, job: Object, index: int | None) -> None:
         metadata = job["metadata"]
@@ -195,9 +195,9 @@ class Jobs(OwnerController):
             return None
         condition = _finished_condition(job) or {}
         moment = datetime.fromisoformat(condition["lastTransitionTime"]) + timedelta(seconds=int(seconds))
-        left = (moment - datetime.now(UTC)).total_seconds()
-        if left > 0:
-            return left
+        remaining = (moment - datetime.now(UTC)).total_seconds()
+        if remaining > 0:
+            return remaining
         metadata = job["metadata"]
         await self.client.delete(
             JOBS, metadata["namespace"], metadata["name"], uid=metadata["uid"], propagation="Foreground"

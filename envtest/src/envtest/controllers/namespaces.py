@@ -102,10 +102,10 @@ class NamespaceController(Controller[str]):
             self._count(info.storage, namespace, progress)
 
     def _count(self, resource: GroupResource, namespace: str, progress: _Progress) -> None:
-        left = self.client.records(resource, namespace)
-        if left:
-            progress.remaining[resource] = len(left)
-        for record in left:
+        records = self.client.records(resource, namespace)
+        if records:
+            progress.remaining[resource] = len(records)
+        for record in records:
             for finalizer in record.obj()["metadata"].get("finalizers") or ():
                 progress.finalizers[finalizer] = progress.finalizers.get(finalizer, 0) + 1
 

@@ -109,8 +109,8 @@ class OwnerController(Controller[NamespacedName]):
 
     def _enqueue_possible_owners(self, record: Record) -> None:
         """Enqueue the objects that may adopt an object without a controller."""
-        for possible in self.client.records(self.resource, record.namespace):
-            self.queue.add(NamespacedName(possible.namespace, possible.name))
+        for candidate in self.client.records(self.resource, record.namespace):
+            self.queue.add(NamespacedName(candidate.namespace, candidate.name))
 
     async def owner(self, key: NamespacedName) -> Object | None:
         """Return the object of a key, or ``None`` if it does not exist."""
@@ -163,10 +163,10 @@ class OwnerController(Controller[NamespacedName]):
 
         def change(new: Object) -> bool:
             references = new["metadata"].get("ownerReferences") or []
-            kept = [reference for reference in references if reference.get("uid") != uid]
-            if len(kept) == len(references):
+            remaining = [reference for reference in references if reference.get("uid") != uid]
+            if len(remaining) == len(references):
                 return False
-            new["metadata"]["ownerReferences"] = kept
+            new["metadata"]["ownerReferences"] = remaining
             return True
 
         metadata = obj["metadata"]
@@ -185,11 +185,11 @@ class OwnerController(Controller[NamespacedName]):
 
         def change(obj: Object) -> bool:
             current = dict(obj.get("status") or {})
-            wanted = {**current, **status}
-            wanted = {name: value for name, value in wanted.items() if value is not None}
-            if wanted == current:
+            desired = {**current, **status}
+            desired = {name: value for name, value in desired.items() if value is not None}
+            if desired == current:
                 return False
-            obj["status"] = wanted
+            obj["status"] = desired
             return True
 
         return await self.client.modify(

@@ -29,9 +29,9 @@ def pod_from_template(template: Mapping[str, Any], namespace: str, reference: Ma
     """Return a pod as specified by its template, controlled by ``reference``, without a name or generateName."""
     copied: Object = orjson.loads(orjson.dumps(template))
     metadata = copied.get("metadata") or {}
-    kept = {name: metadata[name] for name in ("labels", "annotations", "finalizers") if metadata.get(name)}
-    kept |= {"namespace": namespace, "ownerReferences": [dict(reference)]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": copied.get("spec") or {}}
+    pod_metadata = {name: metadata[name] for name in ("labels", "annotations", "finalizers") if metadata.get(name)}
+    pod_metadata |= {"namespace": namespace, "ownerReferences": [dict(reference)]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": pod_metadata, "spec": copied.get("spec") or {}}
 
 
 def phase(pod: Mapping[str, Any]) -> str:
@@ -73,8 +73,8 @@ def seconds_until_available(pod: Mapping[str, Any], min_ready: int, now: datetim
 
 def is_available(pod: Mapping[str, Any], min_ready: int, now: datetime) -> bool:
     """Return whether the pod has been ready for ``min_ready`` seconds."""
-    left = seconds_until_available(pod, min_ready, now)
-    return left is not None and left <= 0
+    seconds = seconds_until_available(pod, min_ready, now)
+    return seconds is not None and seconds <= 0
 
 
 def deletion_order(pods: Iterable[Object]) -> list[Object]:

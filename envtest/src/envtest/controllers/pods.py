@@ -147,20 +147,20 @@ class PodRunner(Controller[NamespacedName]):
             await self._write_status(pod, _scheduled_status())
             return None
         if phase(pod) != "Running":
-            left = _seconds(pod, "start-after") - _age(pod["metadata"]["creationTimestamp"], now)
-            if left > 0:
+            remaining = _seconds(pod, "start-after") - _age(pod["metadata"]["creationTimestamp"], now)
+            if remaining > 0:
                 await self._write_status(pod, _scheduled_status())
-                return left
+                return remaining
             await self._write_status(pod, self._running_status(pod))
             return 0.0
         if final_phase in ("Succeeded", "Failed"):
-            left = _seconds(pod, "finish-after") - _age(status.get("startTime"), now)
-            if left > 0:
-                return left
+            remaining = _seconds(pod, "finish-after") - _age(status.get("startTime"), now)
+            if remaining > 0:
+                return remaining
             await self._write_status(pod, _finished_status(pod, final_phase, self.client.now()))
             return None
-        wanted = _should_be_ready(pod)
-        if ((find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True") != wanted:
+        should_be_ready = _should_be_ready(pod)
+        if ((find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True") != should_be_ready:
             await self._write_status(pod, self._running_status(pod))
         return None
 
@@ -171,9 +171,9 @@ class PodRunner(Controller[NamespacedName]):
             return None
         grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
         elapsed = grace + _age(metadata["deletionTimestamp"], now)
-        left = min(_seconds(pod, "stop-after"), grace) - elapsed
-        if left > 0:
-            return left
+        remaining = min(_seconds(pod, "stop-after"), grace) - elapsed
+        if remaining > 0:
+            return remaining
         await self.client.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=0)
         return None
 
@@ -281,8 +281,10 @@ def _finished_status(pod: Object, final_phase: str, now: str) -> dict[str, Any]:
         code = int(text) if text.isdigit() and int(text) else 1
     reason = "Completed" if final_phase == "Succeeded" else "Error"
     conditions = [{"type": "Initialized", "status": "True", "reason": "PodCompleted"}] if not code else []
-    why = "PodFailed" if code else "PodCompleted"
-    conditions += [{"type": kind, "status": "False", "reason": why} for kind in ("Ready", "ContainersReady")]
+    condition_reason = "PodFailed" if code else "PodCompleted"
+    conditions += [
+        {"type": kind, "status": "False", "reason": condition_reason} for kind in ("Ready", "ContainersReady")
+    ]
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     state = _terminated_state(reason, code, now)
     return {

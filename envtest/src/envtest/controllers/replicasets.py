@@ -44,10 +44,10 @@ class ReplicaSets(OwnerController):
             await self._scale(owner, active, int(spec.get("replicas", 1)))
         return await self._update_status(owner, active)
 
-    async def _scale(self, owner: Object, active: list[Object], wanted: int) -> None:
-        if len(active) > wanted:
-            await self.delete_all(PODS, deletion_order(active)[: len(active) - wanted])
-        for _ in range(wanted - len(active)):
+    async def _scale(self, owner: Object, active: list[Object], desired: int) -> None:
+        if len(active) > desired:
+            await self.delete_all(PODS, deletion_order(active)[: len(active) - desired])
+        for _ in range(desired - len(active)):
             pod = pod_from_template(
                 owner["spec"].get("template") or {}, owner["metadata"]["namespace"], self.reference(owner)
             )

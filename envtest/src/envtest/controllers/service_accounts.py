@@ -99,12 +99,12 @@ class TokenSecrets(Controller[_Name]):
     def _fill(self, secret: Object, uid: str, token: str) -> bool:
         data = secret.setdefault("data", {}) or {}
         annotations = secret["metadata"]["annotations"]
-        wanted = {"namespace": secret["metadata"]["namespace"].encode()}
+        desired = {"namespace": secret["metadata"]["namespace"].encode()}
         if "token" not in data:
-            wanted["token"] = token.encode()
+            desired["token"] = token.encode()
         if self.ca:
-            wanted["ca.crt"] = self.ca
-        filled = {**data, **{name: base64.b64encode(value).decode() for name, value in wanted.items()}}
+            desired["ca.crt"] = self.ca
+        filled = {**data, **{name: base64.b64encode(value).decode() for name, value in desired.items()}}
         if filled == data and annotations.get(ACCOUNT_UID) == uid:
             return False
         secret["data"] = filled

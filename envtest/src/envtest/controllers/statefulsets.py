@@ -86,8 +86,8 @@ class StatefulSets(OwnerController):
     async def _step(self, owner: Object, pods: dict[int, Object], update_revision: str) -> None:
         """Create or replace pods in ascending order, then delete surplus ones in descending order."""
         ordered = owner["spec"].get("podManagementPolicy") != "Parallel"
-        wanted = self._range(owner)
-        for number in wanted:
+        desired = self._range(owner)
+        for number in desired:
             pod = pods.get(number)
             if pod is None:
                 created_pod = await self._create_pod(owner, number, self._revision_for(owner, number, update_revision))
@@ -102,7 +102,7 @@ class StatefulSets(OwnerController):
                     return
             elif ordered and not is_ready(pod):
                 return
-        surplus = sorted((number for number in pods if number not in wanted), reverse=True)
+        surplus = sorted((number for number in pods if number not in desired), reverse=True)
         for number in surplus:
             await self.delete_all(PODS, [pods[number]])
             if ordered:
@@ -160,15 +160,15 @@ class StatefulSets(OwnerController):
         volumes = list(pod["spec"].get("volumes") or ())
         for template in owner["spec"].get("volumeClaimTemplates") or ():
             claim: Object = orjson.loads(orjson.dumps(template))
-            short = claim["metadata"]["name"]
-            name = f"{short}-{pod['metadata']['name']}"
+            template_name = claim["metadata"]["name"]
+            name = f"{template_name}-{pod['metadata']['name']}"
             labels = {**labels_of(claim), **((owner["spec"].get("selector") or {}).get("matchLabels") or {})}
-            kept = {"name": name, "namespace": pod["metadata"]["namespace"], "labels": labels}
+            metadata_copy = {"name": name, "namespace": pod["metadata"]["namespace"], "labels": labels}
             if annotations := claim["metadata"].get("annotations"):
-                kept["annotations"] = annotations
-            await self.client.create(CLAIMS, {"metadata": kept, "spec": claim.get("spec") or {}})
-            volumes = [one for one in volumes if one.get("name") != short]
-            volumes.append({"name": short, "persistentVolumeClaim": {"claimName": name}})
+                metadata_copy["annotations"] = annotations
+            await self.client.create(CLAIMS, {"metadata": metadata_copy, "spec": claim.get("spec") or {}})
+            volumes = [one for one in volumes if one.get("name") != template_name]
+            volumes.append({"name": template_name, "persistentVolumeClaim": {"claimName": name}})
         if volumes:
             pod["spec"]["volumes"] = volumes
 
@@ -184,8 +184,8 @@ class StatefulSets(OwnerController):
             )
 
         updated, ready = replicas_of_revision(update_revision), sum(map(is_ready, created))
-        done = updated == len(created) == ready == int(owner["spec"].get("replicas", 1))
-        current = update_revision if done else current_revision
+        rollout_complete = updated == len(created) == ready == int(owner["spec"].get("replicas", 1))
+        current = update_revision if rollout_complete else current_revision
         status: dict[str, Any] = {
             "observedGeneration": owner["metadata"].get("generation"),
             "replicas": len(created),

@@ -160,8 +160,8 @@ def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:
         raise _uid_mismatch(ctx, uid, parent["metadata"].get("uid", ""))
 
 
-def _uid_mismatch(ctx: RequestContext, wanted: str, actual: str) -> StatusError:
-    message = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+def _uid_mismatch(ctx: RequestContext, expected: str, actual: str) -> StatusError:
+    message = f"Precondition failed: UID in precondition: {expected}, UID in object meta: {actual}"
     resource = ctx.info.resource._replace(resource=f"{ctx.info.plural}/scale")
     return conflict(resource, ctx.name, message)
 

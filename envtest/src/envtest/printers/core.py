@@ -158,8 +158,8 @@ def _node(obj: Object, now: datetime) -> list[Any]:
     info = status.get("nodeInfo") or {}
 
     def address(kind: str) -> str:
-        found = (one.get("address", "") for one in status.get("addresses") or () if one.get("type") == kind)
-        return next(found, NONE)
+        matching = (one.get("address", "") for one in status.get("addresses") or () if one.get("type") == kind)
+        return next(matching, NONE)
 
     return [
         _name(obj),
@@ -204,8 +204,8 @@ _MODES: Final = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany":
 
 
 def _modes(modes: Iterable[str] | None) -> str:
-    wanted = set(modes or ())
-    return ",".join(short for mode, short in _MODES.items() if mode in wanted)
+    mode_set = set(modes or ())
+    return ",".join(short for mode, short in _MODES.items() if mode in mode_set)
 
 
 _CLASS: Final = "volume.beta.kubernetes.io/storage-class"

@@ -176,12 +176,12 @@ _METRIC_FIELDS: Final = {
 def _autoscaler(obj: Object, now: datetime) -> list[Any]:
     name, object_age, spec, status = _common_fields(obj, now)
     reference = spec.get("scaleTargetRef") or {}
-    currents = status.get("currentMetrics") or []
+    current_metrics = status.get("currentMetrics") or []
     targets = []
     for index, metric in enumerate(spec.get("metrics") or ()):
         kind = metric.get("type", "")
         source = _METRIC_FIELDS.get(kind, "")
-        current = currents[index].get(source) if index < len(currents) else None
+        current = current_metrics[index].get(source) if index < len(current_metrics) else None
         targets.append(_target_text(metric.get(source), current, kind))
     max_count = 2
     text = ", ".join(targets[:max_count]) or NONE
