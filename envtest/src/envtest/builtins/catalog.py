@@ -55,7 +55,7 @@ def object_meta() -> Schema:
 
 
 class Subresource(NamedTuple):
-    """An entry of a subresource in the table; ``group``, ``version`` and ``kind`` are those of its request body."""
+    """The table entry of a subresource; ``group``, ``version`` and ``kind`` are those of its request body."""
 
     name: str
     kind: str
@@ -65,7 +65,7 @@ class Subresource(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """An entry of a built-in resource in the table; ``type`` is the name of its type."""
+    """The table entry of a built-in resource; ``type`` is the name of its type."""
 
     group: str
     version: str

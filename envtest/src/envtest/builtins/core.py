@@ -178,7 +178,7 @@ class NamespaceStrategy(BuiltinStrategy):
         obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name") or ""
 
     def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
-        """Set the phase to Terminating until the namespace controller has emptied it and removed its finalizer."""
+        """Set the phase to Terminating; removal of the namespace controller's finalizer completes the deletion."""
         if not obj["metadata"].get("deletionTimestamp"):
             obj["metadata"]["deletionTimestamp"] = ctx.now
             obj["status"]["phase"] = "Terminating"

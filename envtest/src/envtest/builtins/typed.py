@@ -104,7 +104,7 @@ def _struct(schema: Schema) -> Convert:
         wire = node.raw.get("x-envtest-wire", "set")
         if wire == "always":
             always[name] = _zero_of(node)
-        # An empty managedFields list resets field management, so field management must receive it.
+        # An empty managedFields list is a request to reset field ownership, and must not be dropped.
         omitted[name] = None if name == "managedFields" else _omitted_values(node, wire)
     empty_as_zero = {
         name

@@ -44,7 +44,7 @@ def make_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
     """
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
-        raise UnknownController(f"unknown controller {unknown[0]!r}: known are {', '.join(AVAILABLE)}")
+        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join(AVAILABLE)}")
     selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
     return Runner(core, [_create(path, core, ca) for path in selected])
 
