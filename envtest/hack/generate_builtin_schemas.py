@@ -1,15 +1,17 @@
-"""Writes the compact tables of the built-in kinds that ``envtest`` ships.
+"""Generate the schemas of the built-in kinds that ``envtest`` ships, from OpenAPI documents.
 
-    hack/generate_builtin_schemas.py ../shared/openapi
-    hack/generate_builtin_schemas.py https://127.0.0.1:6443 --token TOKEN [--ca FILE | --insecure]
+Run it in the folder ``envtest`` of the repository:
 
-The input is a folder of ``/openapi/v3`` documents reduced to facts (one file a group version), or a live API server
-whose documents are fetched and reduced here. The output, ``src/envtest/data/types``, has one gzipped JSON file for
-each package of types (``io.k8s.api.core.v1``), so that a process reads only the packages that it meets.
+    python hack/generate_builtin_schemas.py FOLDER
+    python hack/generate_builtin_schemas.py https://127.0.0.1:6443 --token TOKEN [--ca FILE | --insecure]
 
-OpenAPI does not tell whether a server writes an absent or zero field; ``hack/wire.json`` holds what deviates from
-these rules: a field that is required and has a default is always written, one with default ``{}`` too, an optional
-text, list or map is dropped when empty, any other optional field is dropped only when null.
+``FOLDER`` contains ``/openapi/v3`` documents without descriptions, one file per group version; the documents of an API
+server are fetched and stripped of descriptions. The output, ``src/envtest/data/types``, has one gzipped JSON file per
+package of types (``io.k8s.api.core.v1``), so that a process reads only the packages that it uses.
+
+OpenAPI does not specify whether a server writes an absent or zero field. These rules apply: a required field with a
+default is always written, and so is a field with the default ``{}``; an optional string, list or map is omitted when
+empty; any other optional field is omitted only when null. ``hack/wire.json`` lists the exceptions.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ TARGET = ROOT / "src" / "envtest" / "data" / "types"
 WIRE = ROOT / "hack" / "wire.json"
 WIRE_KEY = "x-envtest-wire"
 
-FACTS = frozenset(
+KEPT_KEYS = frozenset(
     {
         "$ref",
         "additionalProperties",
@@ -53,16 +55,16 @@ FACTS = frozenset(
     }
 )
 SCALARS = frozenset({"string", "integer", "number", "boolean"})
-SPECIAL = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "RawExtension", "FieldsV1", "JSON"})
+CUSTOM_JSON_TYPES = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "RawExtension", "FieldsV1", "JSON"})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("source", help="a folder of reduced documents, or the URL of an API server")
-    parser.add_argument("--token", default="")
-    parser.add_argument("--ca", default="", help="the server's certificate authority")
-    parser.add_argument("--insecure", action="store_true")
-    parser.add_argument("--target", type=Path, default=TARGET)
+    parser.add_argument("source", help="folder of documents without descriptions, or URL of an API server")
+    parser.add_argument("--token", default="", help="bearer token for the API server")
+    parser.add_argument("--ca", default="", help="file with the CA certificate of the API server")
+    parser.add_argument("--insecure", action="store_true", help="do not verify the certificate of the API server")
+    parser.add_argument("--target", type=Path, default=TARGET, help="folder to write to (default: %(default)s)")
     options = parser.parse_args()
     documents = from_server(options) if "://" in options.source else from_folder(Path(options.source))
     types: dict[str, Any] = {}
@@ -70,11 +72,11 @@ def main() -> int:
         for name, schema in document.items():
             merge(types, name, schema)
     if not types:
-        print(f"no schemas at {options.source}", file=sys.stderr)
+        print(f"{options.source}: no schemas found", file=sys.stderr)
         return 1
-    apply_wire(types, json.loads(WIRE.read_text()))
-    write(types, options.target)
-    print(f"{len(types)} types written to {options.target}")
+    set_wire(types, json.loads(WIRE.read_text()))
+    write_types(types, options.target)
+    print(f"wrote {len(types)} types to {options.target}")
     return 0
 
 
@@ -93,72 +95,72 @@ def from_server(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         request = urllib.request.Request(options.source.rstrip("/") + path)
         if options.token:
             request.add_header("Authorization", f"Bearer {options.token}")
-        with urllib.request.urlopen(request, context=context, timeout=60) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(request, context=context, timeout=60) as response:
+            return json.load(response)
 
     for path, entry in sorted(get("/openapi/v3")["paths"].items()):
         if path.startswith(("api/", "apis/")):
             schemas = get(entry["serverRelativeURL"]).get("components", {}).get("schemas", {})
-            yield {name: reduced(schema) for name, schema in schemas.items() if name.startswith("io.k8s.")}
+            yield {name: strip_descriptions(schema) for name, schema in schemas.items() if name.startswith("io.k8s.")}
 
 
-def reduced(schema: Any) -> Any:
-    """``schema`` without prose."""
-    facts: dict[str, Any] = {}
-    for word, value in schema.items():
-        if word not in FACTS:
+def strip_descriptions(schema: Any) -> Any:
+    """Return ``schema`` without descriptions."""
+    kept_keys: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword not in KEPT_KEYS:
             continue
-        if word == "properties":
-            facts[word] = {name: reduced(inner) for name, inner in value.items()}
-        elif word in ("items", "additionalProperties") and isinstance(value, dict):
-            facts[word] = reduced(value)
-        elif word in ("allOf", "oneOf"):
-            facts[word] = [reduced(inner) for inner in value]
+        if keyword == "properties":
+            kept_keys[keyword] = {name: strip_descriptions(inner) for name, inner in value.items()}
+        elif keyword in ("items", "additionalProperties") and isinstance(value, dict):
+            kept_keys[keyword] = strip_descriptions(value)
+        elif keyword in ("allOf", "oneOf"):
+            kept_keys[keyword] = [strip_descriptions(inner) for inner in value]
         else:
-            facts[word] = value
-    return facts
+            kept_keys[keyword] = value
+    return kept_keys
 
 
 def merge(types: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
-    """Takes a type over; what several documents publish differs only in the kinds that they list."""
+    """Add a type. Documents that contain the same type differ only in the kinds that they list for it."""
     known = types.setdefault(name, schema)
     kinds = "x-kubernetes-group-version-kind"
     if known is not schema and kinds in schema:
         known[kinds] = known[kinds] + [kind for kind in schema[kinds] if kind not in known[kinds]]
 
 
-def apply_wire(types: dict[str, Any], exceptions: dict[str, dict[str, list[str]]]) -> None:
-    """Marks each property with how it is written: ``always``, ``set``, ``nonempty`` or ``nonzero``."""
-    exceptional = {
-        (type_name, field): how
-        for how, by_type in exceptions.items()
+def set_wire(types: dict[str, Any], exceptions: dict[str, dict[str, list[str]]]) -> None:
+    """Set when each property is written: ``always``, ``set``, ``nonempty`` or ``nonzero``."""
+    wire_of = {
+        (type_name, field): wire
+        for wire, by_type in exceptions.items()
         for type_name, fields in by_type.items()
         for field in fields
     }
     for name, schema in types.items():
         required = schema.get("required", ())
-        for field, facts in schema.get("properties", {}).items():
-            facts[WIRE_KEY] = exceptional.get((name, field)) or rule(facts, field in required)
+        for field, kept_keys in schema.get("properties", {}).items():
+            kept_keys[WIRE_KEY] = wire_of.get((name, field)) or default_wire(kept_keys, field in required)
 
 
-def rule(facts: dict[str, Any], required: bool) -> str:
-    reference = facts.get("$ref") or next((part.get("$ref", "") for part in facts.get("allOf", ())), "")
+def default_wire(kept_keys: dict[str, Any], required: bool) -> str:
+    reference = kept_keys.get("$ref") or next((part.get("$ref", "") for part in kept_keys.get("allOf", ())), "")
     name = reference.rpartition(".")[2]
-    kind = facts.get("type")
+    kind = kept_keys.get("type")
     if kind == "array":
         return "always" if required else "nonempty"
     if kind == "object":
         return "nonempty"
-    if name in SPECIAL:
+    if name in CUSTOM_JSON_TYPES:
         return "always" if required else "set"
     if reference:
-        return "always" if facts.get("default") == {} or (required and "default" in facts) else "set"
-    if kind in SCALARS and required and "default" in facts:
+        return "always" if kept_keys.get("default") == {} or (required and "default" in kept_keys) else "set"
+    if kind in SCALARS and required and "default" in kept_keys:
         return "always"
     return "nonempty" if kind == "string" else "set"
 
 
-def write(types: dict[str, Any], target: Path) -> None:
+def write_types(types: dict[str, Any], target: Path) -> None:
     packages: dict[str, dict[str, Any]] = defaultdict(dict)
     for name in sorted(types):
         package, _, short = name.rpartition(".")

@@ -1,11 +1,15 @@
-"""Writes the field numbers of the built-in kinds, so that protobuf bodies of Go clients can be read.
+"""Generate the table of protobuf field numbers of the built-in kinds, for decoding protobuf bodies of Go clients.
+
+Run it in the folder ``envtest`` of the repository:
 
     python hack/generate_protobuf_fields.py FOLDER...
 
-``FOLDER`` are check-outs of k8s.io/api, k8s.io/apimachinery and k8s.io/apiextensions-apiserver, whose
-``generated.proto`` files hold the numbers. Only packages of which ``src/envtest/data/types`` knows the types are taken.
-A message that Go embeds is recognised by its fields, which the JSON form of the type has instead of it; its entry's
-name is empty. Fields of a newer Kubernetes than the types are of are named and passed over.
+Each ``FOLDER`` is a checkout of k8s.io/api, k8s.io/apimachinery or k8s.io/apiextensions-apiserver, whose
+``generated.proto`` files contain the numbers. Only packages whose types are in ``src/envtest/data/types`` are included.
+
+An embedded Go struct is a field in protobuf, but its fields are inlined in JSON; such a field gets an empty name. It is
+recognized because the JSON type contains all fields of the embedded message. Fields that the types do not have, because
+the checkouts are of a newer Kubernetes version, are reported and skipped.
 """
 
 from __future__ import annotations
@@ -54,12 +58,12 @@ RENAMED = {
 
 
 def package_name(proto: str) -> str:
-    """``k8s.io.api.core.v1`` as OpenAPI has it: ``io.k8s.api.core.v1``."""
+    """Return the OpenAPI name of a package: ``io.k8s.api.core.v1`` for ``k8s.io.api.core.v1``."""
     return proto.replace("k8s.io.", "io.k8s.", 1)
 
 
 def messages(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Each message's name and its lines (no message nests another)."""
+    """Yield the name and the lines of each message; no message is nested in another."""
     name = ""
     lines: list[str] = []
     for line in text.splitlines():
@@ -72,79 +76,83 @@ def messages(text: str) -> Iterator[tuple[str, list[str]]]:
             lines.append(line.split("//")[0])
 
 
-def reference(word: str, package: str) -> str:
-    """The kind of a field: a letter for scalars, the full name of a message."""
-    if word in SCALARS:
-        return SCALARS[word]
-    return package_name(word.removeprefix(".")) if word.startswith(".") else f"{package}.{word}"
+def field_kind(type_name: str, package: str) -> str:
+    """Return the kind of a field: a letter for scalars, the full name for messages."""
+    if type_name in SCALARS:
+        return SCALARS[type_name]
+    return package_name(type_name.removeprefix(".")) if type_name.startswith(".") else f"{package}.{type_name}"
 
 
 def properties(package: str, name: str) -> set[str] | None:
-    """The JSON fields of a type; ``None`` where it is not known."""
+    """Return the JSON fields of a type, or ``None`` if the type is unknown."""
     try:
         return set(schema_of(f"{package}.{name}").properties)
     except KeyError:
         return None
 
 
-Messages = dict[tuple[str, str], list[str]]
+MessageLines = dict[tuple[str, str], list[str]]
 
 
-def json_names(kind: str, messages_of: Messages) -> set[str]:
-    """The names that the fields of a message have in JSON, with those of what it embeds."""
+def json_names(kind: str, messages_by_type: MessageLines) -> set[str]:
+    """Return the JSON names of the fields of a message, including those of embedded messages."""
     package, _, name = kind.rpartition(".")
-    known = properties(package, name)
-    if known is not None:
-        return known
-    return {match.group(5) for match in map(FIELD.match, messages_of.get((package, name), ())) if match}
+    json_fields = properties(package, name)
+    if json_fields is not None:
+        return json_fields
+    return {match.group(5) for match in map(FIELD.match, messages_by_type.get((package, name), ())) if match}
 
 
 def fields(
-    package: str, name: str, lines: list[str], messages_of: Messages, problems: list[str]
+    package: str, name: str, lines: list[str], messages_by_type: MessageLines, problems: list[str]
 ) -> dict[str, list[str]]:
-    """By number: JSON name (empty for embedded ones), kind, ``*`` for lists or the kind of a map's values."""
-    known = properties(package, name)
-    found: dict[str, list[str]] = {}
+    """Return, by field number: the JSON name (empty if embedded), the kind, and the container.
+
+    The container is ``list``, ``map`` (the kind is that of the values) or empty. Skipped fields are added to
+    ``problems``.
+    """
+    json_fields = properties(package, name)
+    numbered: dict[str, list[str]] = {}
     for line in lines:
         match = FIELD.match(line)
         if not match:
             continue
-        label, word, key, value, field, number = match.groups()
+        label, type_name, key, value, field, number = match.groups()
         field = RENAMED.get(field, field) if name == "JSONSchemaProps" else field
-        kind = reference(value or word, package)
-        if known and field not in known:
-            field = next((each for each in known if each.lower() == field.lower()), "")
-            inner = json_names(kind, messages_of)
-            if not field and not (inner and inner <= known):
-                problems.append(f"{package}.{name}.{match.group(5)} is not in its type")
+        kind = field_kind(value or type_name, package)
+        if json_fields and field not in json_fields:
+            field = next((json_field for json_field in json_fields if json_field.lower() == field.lower()), "")
+            embedded_names = json_names(kind, messages_by_type)
+            if not field and not (embedded_names and embedded_names <= json_fields):
+                problems.append(f"{package}.{name}.{match.group(5)}: not a field of the JSON type")
                 continue
-        found[number] = [field, kind, "map" if key else "list" if label == "repeated" else ""]
-    return found
+        numbered[number] = [field, kind, "map" if key else "list" if label == "repeated" else ""]
+    return numbered
 
 
 def main(folders: list[str]) -> None:
-    """Reads the folders, writes the table."""
-    wanted = {file.name.removesuffix(".json.gz") for file in (DATA / "types").glob("*.json.gz")}
-    found: Messages = {}
+    """Read the ``generated.proto`` files below the folders, and write the table."""
+    packages = {file.name.removesuffix(".json.gz") for file in (DATA / "types").glob("*.json.gz")}
+    messages_by_type: MessageLines = {}
     for folder in folders:
         for file in sorted(Path(folder).rglob("generated.proto")):
             text = file.read_text()
             declared = re.search(r"^package (\S+);", text, re.MULTILINE)
             assert declared, file
             package = package_name(declared.group(1))
-            if package in wanted:
-                found |= {(package, name): lines for name, lines in messages(text)}
+            if package in packages:
+                messages_by_type |= {(package, name): lines for name, lines in messages(text)}
     table: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
-    for (package, name), lines in found.items():
+    for (package, name), lines in messages_by_type.items():
         if not name.endswith("List") or properties(package, name) is not None:
-            table.setdefault(package, {})[name] = fields(package, name, lines, found, problems)
-    out = DATA / "protobuf.json.gz"
-    out.write_bytes(gzip.compress(json.dumps(table, separators=(",", ":"), sort_keys=True).encode(), 9, mtime=0))
+            table.setdefault(package, {})[name] = fields(package, name, lines, messages_by_type, problems)
+    target = DATA / "protobuf.json.gz"
+    target.write_bytes(gzip.compress(json.dumps(table, separators=(",", ":"), sort_keys=True).encode(), 9, mtime=0))
     count = sum(map(len, table.values()))
-    print(f"{out.name}: {count} messages of {len(table)} packages, {out.stat().st_size} bytes")
+    print(f"wrote {count} messages of {len(table)} packages to {target} ({target.stat().st_size} bytes)")
     for problem in problems:
-        print(f"passed over: {problem}")
+        print(f"skipped {problem}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a control plane, requests to it, and the recordings that may be beside the repository."""
+"""Fixtures for all tests: a control plane, a client for it, and recordings of real servers if they exist."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _SHARED = Path(__file__).parents[3] / "shared"
 
 @pytest.fixture
 def shared() -> Path:
-    """The folder with recordings of real servers; tests that need it are skipped without it."""
+    """Return the folder with recordings of real servers; skip the test if it does not exist."""
     if not _SHARED.is_dir():
-        pytest.skip("there are no recordings beside the repository")
+        pytest.skip("no recordings next to the repository")
     return _SHARED
 
 
 @pytest.fixture
 async def plane() -> AsyncIterator[ControlPlane]:
-    """A running control plane: embedded, or the real one of ``$KUBEBUILDER_ASSETS``."""
+    """Run a control plane: the embedded one, or the real one of ``$KUBEBUILDER_ASSETS``."""
     async with ControlPlane.auto() as running:
         yield running
 
 
 @pytest.fixture
 async def api(plane: ControlPlane) -> AsyncIterator[APIClient]:
-    """Requests to the control plane, as admin."""
+    """Yield a client of the control plane, authenticated as admin."""
     async with APIClient(plane) as requests:
         yield requests

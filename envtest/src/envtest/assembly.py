@@ -76,7 +76,7 @@ def assemble(
     ``service_accounts`` brings their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
     """
     core = Core(token_key=token_key)
-    register_builtins(core.registry, definitions=_definition_strategy)
+    register_builtins(core.registry, crd_strategy=_definition_strategy)
     endpoints = ServiceEndpoints(core.store)
     webhooks = WebhookClient(endpoints)
     core.store.followers.append(_definitions(core, webhooks))

@@ -12,7 +12,7 @@ from envtest.auth.authenticator import load_token_file
 from envtest.certificates import Authority, KeyPair, server_context
 from envtest.context import User
 from envtest.controllers import Runner, make_runner
-from envtest.controllers.actor import Actor
+from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
 from envtest.faults import Faults
 from envtest.objects import Object
@@ -117,7 +117,7 @@ class EmbeddedControlPlane(ControlPlane):
             names = (self._host, *(name for name in ("127.0.0.1", *_NAMES) if name != self._host))
             context = server_context(self._authority.server(names), self.ca_pem)
             await machine.server.start(self._host, self._port, context)
-            self._runner = make_runner(machine.core, self._controllers, authority=self.ca_pem)
+            self._runner = make_runner(machine.core, self._controllers, ca=self.ca_pem)
             self._runner.start()
         except BaseException:
             await self.stop()
@@ -178,8 +178,8 @@ class EmbeddedControlPlane(ControlPlane):
             names.append(crd["metadata"]["name"])
         return names
 
-    def _installer(self) -> Actor:
-        return Actor(self.machine.core, "envtest", manager="envtest")
+    def _installer(self) -> LoopbackClient:
+        return LoopbackClient(self.machine.core, "envtest", manager="envtest")
 
     async def _install(self, obj: Object) -> None:
         try:

@@ -17,7 +17,7 @@ from envtest import jsonpath
 from envtest.go_format import go_text
 from envtest.objects import Object
 from envtest.printers import PRINTERS
-from envtest.printers.columns import AGE, NAME, Column, Print, age
+from envtest.printers.columns import AGE, NAME, Column, RowFunction, age
 from envtest.registry import ResourceInfo
 
 __all__ = ["make_table"]
@@ -68,7 +68,7 @@ def _included(obj: Object, include: str, version: str) -> Object | None:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
 
 
-def _printer(info: ResourceInfo) -> tuple[Sequence[Column], Print]:
+def _printer(info: ResourceInfo) -> tuple[Sequence[Column], RowFunction]:
     if info.is_crd:
         return _custom_printer(info)
     return PRINTERS.get((info.group, info.kind)) or ((NAME, _CREATED_AT), _created_at)
@@ -89,7 +89,7 @@ def _conditions(info: ResourceInfo, obj: Object) -> list[Object]:
     return [{"type": "Completed", "status": "True", "reason": phase, "message": texts[phase]}]
 
 
-def _custom_printer(info: ResourceInfo) -> tuple[Sequence[Column], Print]:
+def _custom_printer(info: ResourceInfo) -> tuple[Sequence[Column], RowFunction]:
     specs = list(info.columns) or list(_DEFAULT_CRD_COLUMNS)
     columns = [NAME]
     for spec in specs:

@@ -1,4 +1,4 @@
-"""Admission webhooks and policies over the wire: a real HTTPS webhook is asked by the control plane."""
+"""Admission webhooks and policies over HTTPS: the control plane calls a real webhook server."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from envtest.api_client import APIClient
 from envtest.certificates import Authority, server_context
 from envtest.embedded import EmbeddedControlPlane
 
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Hooks:
-    """A webhook server: each path answers from a function of the request."""
+class WebhookServer:
+    """A webhook server whose paths are answered by functions of the admission request."""
 
     def __init__(self, names: list[str]) -> None:
-        self._authority = Authority(name="hooks-ca")
+        self._ca = Authority(name="hooks-ca")
         self._names = names
         self.answers: dict[str, Answer] = {}
         self.requests: list[dict[str, Any]] = []
@@ -35,7 +35,7 @@ class Hooks:
 
     @property
     def ca_bundle(self) -> str:
-        return b64encode(self._authority.pem).decode()
+        return b64encode(self._ca.pem).decode()
 
     async def _handle(self, request: web.Request) -> web.Response:
         review = await request.json()
@@ -44,12 +44,12 @@ class Hooks:
         return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Hooks]:
+    async def serve(self) -> AsyncIterator[WebhookServer]:
         app = web.Application()
         app.router.add_post("/{path:.*}", self._handle)
         runner = web.AppRunner(app)
         await runner.setup()
-        context = server_context(self._authority.server(self._names), self._authority.pem)
+        context = server_context(self._ca.server(self._names), self._ca.pem)
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         self.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
         try:
@@ -59,20 +59,20 @@ class Hooks:
 
     def configuration(self, kind: str, client_config: dict[str, Any], **more: Any) -> dict[str, Any]:
         rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]
-        hook = {"name": "h.acme.io", "clientConfig": {"caBundle": self.ca_bundle, **client_config}, "rules": rules}
-        hook |= {"sideEffects": "None", "admissionReviewVersions": ["v1"], **more}
+        webhook = {"name": "h.acme.io", "clientConfig": {"caBundle": self.ca_bundle, **client_config}, "rules": rules}
+        webhook |= {"sideEffects": "None", "admissionReviewVersions": ["v1"], **more}
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": f"{kind}WebhookConfiguration",
             "metadata": {"name": "hooks"},
-            "webhooks": [hook],
+            "webhooks": [webhook],
         }
 
 
 @pytest.fixture
-async def hooks() -> AsyncIterator[Hooks]:
-    async with Hooks(["127.0.0.1", "hooks.acme.svc"]).serving() as serving:
-        yield serving
+async def hooks() -> AsyncIterator[WebhookServer]:
+    async with WebhookServer(["127.0.0.1", "hooks.acme.svc"]).serve() as server:
+        yield server
 
 
 async def config_map(api: APIClient, name: str, **more: Any) -> Any:
@@ -80,9 +80,12 @@ async def config_map(api: APIClient, name: str, **more: Any) -> Any:
     return await api.post(MAPS, body)
 
 
-async def until(api: APIClient, probe: Callable[[Any], bool], **body: Any) -> Any:
-    """Creates config maps (dry) until an answer is as wanted: real servers learn of configurations with a delay."""
-    async with asyncio.timeout(PATIENCE):
+async def wait_for(api: APIClient, probe: Callable[[Any], bool], **body: Any) -> Any:
+    """Create a ConfigMap (dry run) until the response satisfies ``probe``.
+
+    A real server picks up new configurations with a delay.
+    """
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             answer = await api.post(
                 f"{MAPS}?dryRun=All", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}, **body}
@@ -92,12 +95,12 @@ async def until(api: APIClient, probe: Callable[[Any], bool], **body: Any) -> An
             await asyncio.sleep(0.05)
 
 
-async def test_a_mutating_webhook_changes_what_is_stored(api: APIClient, hooks: Hooks) -> None:
+async def test_mutating_webhook_changes_the_stored_object(api: APIClient, hooks: WebhookServer) -> None:
     patch = b64encode(json.dumps([{"op": "add", "path": "/data", "value": {"by": "hook"}}]).encode()).decode()
     hooks.answers["/mutate"] = lambda _: {"patch": patch, "patchType": "JSONPatch", "warnings": ["changed"]}
     configuration = hooks.configuration("Mutating", {"url": f"{hooks.url}/mutate"})
     assert (await api.post(f"{GROUP}/mutatingwebhookconfigurations", configuration)).code == 201
-    await until(api, lambda answer: "data" in answer.body)
+    await wait_for(api, lambda answer: "data" in answer.body)
     answer = await config_map(api, "a")
     assert answer.body["data"] == {"by": "hook"}
     assert '299 - "changed"' in answer.headers.getall("Warning")
@@ -105,32 +108,32 @@ async def test_a_mutating_webhook_changes_what_is_stored(api: APIClient, hooks: 
     assert (await api.get(f"{MAPS}/a")).body["data"] == {"by": "hook"}
 
 
-async def test_a_validating_webhook_refuses(api: APIClient, hooks: Hooks) -> None:
+async def test_validating_webhook_rejects_an_object(api: APIClient, hooks: WebhookServer) -> None:
     hooks.answers["/validate"] = lambda request: {
         "allowed": request["object"].get("data") is None,
         "status": {"message": "no data here", "code": 403},
     }
     configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/validate"})
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-    answer = await until(api, lambda answer: answer.code == 403, data={"a": "b"})
+    answer = await wait_for(api, lambda answer: answer.code == 403, data={"a": "b"})
     assert answer.body["message"] == 'admission webhook "h.acme.io" denied the request: no data here'
     assert (await config_map(api, "fine")).code == 201
     assert (await config_map(api, "wrong", data={"a": "b"})).code == 403
     assert (await api.get(f"{MAPS}/wrong")).code == 404
 
 
-async def test_a_webhook_with_a_foreign_certificate_is_not_believed(api: APIClient, hooks: Hooks) -> None:
+async def test_webhook_with_untrusted_certificate_is_not_called(api: APIClient, hooks: WebhookServer) -> None:
     hooks.answers["/validate"] = lambda _: {}
     other = b64encode(Authority(name="other-ca").pem).decode()
     configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/validate", "caBundle": other})
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-    answer = await until(api, lambda answer: answer.code == 500)
+    answer = await wait_for(api, lambda answer: answer.code == 500)
     assert 'failed calling webhook "h.acme.io": failed to call webhook: Post "https://' in answer.body["message"]
     assert "tls: failed to verify certificate: x509:" in answer.body["message"]
     assert not hooks.requests
 
 
-async def test_a_webhook_of_a_service_needs_a_registered_endpoint(hooks: Hooks) -> None:
+async def test_service_webhook_requires_a_registered_endpoint(hooks: WebhookServer) -> None:
     hooks.answers["/check"] = lambda _: {"allowed": False}
     service = {"namespace": "acme", "name": "hooks", "path": "/check"}
     async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
@@ -146,19 +149,19 @@ async def test_a_webhook_of_a_service_needs_a_registered_endpoint(hooks: Hooks) 
         assert len(hooks.requests) == 1
 
 
-async def test_a_webhook_that_is_down_counts_by_its_policy(api: APIClient, hooks: Hooks) -> None:
-    gone = {"url": "https://127.0.0.1:1/gone"}
-    configuration = hooks.configuration("Validating", gone, failurePolicy="Fail")
+async def test_unreachable_webhook_is_handled_by_its_failure_policy(api: APIClient, hooks: WebhookServer) -> None:
+    unreachable = {"url": "https://127.0.0.1:1/gone"}
+    configuration = hooks.configuration("Validating", unreachable, failurePolicy="Fail")
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-    answer = await until(api, lambda answer: answer.code == 500)
+    answer = await wait_for(api, lambda answer: answer.code == 500)
     assert "dial tcp 127.0.0.1:1: connect: connection refused" in answer.body["message"]
     assert (await api.delete(f"{GROUP}/validatingwebhookconfigurations/hooks")).code == 200
-    configuration = hooks.configuration("Validating", gone, failurePolicy="Ignore")
+    configuration = hooks.configuration("Validating", unreachable, failurePolicy="Ignore")
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-    await until(api, lambda answer: answer.code == 201)
+    await wait_for(api, lambda answer: answer.code == 201)
 
 
-async def test_a_policy_denies_without_any_webhook(api: APIClient) -> None:
+async def test_validating_admission_policy_denies_a_request(api: APIClient) -> None:
     rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]
     spec = {
         "matchConstraints": {"resourceRules": rules},
@@ -166,11 +169,11 @@ async def test_a_policy_denies_without_any_webhook(api: APIClient) -> None:
     }
     policy = {"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "few"}, "spec": spec}
     binding = {"policyName": "few", "validationActions": ["Deny"]}
-    bound = {"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "few"}, "spec": binding}
+    policy_binding = {"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "few"}, "spec": binding}
     version = {"apiVersion": "admissionregistration.k8s.io/v1"}
     assert (await api.post(f"{GROUP}/validatingadmissionpolicies", version | policy)).code == 201
-    assert (await api.post(f"{GROUP}/validatingadmissionpolicybindings", version | bound)).code == 201
-    answer = await until(api, lambda answer: answer.code == 422, data={"a": "1", "b": "2"})
-    said = "ValidatingAdmissionPolicy 'few' with binding 'few' denied request: too much"
-    assert answer.body["message"] == f'configmaps "probe" is forbidden: {said}'
+    assert (await api.post(f"{GROUP}/validatingadmissionpolicybindings", version | policy_binding)).code == 201
+    answer = await wait_for(api, lambda answer: answer.code == 422, data={"a": "1", "b": "2"})
+    denial = "ValidatingAdmissionPolicy 'few' with binding 'few' denied request: too much"
+    assert answer.body["message"] == f'configmaps "probe" is forbidden: {denial}'
     assert (await config_map(api, "a", data={"a": "1"})).code == 201

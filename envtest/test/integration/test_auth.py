@@ -1,4 +1,4 @@
-"""Authentication and authorization over the wire."""
+"""Authentication and authorization over HTTPS."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from envtest.api_client import Answer, APIClient
 from envtest.embedded import EmbeddedControlPlane
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 DEFAULT = "/api/v1/namespaces/default"
-WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def account(api: APIClient, name: str) -> str:
-    """Makes a service account and returns a token for it."""
+async def create_account(api: APIClient, name: str) -> str:
+    """Create a service account and return a token for it."""
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     assert (await api.post(f"{DEFAULT}/serviceaccounts", body)).code == 201
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
@@ -38,7 +38,7 @@ async def account(api: APIClient, name: str) -> str:
 
 
 async def grant(api: APIClient, name: str, rules: list[dict[str, Any]]) -> None:
-    """Lets the account ``name`` do what ``rules`` say, in its namespace."""
+    """Grant the service account ``name`` the permissions of ``rules`` in its namespace."""
     version = {"apiVersion": "rbac.authorization.k8s.io/v1"}
     role = {"kind": "Role", "metadata": {"name": name}, "rules": rules}
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
@@ -48,23 +48,23 @@ async def grant(api: APIClient, name: str, rules: list[dict[str, Any]]) -> None:
     assert (await api.post(f"{RBAC}/namespaces/default/rolebindings", version | binding)).code == 201
 
 
-async def until(ask: Callable[[], Awaitable[Answer]], code: int) -> Answer:
-    """Asks until the answer has ``code``: a real server learns of rights, and of their end, with a delay."""
-    async with asyncio.timeout(PATIENCE):
+async def wait_for_code(send: Callable[[], Awaitable[Answer]], code: int) -> Answer:
+    """Repeat a request until the response has ``code``: a real server applies RBAC changes with a delay."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            answer = await ask()
+            answer = await send()
             if answer.code == code:
                 return answer
             await asyncio.sleep(0.02)
 
 
-async def who(api: APIClient, headers: dict[str, str]) -> Answer:
-    return await api.post(WHO, REVIEW, headers=headers)
+async def whoami(api: APIClient, headers: dict[str, str]) -> Answer:
+    return await api.post(SELF_REVIEWS, SELF_REVIEW, headers=headers)
 
 
-async def test_a_service_account_does_what_it_is_allowed_to(api: APIClient) -> None:
-    headers = bearer(await account(api, "bot"))
-    info = (await who(api, headers)).body["status"]["userInfo"]
+async def test_service_account_can_do_only_what_rbac_allows(api: APIClient) -> None:
+    headers = bearer(await create_account(api, "bot"))
+    info = (await whoami(api, headers)).body["status"]["userInfo"]
     assert info["username"] == "system:serviceaccount:default:bot"
     assert "system:serviceaccounts:default" in info["groups"]
     refused = await api.get(f"{DEFAULT}/configmaps", headers=headers)
@@ -74,48 +74,48 @@ async def test_a_service_account_does_what_it_is_allowed_to(api: APIClient) -> N
         'in API group "" in the namespace "default"'
     )
     await grant(api, "bot", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}])
-    await until(lambda: api.get(f"{DEFAULT}/configmaps", headers=headers), 200)
+    await wait_for_code(lambda: api.get(f"{DEFAULT}/configmaps", headers=headers), 200)
     assert (await api.get("/api/v1/configmaps", headers=headers)).code == 403
 
 
-async def test_a_token_ends_with_its_account(api: APIClient) -> None:
-    headers = bearer(await account(api, "short"))
-    assert (await who(api, headers)).code == 201
+async def test_token_is_invalid_after_its_service_account_is_deleted(api: APIClient) -> None:
+    headers = bearer(await create_account(api, "short"))
+    assert (await whoami(api, headers)).code == 201
     assert (await api.delete(f"{DEFAULT}/serviceaccounts/short")).code == 200
-    await until(lambda: who(api, headers), 401)
+    await wait_for_code(lambda: whoami(api, headers), 401)
 
 
-async def test_nobody_hands_out_rights_that_they_do_not_have(api: APIClient) -> None:
-    headers = bearer(await account(api, "writer"))
+async def test_user_cannot_grant_permissions_it_does_not_hold(api: APIClient) -> None:
+    headers = bearer(await create_account(api, "writer"))
     rules = [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}]
     await grant(api, "writer", rules)
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "mine"}, "rules": rules}
     path = f"{RBAC}/namespaces/default/roles"
-    await until(lambda: api.post(path, role, headers=headers), 201)
+    await wait_for_code(lambda: api.post(path, role, headers=headers), 201)
     role |= {"metadata": {"name": "more"}, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
     answer = await api.post(path, role, headers=headers)
     assert answer.code == 403
     assert "is attempting to grant RBAC permissions not currently held" in answer.body["message"]
 
 
-async def test_who_acts_for_whom(api: APIClient) -> None:
-    answer = await who(api, {"Impersonate-User": "bob", "Impersonate-Group": "devs"})
+async def test_impersonation_requires_permission(api: APIClient) -> None:
+    answer = await whoami(api, {"Impersonate-User": "bob", "Impersonate-Group": "devs"})
     assert answer.body["status"]["userInfo"] == {"username": "bob", "groups": ["devs", "system:authenticated"]}
-    refused = await who(api, {**bearer(await account(api, "nosy")), "Impersonate-User": "bob"})
+    refused = await whoami(api, {**bearer(await create_account(api, "nosy")), "Impersonate-User": "bob"})
     assert refused.code == 403
 
 
 @pytest.fixture
-async def embedded(tmp_path: Path) -> AsyncIterator[EmbeddedControlPlane]:
+async def embedded_plane(tmp_path: Path) -> AsyncIterator[EmbeddedControlPlane]:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('alice-token,alice,1,"team-a"\n', encoding="utf-8")
     async with ControlPlane.embedded(controllers=(), token_auth_file=tokens) as plane:
         yield plane
 
 
-async def test_static_tokens_and_strangers(embedded: EmbeddedControlPlane) -> None:
-    async with APIClient(embedded) as api:
-        alice = await who(api, bearer("alice-token"))
+async def test_static_tokens_and_anonymous_requests(embedded_plane: EmbeddedControlPlane) -> None:
+    async with APIClient(embedded_plane) as api:
+        alice = await whoami(api, bearer("alice-token"))
         assert alice.body["status"]["userInfo"] == {
             "username": "alice",
             "uid": "1",
@@ -126,37 +126,39 @@ async def test_static_tokens_and_strangers(embedded: EmbeddedControlPlane) -> No
         assert (await api.get("/api", headers={"Authorization": ""})).code == 403
 
 
-async def test_client_certificates(embedded: EmbeddedControlPlane, tmp_path: Path) -> None:
-    certificate, key = embedded.client_certificate("carol", ("system:masters",))
+async def test_client_certificate_authenticates_its_subject(
+    embedded_plane: EmbeddedControlPlane, tmp_path: Path
+) -> None:
+    certificate, key = embedded_plane.client_certificate("carol", ("system:masters",))
     (tmp_path / "crt").write_bytes(certificate)
     (tmp_path / "key").write_bytes(key)
-    context = ssl.create_default_context(cadata=embedded.ca_pem.decode())
+    context = ssl.create_default_context(cadata=embedded_plane.ca_pem.decode())
     context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
     async with (
-        aiohttp.ClientSession(embedded.url, connector=aiohttp.TCPConnector(ssl=context)) as session,
-        session.post(WHO, json=REVIEW) as response,
+        aiohttp.ClientSession(embedded_plane.url, connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.post(SELF_REVIEWS, json=SELF_REVIEW) as response,
     ):
         info = (await response.json())["status"]["userInfo"]
     assert (info["username"], info["groups"]) == ("carol", ["system:masters", "system:authenticated"])
     assert info["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("X509SHA256=")
 
 
-async def test_the_audit_log_tells_who_acted_for_whom_and_why(embedded: EmbeddedControlPlane) -> None:
-    async with APIClient(embedded) as api:
-        embedded.audit.clear()
+async def test_audit_log_records_impersonation_and_reason(embedded_plane: EmbeddedControlPlane) -> None:
+    async with APIClient(embedded_plane) as api:
+        embedded_plane.audit.clear()
         await api.get("/version", headers={"Impersonate-User": "bob"})
         await api.get("/metrics", headers={"Impersonate-User": "bob"})
-    allowed, refused = embedded.audit.events
+    allowed, refused = embedded_plane.audit.events
     assert (allowed["user"]["username"], allowed["impersonatedUser"]["username"]) == ("admin", "bob")
     assert allowed["annotations"]["authorization.k8s.io/decision"] == "allow"
     assert "ClusterRoleBinding" in allowed["annotations"]["authorization.k8s.io/reason"]
     assert refused["annotations"]["authorization.k8s.io/decision"] == "forbid"
 
 
-async def test_the_issuer_documents_its_key(embedded: EmbeddedControlPlane) -> None:
-    async with APIClient(embedded) as api:
+async def test_issuer_publishes_its_discovery_document_and_keys(embedded_plane: EmbeddedControlPlane) -> None:
+    async with APIClient(embedded_plane) as api:
         configuration = (await api.get("/.well-known/openid-configuration")).body
         assert configuration["issuer"] == "https://kubernetes.default.svc"
-        assert configuration["jwks_uri"] == f"{embedded.url}/openid/v1/jwks"
+        assert configuration["jwks_uri"] == f"{embedded_plane.url}/openid/v1/jwks"
         paths = (await api.get("/")).body["paths"]
         assert {"/api/v1", "/apis/apps/v1", "/openid/v1/jwks"} <= set(paths)

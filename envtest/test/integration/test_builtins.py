@@ -1,4 +1,4 @@
-"""Built-in kinds: what they default to, what they must be, and what may change."""
+"""Built-in kinds: defaults, validation, immutable fields and warnings."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def template(**spec: Any) -> dict[str, Any]:
 
 
 def workload(kind: str, **spec: Any) -> dict[str, Any]:
-    selected = {"selector": {"matchLabels": {"app": "a"}}, "template": template()}
-    return obj("apps/v1", kind, spec={**selected, **spec})
+    selection = {"selector": {"matchLabels": {"app": "a"}}, "template": template()}
+    return obj("apps/v1", kind, spec={**selection, **spec})
 
 
 def job(**spec: Any) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def job(**spec: Any) -> dict[str, Any]:
 
 
 def cron_job(**spec: Any) -> dict[str, Any]:
-    work = {"spec": {"template": template(restartPolicy="Never")}}
-    return obj("batch/v1", "CronJob", spec={"schedule": "* * * * *", "jobTemplate": work, **spec})
+    job_template = {"spec": {"template": template(restartPolicy="Never")}}
+    return obj("batch/v1", "CronJob", spec={"schedule": "* * * * *", "jobTemplate": job_template, **spec})
 
 
 def service(name: str = "one", **spec: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def ingress(**spec: Any) -> dict[str, Any]:
 
 
 def covers(actual: Any, expected: Any) -> bool:
-    """Whether ``actual`` has all that ``expected`` has."""
+    """Return whether ``actual`` contains everything that ``expected`` does."""
     if isinstance(expected, dict):
         return isinstance(actual, dict) and all(covers(actual.get(name), value) for name, value in expected.items())
     if isinstance(expected, list):
@@ -233,10 +233,26 @@ def covers(actual: Any, expected: Any) -> bool:
                 "subjects": [{"apiGroup": "rbac.authorization.k8s.io"}],
             },
         ),
+        (
+            "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+            obj("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", spec={"priorityLevelConfiguration": {"name": "p"}}),
+            {"spec": {"matchingPrecedence": 1000}},
+        ),
+        (
+            "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+            obj(
+                "resource.k8s.io/v1",
+                "ResourceClaim",
+                spec={"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "d"}}]}},
+            ),
+            {"spec": {"devices": {"requests": [{"exactly": {"allocationMode": "ExactCount", "count": 1}}]}}},
+        ),
     ],
     ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) else "",
 )
-async def test_defaults(api: APIClient, path: str, body: dict[str, Any], expected: dict[str, Any]) -> None:
+async def test_defaults_are_set_on_creation(
+    api: APIClient, path: str, body: dict[str, Any], expected: dict[str, Any]
+) -> None:
     answer = await api.post(path, body)
     assert answer.code == 201, answer.body
     assert covers(answer.body, expected), answer.body
@@ -369,7 +385,7 @@ async def test_defaults(api: APIClient, path: str, body: dict[str, Any], expecte
     ],
     ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) and value.startswith("/") else "",
 )
-async def test_what_is_refused(api: APIClient, path: str, body: dict[str, Any], message: str) -> None:
+async def test_invalid_object_is_rejected(api: APIClient, path: str, body: dict[str, Any], message: str) -> None:
     answer = await api.post(path, body)
     assert answer.code == 422, answer.body
     assert message in answer.body["message"]
@@ -413,7 +429,7 @@ async def test_what_is_refused(api: APIClient, path: str, body: dict[str, Any], 
     ],
     ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) and value.startswith("/") else "",
 )
-async def test_what_must_not_change(
+async def test_immutable_field_cannot_be_changed(
     api: APIClient, path: str, body: dict[str, Any], patch: dict[str, Any], message: str
 ) -> None:
     assert (await api.post(path, body)).code == 201
@@ -423,7 +439,7 @@ async def test_what_must_not_change(
     assert (await api.merge(f"{path}/one", {"metadata": {"labels": {"l": "v"}}})).code == 200
 
 
-async def test_a_pod_may_change_its_image(api: APIClient) -> None:
+async def test_image_of_a_pod_can_be_changed(api: APIClient) -> None:
     await api.post(f"{CORE}/pods", pod())
     spec = {"containers": [{"name": "c", "image": "i:2"}]}
     answer = await api.request(
@@ -433,8 +449,8 @@ async def test_a_pod_may_change_its_image(api: APIClient) -> None:
     assert answer.body["spec"]["containers"][0]["image"] == "i:2"
 
 
-async def test_a_service_without_a_free_address_is_an_error_that_says_so(api: APIClient) -> None:
-    for number in range(253):  # 10.0.0.1 is the API server's own
+async def test_service_creation_fails_when_all_cluster_ips_are_allocated(api: APIClient) -> None:
+    for number in range(253):  # 10.0.0.1 belongs to the Service "kubernetes"
         assert (await api.post(f"{CORE}/services", service(f"s-{number}"))).code == 201
     refused = await api.post(f"{CORE}/services", service("one-more"))
     assert (refused.code, refused.body["reason"]) == (500, "InternalError")
@@ -443,41 +459,41 @@ async def test_a_service_without_a_free_address_is_an_error_that_says_so(api: AP
     assert (await api.post(f"{CORE}/services", service("one-more"))).code == 201
 
 
-async def test_services_get_addresses_of_their_own(api: APIClient) -> None:
+async def test_services_get_distinct_cluster_ips_and_node_ports(api: APIClient) -> None:
     first = (await api.post(f"{CORE}/services", service("one"))).body["spec"]["clusterIP"]
     second = (await api.post(f"{CORE}/services", service("two", type="NodePort"))).body["spec"]
     assert first != second["clusterIP"]
     assert 30000 <= second["ports"][0]["nodePort"] <= 32767
-    taken = await api.post(f"{CORE}/services", service("three", clusterIP=first))
-    assert taken.code == 422
-    assert "already allocated" in taken.body["message"]
+    conflicting = await api.post(f"{CORE}/services", service("three", clusterIP=first))
+    assert conflicting.code == 422
+    assert "already allocated" in conflicting.body["message"]
     assert (await api.delete(f"{CORE}/services/one")).code == 200
     assert (await api.post(f"{CORE}/services", service("three", clusterIP=first))).code == 201
     headless = (await api.post(f"{CORE}/services", service("four", clusterIP="None"))).body["spec"]
     assert headless["clusterIPs"] == ["None"]
 
 
-async def test_dry_runs_give_addresses_back(api: APIClient) -> None:
+async def test_dry_run_releases_allocated_addresses(api: APIClient) -> None:
     wanted = service("one", type="NodePort", ports=[{"port": 80, "nodePort": 31234}])
     for _ in range(2):
         assert (await api.post(f"{CORE}/services", wanted, {"dryRun": "All"})).code == 201
     assert (await api.post(f"{CORE}/services", wanted)).code == 201
 
 
-async def test_wrong_types_are_decoding_errors(api: APIClient) -> None:
+async def test_wrong_json_type_is_a_decoding_error(api: APIClient) -> None:
     answer = await api.post(f"{CORE}/configmaps", obj("v1", "ConfigMap", data={"a": 1}))
     assert answer.code == 400
     assert "cannot be handled as a ConfigMap" in answer.body["message"]
     assert "cannot unmarshal number into Go struct field" in answer.body["message"]
 
 
-async def test_null_quantities_are_zero(api: APIClient) -> None:
+async def test_null_quantity_is_zero(api: APIClient) -> None:
     body = pod(containers=[{"name": "c", "image": "i", "resources": {"requests": {"cpu": None}}}])
     answer = await api.post(f"{CORE}/pods", body, {"dryRun": "All"})
     assert answer.body["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "0"}}
 
 
-async def test_unknown_and_repeated_fields_of_built_in_kinds(api: APIClient) -> None:
+async def test_unknown_and_duplicate_fields_are_reported(api: APIClient) -> None:
     body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","odd":1},"data":{"a":"b","a":"c"}}'
     strict = await api.post(f"{CORE}/configmaps", body, {"fieldValidation": "Strict"})
     assert strict.code == 400
@@ -486,7 +502,7 @@ async def test_unknown_and_repeated_fields_of_built_in_kinds(api: APIClient) -> 
     assert (await api.post(f"{CORE}/configmaps", body, {"fieldValidation": "Ignore"})).code == 201
 
 
-async def test_events_are_one_resource_in_two_groups(api: APIClient) -> None:
+async def test_events_of_both_groups_are_the_same_objects(api: APIClient) -> None:
     event = obj("v1", "Event", involvedObject={"kind": "Pod", "namespace": "default", "name": "p"}, reason="R")
     event |= {"message": "hello", "type": "Normal", "source": {"component": "c"}}
     assert (await api.post(f"{CORE}/events", event)).code == 201
@@ -495,7 +511,7 @@ async def test_events_are_one_resource_in_two_groups(api: APIClient) -> None:
     assert (other["note"], other["regarding"]["name"]) == ("hello", "p")
 
 
-def doubled_env() -> dict[str, Any]:
+def duplicate_env() -> dict[str, Any]:
     variables = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
     return {"containers": [{"name": "c", "image": "i", "env": variables}]}
 
@@ -520,7 +536,7 @@ def doubled_env() -> dict[str, Any]:
         ),
         (
             f"{CORE}/pods",
-            pod(**doubled_env()),
+            pod(**duplicate_env()),
             ['spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'],
         ),
         (
@@ -530,7 +546,7 @@ def doubled_env() -> dict[str, Any]:
         ),
         (
             f"{APPS}/deployments",
-            workload("Deployment", template=template(**doubled_env())),
+            workload("Deployment", template=template(**duplicate_env())),
             [
                 (
                     'spec.template.spec.containers[0].env[1]: hides previous definition of "A", which may be dropped '
@@ -551,7 +567,7 @@ def doubled_env() -> dict[str, Any]:
         ),
     ],
 )
-async def test_what_is_accepted_with_a_warning(
+async def test_questionable_object_is_accepted_with_a_warning(
     api: APIClient, path: str, body: dict[str, Any], warnings: list[str]
 ) -> None:
     answer = await api.post(path, body)

@@ -1,4 +1,4 @@
-"""Big answers are compressed for clients that take gzip, and only those."""
+"""Large responses are compressed, but only for clients that accept gzip."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from envtest import ControlPlane
 from envtest.api_client import APIClient
 from test.support.config_maps import CONFIG_MAPS, config_map
 
-THRESHOLD = 128 * 1024
-OBJECT = 60_000
+THRESHOLD_BYTES = 128 * 1024
+OBJECT_SIZE = 60_000
 
 
 @pytest.fixture
-async def raw(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client that takes bodies as they come."""
+async def http_client(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
+    """Yield an HTTP client that does not decompress responses."""
     context = ssl.create_default_context(cadata=plane.ca_pem.decode())
     async with aiohttp.ClientSession(
         plane.url,
@@ -31,44 +31,48 @@ async def raw(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def fill(api: APIClient, count: int) -> None:
+async def create_config_maps(api: APIClient, count: int) -> None:
     for number in range(count):
-        assert (await api.post(CONFIG_MAPS, config_map(f"big-{number}", {"text": "a" * OBJECT}))).code == 201
+        assert (await api.post(CONFIG_MAPS, config_map(f"big-{number}", {"text": "a" * OBJECT_SIZE}))).code == 201
 
 
 @pytest.mark.parametrize("count", [3, 12])
-async def test_lists_beyond_the_threshold(api: APIClient, raw: aiohttp.ClientSession, count: int) -> None:
-    await fill(api, count)
-    async with raw.get(CONFIG_MAPS, headers={"Accept-Encoding": "deflate, gzip"}) as answer:
+async def test_list_above_the_threshold_is_compressed(
+    api: APIClient, http_client: aiohttp.ClientSession, count: int
+) -> None:
+    await create_config_maps(api, count)
+    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "deflate, gzip"}) as answer:
         assert answer.headers["Content-Encoding"] == "gzip"
         assert answer.headers["Vary"] == "Accept-Encoding"
         body = await answer.read()
-    assert len(body) < count * OBJECT / 10
+    assert len(body) < count * OBJECT_SIZE / 10
     compressed = json.loads(gzip.decompress(body))
-    async with raw.get(CONFIG_MAPS, headers={"Accept-Encoding": "identity"}) as answer:
+    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "identity"}) as answer:
         assert "Content-Encoding" not in answer.headers
         plain = await answer.read()
-    assert len(plain) > count * OBJECT
+    assert len(plain) > count * OBJECT_SIZE
     names = [item["metadata"]["name"] for item in compressed["items"]]
     assert compressed == json.loads(plain)
     assert len([name for name in names if name.startswith("big-")]) == count
 
 
-async def test_what_stays_as_it_is(api: APIClient, raw: aiohttp.ClientSession) -> None:
-    await fill(api, 3)
+async def test_small_responses_and_watches_are_not_compressed(
+    api: APIClient, http_client: aiohttp.ClientSession
+) -> None:
+    await create_config_maps(api, 3)
     accepts = {"Accept-Encoding": "gzip"}
-    async with raw.get(f"{CONFIG_MAPS}/big-0", headers=accepts) as answer:
+    async with http_client.get(f"{CONFIG_MAPS}/big-0", headers=accepts) as answer:
         assert "Content-Encoding" not in answer.headers
-        assert len(await answer.read()) < THRESHOLD
-    async with raw.get(CONFIG_MAPS, headers={"Accept-Encoding": "gzip;q=1"}) as answer:
+        assert len(await answer.read()) < THRESHOLD_BYTES
+    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "gzip;q=1"}) as answer:
         assert "Content-Encoding" not in answer.headers
-    async with raw.get(CONFIG_MAPS, params={"watch": "1", "timeoutSeconds": "1"}, headers=accepts) as answer:
+    async with http_client.get(CONFIG_MAPS, params={"watch": "1", "timeoutSeconds": "1"}, headers=accepts) as answer:
         assert "Content-Encoding" not in answer.headers
         assert json.loads(await answer.content.readline())["type"] == "ADDED"
 
 
-async def test_a_single_object_that_is_big(api: APIClient, raw: aiohttp.ClientSession) -> None:
+async def test_large_object_is_compressed(api: APIClient, http_client: aiohttp.ClientSession) -> None:
     assert (await api.post(CONFIG_MAPS, config_map("huge", {"text": "b" * 700_000}))).code == 201
-    async with raw.get(f"{CONFIG_MAPS}/huge", headers={"Accept-Encoding": "gzip"}) as answer:
+    async with http_client.get(f"{CONFIG_MAPS}/huge", headers={"Accept-Encoding": "gzip"}) as answer:
         assert answer.headers["Content-Encoding"] == "gzip"
         assert len(json.loads(gzip.decompress(await answer.read()))["data"]["text"]) == 700_000

@@ -1,6 +1,6 @@
-"""The embedded control plane against the recordings of the real kube-apiserver, where these exist.
+"""The embedded control plane compared with recordings of the real kube-apiserver; skipped without the recordings.
 
-At least 98 % of the exchanges must match; ``docs/envtest.md`` explains what does not.
+At least 98 % of the recorded exchanges must match; the documentation of ``envtest`` explains the differences.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pytest
 from envtest import ControlPlane
 from envtest.context import User
 
-ENOUGH = 0.98
+MIN_MATCHING = 0.98
 
 
 async def replay(shared: Path, plane: ControlPlane, *options: str) -> tuple[int, int, str]:
-    """Replays recordings; returns how many exchanges match, of how many, and what was printed."""
+    """Replay recordings; return the number of matching exchanges, the number of all exchanges, and the output."""
     folder = shared / "conformance"
     command = [sys.executable, str(folder / "replay.py"), "check", "--server", plane.url, "--token", plane.token]
     command += ["--insecure", "-q", *options, str(folder / "recorded")]
@@ -27,26 +27,26 @@ async def replay(shared: Path, plane: ControlPlane, *options: str) -> tuple[int,
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     assert process.stdout is not None
-    printed = (await process.stdout.read()).decode()
+    output = (await process.stdout.read()).decode()
     await process.wait()
-    total = re.search(r"^TOTAL (\d+)/(\d+)", printed, re.MULTILINE)
-    assert total, printed
-    return int(total.group(1)), int(total.group(2)), printed
+    total = re.search(r"^TOTAL (\d+)/(\d+)", output, re.MULTILINE)
+    assert total, output
+    return int(total.group(1)), int(total.group(2)), output
 
 
 @pytest.mark.timeout(280)
-async def test_everything_but_the_controllers(shared: Path) -> None:
+async def test_recordings_without_controllers_match(shared: Path) -> None:
     async with ControlPlane.embedded(controllers=()) as plane:
         plane.add_user("alice-token", User("alice", "alice-uid", ("team-a",)))
-        matched, total, printed = await replay(shared, plane, "--without", "kcm")
-    print(printed)
+        matched, total, output = await replay(shared, plane, "--without", "kcm")
+    print(output)
     assert total > 1000
-    assert matched >= ENOUGH * total, printed
+    assert matched >= MIN_MATCHING * total, output
 
 
 @pytest.mark.timeout(120)
-async def test_the_garbage_collector_and_the_namespace_controller(shared: Path) -> None:
+async def test_recordings_of_garbage_collection_match(shared: Path) -> None:
     async with ControlPlane.embedded(controllers=("gc", "namespace")) as plane:
-        matched, total, printed = await replay(shared, plane, "--only", "gc/")
+        matched, total, output = await replay(shared, plane, "--only", "gc/")
     assert total > 20
-    assert matched >= ENOUGH * total, printed
+    assert matched >= MIN_MATCHING * total, output

@@ -1,6 +1,6 @@
-"""The embedded control plane's own controllers, as a client sees them at work.
+"""The controllers of the embedded control plane, tested through its API.
 
-A real control plane without a controller manager has none of them, so these tests start the embedded one.
+A real control plane without a controller manager has no controllers, so these tests start the embedded one.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 @asynccontextmanager
-async def served(*controllers: str) -> AsyncIterator[APIClient]:
+async def running(*controllers: str) -> AsyncIterator[APIClient]:
     async with ControlPlane.embedded(controllers=controllers) as plane, APIClient(plane) as api:
         yield api
 
 
-async def shown(api: APIClient, folder: str, name: str, wanted: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """Watches an object until it is as it should be."""
+async def wait_for(
+    api: APIClient, folder: str, name: str, condition: Callable[[dict[str, Any]], Any]
+) -> dict[str, Any]:
+    """Watch an object until it satisfies a condition, and return it."""
     async with asyncio.timeout(PATIENCE), api.watch(folder, {"fieldSelector": f"metadata.name={name}"}) as watch:
         while True:
             event = await watch.event()
             obj: dict[str, Any] = event["object"]
-            if event["type"] != "DELETED" and wanted(obj):
+            if event["type"] != "DELETED" and condition(obj):
                 return obj
 
 
-async def gone(api: APIClient, path: str) -> None:
+async def wait_deleted(api: APIClient, path: str) -> None:
     await api.until(path, 404)
 
 
@@ -43,52 +45,52 @@ def reference(owner: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"], **more}
 
 
-async def test_an_owner_waits_for_what_blocks_its_deletion() -> None:
-    async with served("gc") as api:
+async def test_foreground_deletion_waits_for_blocking_dependents() -> None:
+    async with running("gc") as api:
         owner = (await api.post(CONFIG_MAPS, config_map("owner"))).body
-        mine = [reference(owner, blockOwnerDeletion=True)]
-        await api.post(CONFIG_MAPS, config_map("mine", ownerReferences=mine, finalizers=["example.com/hold"]))
+        references = [reference(owner, blockOwnerDeletion=True)]
+        await api.post(CONFIG_MAPS, config_map("mine", ownerReferences=references, finalizers=["example.com/hold"]))
         deleting = await api.delete(f"{CONFIG_MAPS}/owner", {"propagationPolicy": "Foreground"})
         assert deleting.body["metadata"]["finalizers"] == ["foregroundDeletion"]
-        await shown(api, CONFIG_MAPS, "mine", lambda obj: "deletionTimestamp" in obj["metadata"])
+        await wait_for(api, CONFIG_MAPS, "mine", lambda obj: "deletionTimestamp" in obj["metadata"])
         assert (await api.get(f"{CONFIG_MAPS}/owner")).code == 200
         await api.merge(f"{CONFIG_MAPS}/mine", {"metadata": {"finalizers": None}})
-        await gone(api, f"{CONFIG_MAPS}/owner")
+        await wait_deleted(api, f"{CONFIG_MAPS}/owner")
 
 
-async def test_orphans_lose_the_reference_to_their_owner() -> None:
-    async with served("gc") as api:
+async def test_orphans_lose_their_owner_reference() -> None:
+    async with running("gc") as api:
         owner = (await api.post(CONFIG_MAPS, config_map("owner"))).body
         await api.post(CONFIG_MAPS, config_map("mine", ownerReferences=[reference(owner)]))
         await api.delete(f"{CONFIG_MAPS}/owner", {"propagationPolicy": "Orphan"})
-        await gone(api, f"{CONFIG_MAPS}/owner")
+        await wait_deleted(api, f"{CONFIG_MAPS}/owner")
         assert "ownerReferences" not in (await api.get(f"{CONFIG_MAPS}/mine")).body["metadata"]
 
 
-async def test_a_namespace_goes_with_what_is_in_it() -> None:
-    async with served("namespace", "serviceaccount") as api:
+async def test_deleted_namespace_deletes_its_content() -> None:
+    async with running("namespace", "serviceaccount") as api:
         await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
         await api.until("/api/v1/namespaces/team/serviceaccounts/default", 200)
         await api.post("/api/v1/namespaces/team/configmaps", config_map("a", finalizers=["example.com/hold"]))
         await api.delete("/api/v1/namespaces/team")
-        waiting = await shown(api, "/api/v1/namespaces", "team", lambda obj: obj["status"].get("conditions"))
+        waiting = await wait_for(api, "/api/v1/namespaces", "team", lambda obj: obj["status"].get("conditions"))
         assert waiting["status"]["phase"] == "Terminating"
         remaining = next(
-            one for one in waiting["status"]["conditions"] if one["type"] == "NamespaceFinalizersRemaining"
+            item for item in waiting["status"]["conditions"] if item["type"] == "NamespaceFinalizersRemaining"
         )
         assert remaining["message"] == (
             "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
         )
         await api.merge("/api/v1/namespaces/team/configmaps/a", {"metadata": {"finalizers": None}})
-        await gone(api, "/api/v1/namespaces/team")
+        await wait_deleted(api, "/api/v1/namespaces/team")
 
 
-async def test_a_deployment_rolls_out_without_a_kubelet() -> None:
+async def test_deployment_rolls_out_without_a_kubelet() -> None:
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "x", "image": "x:1"}]}}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": template}
-    async with served("gc", "deployment", "replicaset", "pods") as api:
+    async with running("gc", "deployment", "replicaset", "pods") as api:
         await api.post(DEPLOYMENTS, {"metadata": {"name": "a"}, "spec": spec})
-        await shown(api, DEPLOYMENTS, "a", lambda obj: obj.get("status", {}).get("availableReplicas") == 2)
+        await wait_for(api, DEPLOYMENTS, "a", lambda obj: obj.get("status", {}).get("availableReplicas") == 2)
         patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "x:2"}]
         patched = await api.request("PATCH", f"{DEPLOYMENTS}/a", patch, content_type="application/json-patch+json")
         generation = patched.body["metadata"]["generation"]
@@ -98,28 +100,30 @@ async def test_a_deployment_rolls_out_without_a_kubelet() -> None:
             counts = {status.get(count) for count in ("replicas", "updatedReplicas", "availableReplicas")}
             return status.get("observedGeneration", 0) >= generation and counts == {2}
 
-        await shown(api, DEPLOYMENTS, "a", updated)
+        await wait_for(api, DEPLOYMENTS, "a", updated)
         pods = (await api.get("/api/v1/namespaces/default/pods")).body["items"]
-        images = {one["spec"]["containers"][0]["image"] for one in pods if "deletionTimestamp" not in one["metadata"]}
+        images = {
+            item["spec"]["containers"][0]["image"] for item in pods if "deletionTimestamp" not in item["metadata"]
+        }
         assert images == {"x:2"}
         await api.delete(f"{DEPLOYMENTS}/a", {"propagationPolicy": "Foreground"})
-        await gone(api, f"{DEPLOYMENTS}/a")
+        await wait_deleted(api, f"{DEPLOYMENTS}/a")
         assert (await api.get("/api/v1/namespaces/default/pods")).body["items"] == []
 
 
-async def test_a_job_fails_as_its_pods_are_told_to() -> None:
+async def test_job_fails_when_annotations_make_its_pods_fail() -> None:
     template = {
         "metadata": {"annotations": {"envtest.cfo/phase": "Failed", "envtest.cfo/exit-code": "3"}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}]},
     }
-    async with served("job", "pods") as api:
+    async with running("job", "pods") as api:
         await api.post(JOBS, {"metadata": {"name": "a"}, "spec": {"backoffLimit": 0, "template": template}})
-        job = await shown(
+        job = await wait_for(
             api,
             JOBS,
             "a",
-            lambda obj: any(one["type"] == "Failed" for one in obj.get("status", {}).get("conditions", ())),
+            lambda obj: any(item["type"] == "Failed" for item in obj.get("status", {}).get("conditions", ())),
         )
-        failed = next(one for one in job["status"]["conditions"] if one["type"] == "Failed")
+        failed = next(item for item in job["status"]["conditions"] if item["type"] == "Failed")
         assert (failed["status"], failed["reason"]) == ("True", "BackoffLimitExceeded")
         assert job["status"]["failed"] == 1

@@ -1,4 +1,4 @@
-"""Custom resource definitions: what they must be, how they come into force, and what they do to their objects."""
+"""CRDs: their validation, how they become established, and what they do to custom resources."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def version(name: str = "v1", **fields: Any) -> dict[str, Any]:
     return {**base, **fields}
 
 
-def definition(*versions: dict[str, Any], group: str = "example.com", **names: Any) -> dict[str, Any]:
+def make_crd(*versions: dict[str, Any], group: str = "example.com", **names: Any) -> dict[str, Any]:
     all_names = {"plural": "things", "kind": "Thing", **names}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -67,8 +67,8 @@ def conditions(crd: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["reason"]) for each in crd["status"]["conditions"]}
 
 
-async def test_names_are_completed_and_accepted(api: APIClient) -> None:
-    crd = await establish(api, definition(shortNames=["th"], categories=["all"]))
+async def test_names_are_defaulted_and_accepted(api: APIClient) -> None:
+    crd = await establish(api, make_crd(shortNames=["th"], categories=["all"]))
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
     names |= {"shortNames": ["th"], "categories": ["all"]}  # type: ignore[dict-item]
     assert crd["spec"]["names"] == crd["status"]["acceptedNames"] == names
@@ -80,9 +80,9 @@ async def test_names_are_completed_and_accepted(api: APIClient) -> None:
     assert (resource["name"], resource["shortNames"], resource["categories"]) == ("things", ["th"], ["all"])
 
 
-async def test_a_name_that_is_taken_waits_until_it_is_free(api: APIClient) -> None:
-    await establish(api, definition())
-    second = definition(plural="others", kind="Thing", listKind="OtherList")
+async def test_crd_with_conflicting_names_is_established_when_they_become_free(api: APIClient) -> None:
+    await establish(api, make_crd())
+    second = make_crd(plural="others", kind="Thing", listKind="OtherList")
     assert (await api.post(CRDS, second)).code == 201
     refused = (await api.get(f"{CRDS}/others.example.com")).body
     while not (refused.get("status") or {}).get("conditions"):
@@ -123,36 +123,36 @@ async def test_a_name_that_is_taken_waits_until_it_is_free(api: APIClient) -> No
         ),
     ],
 )
-async def test_schemas_that_are_refused(api: APIClient, change: Any, message: str) -> None:
-    bad = version()
-    change(bad["schema"]["openAPIV3Schema"])
-    answer = await api.post(CRDS, definition(bad))
+async def test_invalid_schema_is_rejected(api: APIClient, change: Any, message: str) -> None:
+    invalid = version()
+    change(invalid["schema"]["openAPIV3Schema"])
+    answer = await api.post(CRDS, make_crd(invalid))
     assert answer.code == 422
     assert message in answer.body["message"]
 
 
 @pytest.mark.parametrize("odd", [None, [], "", 0, "x", True, [{}]], ids=repr)
 @pytest.mark.parametrize("word", ["type", "properties", "items", "required", "enum", "default", "additionalProperties"])
-async def test_odd_schemas_are_never_the_servers_fault(api: APIClient, word: str, odd: Any) -> None:
+async def test_malformed_schema_never_causes_a_server_error(api: APIClient, word: str, odd: Any) -> None:
     for place in ("list", "item"):
         strange = version()
         items: dict[str, Any] = {"type": "object", "properties": {"k": {"type": "string"}}}
         node: dict[str, Any] = {"type": "array", "items": items}
         (node if place == "list" else items)[word] = odd
         strange["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["strange"] = node
-        assert (await api.post(CRDS, definition(strange), {"dryRun": "All"})).code in (201, 400, 422)
+        assert (await api.post(CRDS, make_crd(strange), {"dryRun": "All"})).code in (201, 400, 422)
 
 
-async def test_a_definition_must_be_named_after_its_resource(api: APIClient) -> None:
-    crd = definition()
+async def test_crd_name_must_match_plural_and_group(api: APIClient) -> None:
+    crd = make_crd()
     crd["metadata"]["name"] = "wrong"
     answer = await api.post(CRDS, crd)
     assert answer.code == 422
     assert 'must be spec.names.plural+"."+spec.group' in answer.body["message"]
 
 
-async def test_objects_are_defaulted_pruned_and_judged(api: APIClient) -> None:
-    await establish(api, definition())
+async def test_custom_resource_is_defaulted_pruned_and_validated(api: APIClient) -> None:
+    await establish(api, make_crd())
     created = await api.post(THINGS, thing(mode="a", stranger=1, free={"any": ["thing"]}))
     assert created.code == 201
     assert created.body["spec"] == {"size": 2, "mode": "a", "free": {"any": ["thing"]}}
@@ -163,13 +163,13 @@ async def test_objects_are_defaulted_pruned_and_judged(api: APIClient) -> None:
         ("spec.size", "FieldValueInvalid"),
         ("spec.mode", "FieldValueNotSupported"),
     }
-    ruled = await api.post(THINGS, thing("two", mode="b"))
-    assert ruled.code == 422
-    assert "b is for the big" in ruled.body["message"]
+    rejected_by_rule = await api.post(THINGS, thing("two", mode="b"))
+    assert rejected_by_rule.code == 422
+    assert "b is for the big" in rejected_by_rule.body["message"]
 
 
-async def test_unknown_fields_by_request(api: APIClient) -> None:
-    await establish(api, definition())
+async def test_unknown_field_is_handled_by_field_validation(api: APIClient) -> None:
+    await establish(api, make_crd())
     strict = await api.post(THINGS, thing(stranger=1), {"fieldValidation": "Strict"})
     assert strict.code == 400
     assert 'strict decoding error: unknown field "spec.stranger"' in strict.body["message"]
@@ -178,8 +178,8 @@ async def test_unknown_fields_by_request(api: APIClient) -> None:
     assert warned.headers["Warning"] == '299 - "unknown field \\"spec.stranger\\""'
 
 
-async def test_rules_about_changes(api: APIClient) -> None:
-    await establish(api, definition())
+async def test_transition_rule_rejects_a_change(api: APIClient) -> None:
+    await establish(api, make_crd())
     await api.post(THINGS, thing(fixed="x"))
     assert (await api.merge(f"{THINGS}/one", {"spec": {"size": 3}})).code == 200
     refused = await api.merge(f"{THINGS}/one", {"spec": {"fixed": "y"}})
@@ -187,9 +187,9 @@ async def test_rules_about_changes(api: APIClient) -> None:
     assert "fixed is fixed" in refused.body["message"]
 
 
-async def test_a_schema_that_becomes_stricter_lets_old_objects_change(api: APIClient) -> None:
-    """KEP-4008: only what a change makes wrong is held against it."""
-    await establish(api, definition())
+async def test_unchanged_invalid_value_is_tolerated_after_schema_change(api: APIClient) -> None:
+    """KEP-4008 (ratcheting): a value that was already invalid and is not changed is not an error."""
+    await establish(api, make_crd())
     await api.post(THINGS, thing(mode="a", size=3))
     stricter = [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size"}]
     stricter[0]["value"] = {"type": "integer", "minimum": 10}  # type: ignore[assignment]
@@ -203,10 +203,10 @@ async def test_a_schema_that_becomes_stricter_lets_old_objects_change(api: APICl
     assert (await api.merge(f"{THINGS}/one", {"spec": {"size": 4}})).code == 422
 
 
-async def test_status_and_scale(api: APIClient) -> None:
+async def test_status_and_scale_subresources(api: APIClient) -> None:
     scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.replicas"}
     scale["labelSelectorPath"] = ".status.selector"
-    await establish(api, definition(version(subresources={"status": {}, "scale": scale})))
+    await establish(api, make_crd(version(subresources={"status": {}, "scale": scale})))
     created = await api.post(THINGS, {**thing(size=3), "status": {"replicas": 9}})
     assert "status" not in created.body
     status = {**created.body, "spec": {"size": 8}, "status": {"replicas": 1, "selector": "a=b"}}
@@ -221,21 +221,21 @@ async def test_status_and_scale(api: APIClient) -> None:
     assert (after["spec"]["size"], after["metadata"]["generation"]) == (5, 2)
 
 
-async def test_versions_without_conversion(api: APIClient) -> None:
-    both = [version("v2", storage=True), version("v1", storage=False)]
-    both[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = {"type": "string"}
-    await establish(api, definition(*both))
+async def test_versions_with_conversion_strategy_none(api: APIClient) -> None:
+    versions = [version("v2", storage=True), version("v1", storage=False)]
+    versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = {"type": "string"}
+    await establish(api, make_crd(*versions))
     newer = {**thing(later="x", size=4), "apiVersion": "example.com/v2"}
     assert (await api.post("/apis/example.com/v2/namespaces/default/things", newer)).code == 201
-    older = (await api.get(f"{THINGS}/one")).body
-    assert older["apiVersion"] == "example.com/v1"
-    assert older["spec"] == {"size": 4}
+    old_object = (await api.get(f"{THINGS}/one")).body
+    assert old_object["apiVersion"] == "example.com/v1"
+    assert old_object["spec"] == {"size": 4}
 
 
-async def test_defaults_that_came_later_are_read(api: APIClient) -> None:
-    """Objects are defaulted when they are read, too: by the schema of the version that they are stored in."""
-    both = [version("v1"), version("v1beta1", storage=False)]
-    await establish(api, definition(*both))
+async def test_later_default_is_applied_on_read(api: APIClient) -> None:
+    """Objects are also defaulted when they are read, with the schema of the version that they are stored in."""
+    versions = [version("v1"), version("v1beta1", storage=False)]
+    await establish(api, make_crd(*versions))
     await api.post(THINGS, thing(mode="a"))
     crd = (await api.get(f"{CRDS}/things.example.com")).body
     for position, default in enumerate(("of v1", "of v1beta1")):
@@ -250,31 +250,31 @@ async def test_defaults_that_came_later_are_read(api: APIClient) -> None:
         assert (item["apiVersion"], item["spec"]["later"]) == (f"example.com/{path}", "of v1")
 
 
-async def test_a_deprecated_version_warns(api: APIClient) -> None:
-    both = [version("v1"), version("v1beta1", storage=False, deprecated=True)]
-    both.append(version("v1alpha1", storage=False, deprecated=True, deprecationWarning="do not"))
-    await establish(api, definition(*both))
-    old = await api.get("/apis/example.com/v1beta1/things")
-    assert old.headers["Warning"] == '299 - "example.com/v1beta1 Thing is deprecated; use example.com/v1 Thing"'
-    older = await api.get("/apis/example.com/v1alpha1/things")
-    assert older.headers["Warning"] == '299 - "do not"'
+async def test_deprecated_version_warns(api: APIClient) -> None:
+    versions = [version("v1"), version("v1beta1", storage=False, deprecated=True)]
+    versions.append(version("v1alpha1", storage=False, deprecated=True, deprecationWarning="do not"))
+    await establish(api, make_crd(*versions))
+    deprecated = await api.get("/apis/example.com/v1beta1/things")
+    assert deprecated.headers["Warning"] == '299 - "example.com/v1beta1 Thing is deprecated; use example.com/v1 Thing"'
+    old_object = await api.get("/apis/example.com/v1alpha1/things")
+    assert old_object.headers["Warning"] == '299 - "do not"'
     assert "Warning" not in (await api.get("/apis/example.com/v1/things")).headers
 
 
-async def test_selectable_fields(api: APIClient) -> None:
-    await establish(api, definition(version(selectableFields=[{"jsonPath": ".spec.mode"}])))
+async def test_field_selector_uses_selectable_fields(api: APIClient) -> None:
+    await establish(api, make_crd(version(selectableFields=[{"jsonPath": ".spec.mode"}])))
     await api.post(THINGS, thing("one", mode="a"))
     await api.post(THINGS, thing("two", mode="b", size=9))
-    chosen = (await api.get(THINGS, {"fieldSelector": "spec.mode=b"})).body
-    assert [each["metadata"]["name"] for each in chosen["items"]] == ["two"]
+    selected = (await api.get(THINGS, {"fieldSelector": "spec.mode=b"})).body
+    assert [each["metadata"]["name"] for each in selected["items"]] == ["two"]
     refused = await api.get(THINGS, {"fieldSelector": "spec.size=9"})
     assert refused.code == 400
     assert "field label not supported: spec.size" in refused.body["message"]
 
 
-async def test_printer_columns(api: APIClient) -> None:
+async def test_table_has_additional_printer_columns(api: APIClient) -> None:
     columns = [{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}]
-    await establish(api, definition(version(additionalPrinterColumns=columns)))
+    await establish(api, make_crd(version(additionalPrinterColumns=columns)))
     await api.post(THINGS, thing(mode="a"))
     headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     table = (await api.get(THINGS, headers=headers)).body
@@ -282,18 +282,18 @@ async def test_printer_columns(api: APIClient) -> None:
     assert [row["cells"] for row in table["rows"]] == [["one", "a"]]
 
 
-async def test_a_definition_takes_its_objects_along(api: APIClient) -> None:
-    await establish(api, definition())
+async def test_deleted_crd_deletes_its_objects(api: APIClient) -> None:
+    await establish(api, make_crd())
     await api.post(THINGS, thing())
     assert (await api.delete(f"{CRDS}/things.example.com")).code == 200
     await api.until(f"{CRDS}/things.example.com", 404)
     await api.until(f"{THINGS}/one", 404)
-    await establish(api, definition())
+    await establish(api, make_crd())
     assert (await api.get(THINGS)).body["items"] == []
 
 
-async def test_stored_versions_cannot_be_taken_away(api: APIClient) -> None:
-    await establish(api, definition(version("v1"), version("v2", storage=False)))
+async def test_stored_version_cannot_be_removed(api: APIClient) -> None:
+    await establish(api, make_crd(version("v1"), version("v2", storage=False)))
     crd = (await api.get(f"{CRDS}/things.example.com")).body
     crd["spec"]["versions"] = [{**crd["spec"]["versions"][1], "storage": True}]
     refused = await api.put(f"{CRDS}/things.example.com", crd)

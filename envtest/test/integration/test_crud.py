@@ -1,4 +1,4 @@
-"""What any API server does with objects: created, read, replaced, patched, deleted; and how it refuses."""
+"""Create, read, update, patch and delete on any API server, and the errors of these requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envtest.api_client import APIClient
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 
-async def test_an_object_lives(api: APIClient) -> None:
+async def test_object_lifecycle(api: APIClient) -> None:
     created = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
     assert created.code == 201
     metadata = created.body["metadata"]
@@ -27,7 +27,7 @@ async def test_an_object_lives(api: APIClient) -> None:
     assert (await api.get(f"{CONFIG_MAPS}/a")).body["message"] == 'configmaps "a" not found'
 
 
-async def test_an_update_that_changes_nothing_keeps_the_version(api: APIClient) -> None:
+async def test_update_without_changes_keeps_the_resource_version(api: APIClient) -> None:
     created = (await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))).body
     for answer in (
         await api.put(f"{CONFIG_MAPS}/a", created),
@@ -37,7 +37,7 @@ async def test_an_update_that_changes_nothing_keeps_the_version(api: APIClient) 
         assert answer.body == created
 
 
-async def test_a_stale_version_is_a_conflict(api: APIClient) -> None:
+async def test_update_with_stale_resource_version_is_a_conflict(api: APIClient) -> None:
     created = (await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))).body
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}})
     answer = await api.put(f"{CONFIG_MAPS}/a", created)
@@ -48,14 +48,14 @@ async def test_a_stale_version_is_a_conflict(api: APIClient) -> None:
     )
 
 
-async def test_a_generated_name(api: APIClient) -> None:
+async def test_name_is_generated_from_generate_name(api: APIClient) -> None:
     answer = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}})
     assert answer.code == 201
     assert answer.body["metadata"]["name"].startswith("some-")
     assert len(answer.body["metadata"]["name"]) == len("some-") + 5
 
 
-async def test_a_name_is_taken_once(api: APIClient) -> None:
+async def test_second_object_of_the_same_name_is_rejected(api: APIClient) -> None:
     await api.post(CONFIG_MAPS, config_map("a"))
     answer = await api.post(CONFIG_MAPS, config_map("a"))
     assert (answer.code, answer.body["reason"]) == (409, "AlreadyExists")
@@ -76,14 +76,14 @@ async def test_a_name_is_taken_once(api: APIClient) -> None:
     ],
     ids=["syntax", "kind", "namespace", "name", "no-name", "label", "version", "too-large"],
 )
-async def test_what_is_refused(api: APIClient, body: Any, code: int, message: str) -> None:
+async def test_invalid_request_is_rejected(api: APIClient, body: Any, code: int, message: str) -> None:
     answer = await api.post(CONFIG_MAPS, body)
     assert answer.code == code
     assert answer.body["kind"] == "Status"
     assert answer.body["message"].startswith(message)
 
 
-async def test_media_types(api: APIClient) -> None:
+async def test_media_types_are_negotiated(api: APIClient) -> None:
     refused = await api.request("POST", CONFIG_MAPS, b"{}", content_type="text/plain")
     assert refused.code == 415
     await api.post(CONFIG_MAPS, config_map("a"))
@@ -94,7 +94,7 @@ async def test_media_types(api: APIClient) -> None:
     assert (patched.code, patched.body["message"]) == (415, "415: Unsupported Media Type")
 
 
-async def test_what_is_not_served(api: APIClient) -> None:
+async def test_unserved_paths_methods_and_resources(api: APIClient) -> None:
     assert (await api.get("/no/such/path")).body == "404 page not found\n"
     assert (await api.get("/apis/nosuch.example.com/v1/things")).body == "404 page not found\n"
     unknown = await api.get("/apis/apps/v1/namespaces/default/nosuchthings")
@@ -102,7 +102,7 @@ async def test_what_is_not_served(api: APIClient) -> None:
     assert (await api.post(f"{CONFIG_MAPS}/a", config_map("a"))).code == 405
 
 
-async def test_a_dry_run_leaves_nothing(api: APIClient) -> None:
+async def test_dry_run_changes_nothing(api: APIClient) -> None:
     answer = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}), {"dryRun": "All"})
     assert answer.code == 201
     assert "resourceVersion" not in answer.body["metadata"]
@@ -113,13 +113,13 @@ async def test_a_dry_run_leaves_nothing(api: APIClient) -> None:
     assert (await api.get(f"{CONFIG_MAPS}/a")).body["data"] == {"k": "v"}
 
 
-async def test_finalizers_hold_an_object(api: APIClient) -> None:
+async def test_finalizer_delays_deletion(api: APIClient) -> None:
     await api.post(CONFIG_MAPS, config_map("a", finalizers=["example.com/hold"]))
     marked = await api.delete(f"{CONFIG_MAPS}/a")
     assert marked.body["metadata"]["deletionTimestamp"]
     assert marked.body["metadata"]["deletionGracePeriodSeconds"] == 0
-    again = await api.post(CONFIG_MAPS, config_map("a"))
-    assert again.body["message"] == 'object is being deleted: configmaps "a" already exists'
+    second = await api.post(CONFIG_MAPS, config_map("a"))
+    assert second.body["message"] == 'object is being deleted: configmaps "a" already exists'
     more = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}})
     assert more.code == 422
     released = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": None}})
@@ -127,7 +127,7 @@ async def test_finalizers_hold_an_object(api: APIClient) -> None:
     assert (await api.get(f"{CONFIG_MAPS}/a")).code == 404
 
 
-async def test_preconditions_of_a_deletion(api: APIClient) -> None:
+async def test_deletion_checks_preconditions(api: APIClient) -> None:
     created = (await api.post(CONFIG_MAPS, config_map("a"))).body["metadata"]
     wrong = await api.delete(f"{CONFIG_MAPS}/a", {"preconditions": {"uid": "other"}})
     assert wrong.code == 409
@@ -136,20 +136,20 @@ async def test_preconditions_of_a_deletion(api: APIClient) -> None:
     )
     stale = await api.delete(f"{CONFIG_MAPS}/a", {"preconditions": {"resourceVersion": "1"}})
     assert stale.code == 409
-    right = {"preconditions": {"uid": created["uid"], "resourceVersion": created["resourceVersion"]}}
-    assert (await api.delete(f"{CONFIG_MAPS}/a", right)).code == 200
+    preconditions = {"preconditions": {"uid": created["uid"], "resourceVersion": created["resourceVersion"]}}
+    assert (await api.delete(f"{CONFIG_MAPS}/a", preconditions)).code == 200
 
 
-async def test_a_collection_is_deleted_by_selector(api: APIClient) -> None:
+async def test_delete_collection_deletes_only_selected_objects(api: APIClient) -> None:
     for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
         await api.post(CONFIG_MAPS, config_map(name, labels={"color": color}))
     answer = await api.delete(CONFIG_MAPS, query={"labelSelector": "color=red"})
     assert [item["metadata"]["name"] for item in answer.body["items"]] == ["a", "c"]
-    left = await api.get(CONFIG_MAPS, {"labelSelector": "color"})
-    assert [item["metadata"]["name"] for item in left.body["items"]] == ["b"]
+    remaining = await api.get(CONFIG_MAPS, {"labelSelector": "color"})
+    assert [item["metadata"]["name"] for item in remaining.body["items"]] == ["b"]
 
 
-async def test_anonymous_and_unknown_users(api: APIClient) -> None:
+async def test_anonymous_requests_and_unknown_tokens(api: APIClient) -> None:
     anonymous = await api.get(CONFIG_MAPS, headers={"Authorization": ""})
     assert anonymous.code == 403
     assert anonymous.body["message"] == (
@@ -164,29 +164,29 @@ POD = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name"
 
 
 @pytest.mark.parametrize("path", [f"{PODS}/p/binding", "/api/v1/namespaces/default/bindings"])
-async def test_a_pod_is_bound_once(api: APIClient, path: str) -> None:
-    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # may be there
+async def test_pod_is_bound_once(api: APIClient, path: str) -> None:
+    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # may exist
     assert (await api.post(PODS, POD)).code == 201
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
     assert (await api.post(path, binding)).code == 201
     assert (await api.get(f"{PODS}/p")).body["spec"]["nodeName"] == "n"
-    again = await api.post(path, binding)
-    assert (again.code, again.body["reason"]) == (409, "Conflict")
+    second = await api.post(path, binding)
+    assert (second.code, second.body["reason"]) == (409, "Conflict")
 
 
-async def test_graceful_deletion_of_a_pod(api: APIClient) -> None:
-    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # may be there
+async def test_pod_is_deleted_gracefully(api: APIClient) -> None:
+    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})  # may exist
     await api.post(PODS, {**POD, "spec": {**POD["spec"], "nodeName": "n"}})  # type: ignore[dict-item]
     marked = (await api.delete(f"{PODS}/p")).body
     assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
     shorter = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 5})).body
     assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
-    gone = await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
-    assert gone.body["kind"] == "Pod"
+    deleted = await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    assert deleted.body["kind"] == "Pod"
     assert (await api.get(f"{PODS}/p")).code == 404
 
 
-async def test_a_job_keeps_its_pods_with_a_warning(api: APIClient) -> None:
+async def test_job_deletion_orphans_pods_with_a_warning(api: APIClient) -> None:
     jobs = "/apis/batch/v1/namespaces/default/jobs"
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     await api.post(jobs, {"metadata": {"name": "j", "finalizers": ["a.b/c"]}, "spec": {"template": template}})
@@ -195,7 +195,7 @@ async def test_a_job_keeps_its_pods_with_a_warning(api: APIClient) -> None:
     assert "orphan" in answer.body["metadata"]["finalizers"]
 
 
-async def test_scale(api: APIClient) -> None:
+async def test_scale_subresource_changes_replicas(api: APIClient) -> None:
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -1,4 +1,4 @@
-"""A control plane that is stopped and continued."""
+"""A control plane that is stopped and started again with the same data folder."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from test.support.config_maps import CONFIG_MAPS, config_map
 TOY = {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "bear"}}
 
 
-async def test_everything_is_there_again(tmp_path: Path) -> None:
+async def test_restart_restores_objects_identity_and_allocations(tmp_path: Path) -> None:
     async with ControlPlane.embedded(data_dir=tmp_path / "data", crds=[TOYS]) as plane, APIClient(plane) as api:
         before = (plane.ca_pem, plane.token)
         kept = (await api.post(CONFIG_MAPS, config_map("kept", {"k": "v"}, labels={"a": "b"}))).body
         await api.post(CONFIG_MAPS, config_map("gone"))
-        last = (await api.delete(f"{CONFIG_MAPS}/gone")).code
+        delete_code = (await api.delete(f"{CONFIG_MAPS}/gone")).code
         toy = (await api.post("/apis/example.com/v1/namespaces/default/toys", TOY)).body
         service = (await api.post("/api/v1/namespaces/default/services", _service("one"))).body
-        assert last == 200
+        assert delete_code == 200
     async with ControlPlane.embedded(data_dir=tmp_path / "data") as plane, APIClient(plane) as api:
         assert (plane.ca_pem, plane.token) == before
         assert (await api.get(f"{CONFIG_MAPS}/kept")).body == kept
@@ -44,13 +44,13 @@ def _service(name: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
 
 
-async def test_one_process_at_a_time(tmp_path: Path) -> None:
+async def test_second_process_cannot_use_the_data_folder(tmp_path: Path) -> None:
     async with ControlPlane.embedded(data_dir=tmp_path, controllers=()):
         with pytest.raises(ArchiveError, match="cannot use the data folder"):
             await ControlPlane.embedded(data_dir=tmp_path, controllers=()).start()
 
 
-async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+async def test_unusable_data_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArchiveError, match="cannot use the data folder"):
         await ControlPlane.embedded(data_dir=tmp_path / "file").start()

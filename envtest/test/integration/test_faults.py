@@ -1,4 +1,4 @@
-"""Faults on demand, as clients meet them."""
+"""Fault injection: what clients observe of each kind of fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ async def plane() -> AsyncIterator[EmbeddedControlPlane]:
         yield running
 
 
-async def test_an_answer_scoped_by_verb_resource_and_count(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_error_response_is_limited_by_verb_resource_and_count(
+    plane: EmbeddedControlPlane, api: APIClient
+) -> None:
     fault = plane.faults.add(Fault(verbs=("list",), resources=("configmaps",), count=2, code=429, retry_after=3))
     for _ in range(2):
         answer = await api.get(CONFIG_MAPS)
@@ -32,12 +34,12 @@ async def test_an_answer_scoped_by_verb_resource_and_count(plane: EmbeddedContro
     assert fault.struck == 2
 
 
-async def test_a_fault_is_over_after_its_time(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_fault_expires_after_its_duration(plane: EmbeddedControlPlane, api: APIClient) -> None:
     plane.faults.add(Fault(seconds=-1.0, code=503))
     assert (await api.get(CONFIG_MAPS)).code == 200
 
 
-async def test_a_reset(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_connection_reset(plane: EmbeddedControlPlane, api: APIClient) -> None:
     plane.faults.add(Fault(verbs=("create",), reset=True, count=1))
     with pytest.raises(aiohttp.ClientError):
         await api.post(CONFIG_MAPS, config_map("a"))
@@ -45,7 +47,7 @@ async def test_a_reset(plane: EmbeddedControlPlane, api: APIClient) -> None:
 
 
 @pytest.mark.parametrize("torn", [False, True])
-async def test_a_broken_watch(plane: EmbeddedControlPlane, api: APIClient, torn: bool) -> None:
+async def test_watch_is_cut_after_some_lines(plane: EmbeddedControlPlane, api: APIClient, torn: bool) -> None:
     for name in "abc":
         await api.post(CONFIG_MAPS, config_map(name))
     plane.faults.add(Fault(verbs=("watch",), cut_after=2, torn=torn))
@@ -57,7 +59,7 @@ async def test_a_broken_watch(plane: EmbeddedControlPlane, api: APIClient, torn:
         assert len(await watch.summary(3)) == 3
 
 
-async def test_an_expired_version(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_expired_resource_version(plane: EmbeddedControlPlane, api: APIClient) -> None:
     plane.faults.add(Fault(verbs=("watch", "list"), expired=True))
     assert (await api.get(CONFIG_MAPS)).body["reason"] == "Expired"
     async with api.watch(CONFIG_MAPS, {"resourceVersion": "5"}) as watch:
@@ -66,7 +68,7 @@ async def test_an_expired_version(plane: EmbeddedControlPlane, api: APIClient) -
         assert await watch.ended()
 
 
-async def test_a_cache_that_stays_behind(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_stale_watch_cache(plane: EmbeddedControlPlane, api: APIClient) -> None:
     created = await api.post(CONFIG_MAPS, config_map("a", {"k": "old"}))
     plane.faults.stale_revision = int(created.body["metadata"]["resourceVersion"])
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "new"}})
@@ -78,16 +80,16 @@ async def test_a_cache_that_stays_behind(plane: EmbeddedControlPlane, api: APICl
     assert (await api.get(f"{CONFIG_MAPS}/a", {"resourceVersion": "0"})).body["data"] == {"k": "new"}
 
 
-async def test_a_paused_server(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_paused_server_answers_after_resume(plane: EmbeddedControlPlane, api: APIClient) -> None:
     plane.faults.pause()
-    asked = asyncio.create_task(api.get(CONFIG_MAPS))
-    done, _ = await asyncio.wait([asked], timeout=0.05)
+    request = asyncio.create_task(api.get(CONFIG_MAPS))
+    done, _ = await asyncio.wait([request], timeout=0.05)
     assert not done
     plane.faults.resume()
-    assert (await asked).code == 200
+    assert (await request).code == 200
 
 
-async def test_from_outside(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_faults_are_managed_over_http(plane: EmbeddedControlPlane, api: APIClient) -> None:
     added = await api.post("/envtest/faults", {"verbs": ["get"], "code": 500, "count": 1})
     assert added.body["faults"][0]["verbs"] == ["get"]
     assert (await api.get(f"{CONFIG_MAPS}/a")).code == 500
@@ -99,16 +101,16 @@ async def test_from_outside(plane: EmbeddedControlPlane, api: APIClient) -> None
     assert (await api.get("/envtest/faults", headers={"Authorization": ""})).code == 403
 
 
-async def test_a_watcher_that_does_not_read_is_cut_and_holds_up_nobody(
+async def test_watcher_that_does_not_read_is_disconnected_without_blocking_writers(
     plane: EmbeddedControlPlane, api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("envtest.storage.store.WATCHER_LIMIT", 50)
-    text = "x" * 500_000
+    value = "x" * 500_000
     cut = asyncio.Event()
     monkeypatch.setattr("envtest.handlers.watch._Stream.abort", lambda stream: cut.set())
     async with api.watch(CONFIG_MAPS, {"resourceVersion": "0"}):
         for number in range(300):
-            answer = await api.post(CONFIG_MAPS, config_map(f"c-{number}", {"k": text}))
+            answer = await api.post(CONFIG_MAPS, config_map(f"c-{number}", {"k": value}))
             assert answer.code == 201
             if cut.is_set():
                 break

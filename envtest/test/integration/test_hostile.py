@@ -1,4 +1,4 @@
-"""A hostile client: whatever it sends, the server answers as it should, or refuses, and stays there for the others."""
+"""Hostile clients: the server answers or rejects any request, and stays available to other clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from test.support.random_requests import CRD, RandomRequests, Request, initial_o
 
 SEED = int(os.environ.get("CFO_HOSTILE_SEED", "36"))
 COUNT = int(os.environ.get("CFO_HOSTILE_COUNT", "1200"))
-PATIENCE = 10.0
+TIMEOUT_SECONDS = 10.0
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def victim(embedded: EmbeddedControlPlane) -> AsyncIterator[APIClient]:
 
 
 class Attacker:
-    """Sends targets and bodies as they are."""
+    """Sends requests without normalizing their target or body."""
 
     def __init__(self, plane: ControlPlane, session: aiohttp.ClientSession) -> None:
         self._plane = plane
@@ -47,7 +47,7 @@ class Attacker:
         url = yarl.URL(self._plane.url + request.target, encoded=True)
         headers = {"Authorization": f"Bearer {self._plane.token}", **request.headers}
         async with (
-            asyncio.timeout(PATIENCE),
+            asyncio.timeout(TIMEOUT_SECONDS),
             self._session.request(request.method, url, data=request.body, headers=headers) as answer,
         ):
             may_stream = "watch" in request.target
@@ -62,13 +62,18 @@ async def attacker(embedded: EmbeddedControlPlane) -> AsyncIterator[Attacker]:
 
 
 def is_expected(code: int, body: bytes) -> bool:
-    """5xx that the real server gives too: by storage and apply without a reason, and 504 for versions to come."""
+    """Return whether the real server also gives this response.
+
+    These are all responses below 500, errors of storage and apply without a reason, and 504 for future versions.
+    """
     if code < 500 or code == 504:
         return True
     return not body or json.loads(body).get("reason") != "InternalError" or b"error dialing backend" in body
 
 
-async def test_random_requests(embedded: EmbeddedControlPlane, victim: APIClient, attacker: Attacker) -> None:
+async def test_random_requests_never_cause_internal_errors(
+    embedded: EmbeddedControlPlane, victim: APIClient, attacker: Attacker
+) -> None:
     print(f"CFO_HOSTILE_SEED={SEED}")
     await embedded.install_crds(CRD)
     requests = RandomRequests(SEED)
@@ -89,16 +94,16 @@ async def test_random_requests(embedded: EmbeddedControlPlane, victim: APIClient
     assert (await victim.post(CONFIG_MAPS, config_map("after"))).code == 201
 
 
-DEEP = 20_000
+NESTING = 20_000
 
 
 @pytest.mark.parametrize("media", ["application/json", "application/yaml"])
 @pytest.mark.parametrize(
     "body",
     [
-        b"[" * DEEP,
-        b'{"a":' * DEEP,
-        b"[" * DEEP + b"]" * DEEP,
+        b"[" * NESTING,
+        b'{"a":' * NESTING,
+        b"[" * NESTING + b"]" * NESTING,
         b'{"kind":"ConfigMap","apiVersion":"v1","metadata":' + b'{"a":' * 600 + b"1" + b"}" * 601,
         b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","generation":' + b"1" * 5000 + b"}}",
         b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"\xff"}}',
@@ -106,13 +111,13 @@ DEEP = 20_000
         b"\x00",
     ],
 )
-async def test_bodies_that_no_object_is_in(victim: APIClient, body: bytes, media: str) -> None:
+async def test_malformed_body_is_a_bad_request(victim: APIClient, body: bytes, media: str) -> None:
     answer = await victim.post(CONFIG_MAPS, body, content_type=media)
     assert answer.code == 400, answer
     assert answer.body["reason"] == "BadRequest"
 
 
-async def test_deep_custom_objects(embedded: EmbeddedControlPlane, victim: APIClient) -> None:
+async def test_deeply_nested_custom_resource_is_rejected(embedded: EmbeddedControlPlane, victim: APIClient) -> None:
     await embedded.install_crds(CRD)
     deep = b'{"a":' * 500 + b"1" + b"}" * 500
     body = b'{"kind":"Toy","apiVersion":"acme.io/v1","metadata":{"name":"a"},"status":' + deep + b"}"
@@ -121,12 +126,12 @@ async def test_deep_custom_objects(embedded: EmbeddedControlPlane, victim: APICl
 
 
 @pytest.mark.parametrize("opener", ["[", "{a: ", "- ", "? ", "[? ", "- ["])
-def test_yaml_that_goes_deep(opener: str) -> None:
+def test_deeply_nested_yaml_is_rejected(opener: str) -> None:
     with pytest.raises(yaml_codec.YAMLError):
         yaml_codec.load(opener.encode() * 50_000)
 
 
-def test_yaml_as_deep_as_people_write_it() -> None:
+def test_moderately_nested_yaml_is_accepted() -> None:
     levels = 60
     text = "\n".join("  " * level + "a:" for level in range(levels)) + " [" + "[1]," * 500 + "]"
     value = yaml_codec.load(text.encode())
@@ -135,7 +140,7 @@ def test_yaml_as_deep_as_people_write_it() -> None:
     assert value == [[1]] * 500
 
 
-async def test_yaml_that_grows(victim: APIClient) -> None:
+async def test_yaml_alias_bomb_is_rejected(victim: APIClient) -> None:
     lines = ["kind: ConfigMap", "apiVersion: v1", "x0: &x0 [a,a,a,a,a,a,a,a,a,a]"]
     lines += [f"x{level}: &x{level} [{','.join([f'*x{level - 1}'] * 10)}]" for level in range(1, 10)]
     answer = await victim.post(CONFIG_MAPS, "\n".join(lines).encode(), content_type="application/yaml")
@@ -145,7 +150,7 @@ async def test_yaml_that_grows(victim: APIClient) -> None:
     assert "anchor value contains itself" in answer.body["message"]
 
 
-async def test_patches_that_grow(victim: APIClient) -> None:
+async def test_oversized_json_patch_is_rejected(victim: APIClient) -> None:
     assert (await victim.post(CONFIG_MAPS, config_map("a", {"x": "y" * 1000}))).code == 201
     doubling = [{"op": "copy", "from": "/data", "path": f"/data/k{number}"} for number in range(40)]
     media = "application/json-patch+json"
@@ -176,14 +181,14 @@ async def test_patches_that_grow(victim: APIClient) -> None:
         ("/api/v1/namespaces/default/pods/a?resourceVersion=-1", 500),
         ("/api/v1/pods?resourceVersion=" + "0" * 5000, 200),
         ("/api/v1/pods?continue=%00%ff", 400),
-        ("/api/v1/pods?nobody=knows&this=", 200),
+        ("/api/v1/pods?unknown=value&this=", 200),
         ("/api/v1/pods?labelSelector=" + "a" * 100_000, 400),
         ("/api/v1/pods?labelSelector=a+in+(" + "b," * 30_000 + "b)", 200),
         ("/api/v1/pods?%zz=%&&&===", 200),
         ("/version?%", 200),
     ],
 )
-async def test_tricks_in_the_target(attacker: Attacker, target: str, code: int) -> None:
+async def test_unusual_request_targets(attacker: Attacker, target: str, code: int) -> None:
     answered, body = await attacker.send(Request("GET", target, {}, None))
     assert answered == code, body
     assert is_expected(answered, body)
@@ -203,7 +208,7 @@ async def test_tricks_in_the_target(attacker: Attacker, target: str, code: int) 
         ("3 days", 'unknown unit " days" in duration "3 days"'),
     ],
 )
-async def test_timeouts(victim: APIClient, timeout: str, problem: str) -> None:
+async def test_timeout_parameter_is_validated(victim: APIClient, timeout: str, problem: str) -> None:
     answer = await victim.get("/api/v1/pods", {"timeout": timeout})
     assert answer.code == (400 if problem else 200)
     if problem:
@@ -212,47 +217,47 @@ async def test_timeouts(victim: APIClient, timeout: str, problem: str) -> None:
         pass
 
 
-async def _raw(plane: ControlPlane) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(plane: ControlPlane) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     context = ssl.create_default_context(cadata=plane.ca_pem.decode())
     host, port = urlsplit(plane.url).hostname, urlsplit(plane.url).port
     return await asyncio.open_connection(host, port, ssl=context)
 
 
 @pytest.mark.parametrize(
-    "sent", [b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x00", b"GET /\xff HTTP/1.1\r\n\r\n"]
+    "data", [b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x00", b"GET /\xff HTTP/1.1\r\n\r\n"]
 )
-async def test_what_is_no_http(
-    embedded: EmbeddedControlPlane, victim: APIClient, sent: bytes, caplog: pytest.LogCaptureFixture
+async def test_invalid_http_is_rejected(
+    embedded: EmbeddedControlPlane, victim: APIClient, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reader, writer = await _raw(embedded)
-    writer.write(sent)
+    reader, writer = await connect(embedded)
+    writer.write(data)
     if writer.can_write_eof():
         writer.write_eof()
     line = b""
-    if b"\r\n" in sent:
-        line = await asyncio.wait_for(reader.readline(), PATIENCE)
+    if b"\r\n" in data:
+        line = await asyncio.wait_for(reader.readline(), TIMEOUT_SECONDS)
         assert line.split()[1] == b"400"
     writer.close()
     assert (await victim.get("/readyz")).code == 200
     assert caplog.records == []
 
 
-async def test_a_body_that_does_not_come(
+async def test_incomplete_body_times_out(
     embedded: EmbeddedControlPlane, victim: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
-    reader, writer = await _raw(embedded)
-    head = (
+    reader, writer = await connect(embedded)
+    request_head = (
         f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {embedded.token}\r\nContent-Length: 1000\r\n"
     )
-    writer.write(head.encode() + b"\r\n{")
-    line = await asyncio.wait_for(reader.readline(), PATIENCE)
+    writer.write(request_head.encode() + b"\r\n{")
+    line = await asyncio.wait_for(reader.readline(), TIMEOUT_SECONDS)
     assert line.split()[1] == b"504"
     writer.close()
     assert (await victim.get("/readyz")).code == 200
 
 
-async def test_many_watches(embedded: EmbeddedControlPlane, victim: APIClient) -> None:
+async def test_many_concurrent_watches_receive_an_event(embedded: EmbeddedControlPlane, victim: APIClient) -> None:
     context = ssl.create_default_context(cadata=embedded.ca_pem.decode())
     headers = {"Authorization": f"Bearer {embedded.token}"}
     connector = aiohttp.TCPConnector(ssl=context, limit=0)

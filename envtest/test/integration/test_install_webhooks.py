@@ -1,4 +1,4 @@
-"""Webhook manifests of a project, installed so that the control plane asks a server of the test's."""
+"""Installation of a project's webhook manifests, with the control plane calling a webhook server of the test."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def paint(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert(request: dict[str, Any]) -> dict[str, Any]:
-    wanted = request["desiredAPIVersion"]
-    objects = [{**obj, "apiVersion": wanted, "converted": wanted} for obj in request["objects"]]
+    desired_version = request["desiredAPIVersion"]
+    objects = [{**obj, "apiVersion": desired_version, "converted": desired_version} for obj in request["objects"]]
     return {"convertedObjects": objects, "result": {"status": "Success"}}
 
 
 @asynccontextmanager
-async def serving(
+async def serve_webhooks(
     webhooks: LocalWebhooks, **answers: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> AsyncIterator[None]:
     async def handle(request: web.Request) -> web.Response:
@@ -93,8 +93,11 @@ async def serving(
         await runner.cleanup()
 
 
-async def painted(api: APIClient, name: str) -> bool:
-    """Whether the webhook is asked; a real server learns of configurations a moment after they were written."""
+async def is_changed_by_webhook(api: APIClient, name: str) -> bool:
+    """Create a labelled ConfigMap; return whether the webhook changed it.
+
+    A real server picks up new configurations with a delay.
+    """
     body = config_map(name, labels={"paint": "yes"})
     await api.delete(f"{CONFIG_MAPS}/{name}")
     answer = await api.post(CONFIG_MAPS, body)
@@ -102,7 +105,9 @@ async def painted(api: APIClient, name: str) -> bool:
     return (answer.body.get("data") or {}) == {"color": "red"}
 
 
-async def test_a_folder_as_controller_gen_writes_it(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+async def test_folder_of_controller_gen_is_installed_and_removed(
+    plane: ControlPlane, api: APIClient, tmp_path: Path
+) -> None:
     folder = tmp_path / "config" / "webhook"
     folder.mkdir(parents=True)
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "webhook-service"}, "spec": {}}
@@ -115,8 +120,8 @@ async def test_a_folder_as_controller_gen_writes_it(plane: ControlPlane, api: AP
         "url": f"{webhooks.url}/paint",
         "caBundle": base64.b64encode((webhooks.directory / "ca.crt").read_bytes()).decode(),
     }
-    async with serving(webhooks, paint=paint):
-        await wait_painted(api)
+    async with serve_webhooks(webhooks, paint=paint):
+        await wait_for_webhook(api)
         assert (await api.post(CONFIG_MAPS, config_map("plain"))).body.get("data") is None
         await plane.install_webhooks(configuration("/paint", name="more"), server=webhooks)
         more = (await api.get(f"{CONFIGURATIONS}/more")).body["webhooks"][0]["clientConfig"]
@@ -125,26 +130,28 @@ async def test_a_folder_as_controller_gen_writes_it(plane: ControlPlane, api: AP
     assert (await api.get(CONFIGURATIONS)).body["items"] == []
 
 
-async def wait_painted(api: APIClient) -> None:
+async def wait_for_webhook(api: APIClient) -> None:
     for attempt in range(100):
-        if await painted(api, f"wall-{attempt}"):
+        if await is_changed_by_webhook(api, f"wall-{attempt}"):
             return
     raise AssertionError("the webhook was never asked")
 
 
-async def test_installing_again_replaces(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+async def test_installing_again_replaces_the_configuration(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
     webhooks = await plane.install_webhooks(configuration("/old"), server=tmp_path)
     await plane.install_webhooks(configuration("/new"), server=webhooks)
     installed = (await api.get(f"{CONFIGURATIONS}/paint")).body["webhooks"]
     assert [hook["clientConfig"]["url"] for hook in installed] == [f"{webhooks.url}/new"]
 
 
-async def test_conversion_webhooks(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
-    without = {**crd(), "metadata": {"name": "cars.acme.io"}}
-    without["spec"] = {key: value for key, value in without["spec"].items() if key != "conversion"}
-    webhooks = await plane.install_webhooks(crd(), without, server=tmp_path)
+async def test_conversion_webhook_of_a_crd_is_installed(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+    crd_without_webhook = {**crd(), "metadata": {"name": "cars.acme.io"}}
+    crd_without_webhook["spec"] = {
+        key: value for key, value in crd_without_webhook["spec"].items() if key != "conversion"
+    }
+    webhooks = await plane.install_webhooks(crd(), crd_without_webhook, server=tmp_path)
     assert (await api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cars.acme.io")).code == 404
-    async with serving(webhooks, convert=convert):
+    async with serve_webhooks(webhooks, convert=convert):
         toy = {"apiVersion": "acme.io/v1", "kind": "Toy", "metadata": {"name": "bear"}}
         await api.until("/apis/acme.io/v1/toys", 200)
         assert (await api.post("/apis/acme.io/v1/toys", toy)).code == 201
@@ -152,8 +159,8 @@ async def test_conversion_webhooks(plane: ControlPlane, api: APIClient, tmp_path
 
 
 @pytest.fixture
-async def over_http(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[RealControlPlane]:
-    """What the real control plane does, done to the one that there is: through its API."""
+async def real_plane(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[RealControlPlane]:
+    """Yield a RealControlPlane that uses the API of the running control plane, to test installation over HTTPS."""
     real = RealControlPlane(crds=[], assets=tmp_path)
     connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=plane.ca_pem.decode()))
     headers = {"Authorization": f"Bearer {plane.token}"}
@@ -162,21 +169,21 @@ async def over_http(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[RealCo
         yield real
 
 
-async def test_over_http(over_http: RealControlPlane, api: APIClient, tmp_path: Path) -> None:
-    webhooks = await over_http.install_webhooks(configuration("/old"), crd(), server=tmp_path)
-    await over_http.install_webhooks(configuration("/new"), server=webhooks)
+async def test_installation_through_the_api(real_plane: RealControlPlane, api: APIClient, tmp_path: Path) -> None:
+    webhooks = await real_plane.install_webhooks(configuration("/old"), crd(), server=tmp_path)
+    await real_plane.install_webhooks(configuration("/new"), server=webhooks)
     installed = (await api.get(f"{CONFIGURATIONS}/paint")).body
     assert [hook["clientConfig"]["url"] for hook in installed["webhooks"]] == [f"{webhooks.url}/new"]
     assert (await api.get("/apis/acme.io/v1/toys")).code == 200
-    await over_http.remove_webhooks(configuration("/new"), configuration("/", name="absent"))
+    await real_plane.remove_webhooks(configuration("/new"), configuration("/", name="absent"))
     assert (await api.get(CONFIGURATIONS)).body["items"] == []
     broken = configuration("/x")
     broken["webhooks"][0]["sideEffects"] = "Maybe"
     with pytest.raises(InstallError, match=r"paint.*sideEffects"):
-        await over_http.install_webhooks(broken, server=tmp_path)
+        await real_plane.install_webhooks(broken, server=tmp_path)
 
 
-async def test_what_cannot_be_installed_is_named(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_install_error_names_the_object(plane: ControlPlane, tmp_path: Path) -> None:
     broken = configuration("/x")
     broken["webhooks"][0]["sideEffects"] = "Maybe"
     with pytest.raises(InstallError, match=r"paint.*sideEffects"):

@@ -1,4 +1,4 @@
-"""kubectl at work on a control plane: what people do with it, where it is installed."""
+"""Common kubectl commands on a control plane; skipped if kubectl is not installed."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Kubectl:
         self._base = [KUBECTL, "--kubeconfig", str(kubeconfig), "--cache-dir", str(folder / "cache")]
         self._folder = folder
 
-    async def run(self, *arguments: str, code: int = 0, given: str = "") -> str:
-        """Runs kubectl; its output and errors, together. Checks the exit code."""
+    async def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
+        """Run kubectl and check its exit code; return its standard output and error together."""
         process = await asyncio.create_subprocess_exec(
             *self._base,
             *arguments,
@@ -78,10 +78,10 @@ class Kubectl:
             stderr=asyncio.subprocess.STDOUT,
             env={"PATH": "/usr/bin:/bin:/usr/local/bin", "HOME": str(self._folder)},
         )
-        out, _ = await asyncio.wait_for(process.communicate(given.encode()), 60)
-        printed = out.decode()
-        assert process.returncode == code, f"kubectl {' '.join(arguments)}: {process.returncode}\n{printed}"
-        return printed
+        out, _ = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
+        output = out.decode()
+        assert process.returncode == code, f"kubectl {' '.join(arguments)}: {process.returncode}\n{output}"
+        return output
 
 
 @pytest.fixture
@@ -92,12 +92,12 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
 
 
 async def test_apply_diff_edit_and_delete(kubectl: Kubectl) -> None:
-    assert "deployment.apps/web created" in await kubectl.run("apply", "-f", "-", given=DEPLOYMENT)
-    assert "deployment.apps/web unchanged" in await kubectl.run("apply", "-f", "-", given=DEPLOYMENT)
+    assert "deployment.apps/web created" in await kubectl.run("apply", "-f", "-", stdin=DEPLOYMENT)
+    assert "deployment.apps/web unchanged" in await kubectl.run("apply", "-f", "-", stdin=DEPLOYMENT)
     changed = DEPLOYMENT.replace("replicas: 2", "replicas: 3")
-    assert "+  replicas: 3" in await kubectl.run("diff", "-f", "-", given=changed, code=1)
-    assert "configured" in await kubectl.run("apply", "-f", "-", given=changed)
-    assert "serverside-applied" in await kubectl.run("apply", "--server-side", "-f", "-", given=changed)
+    assert "+  replicas: 3" in await kubectl.run("diff", "-f", "-", stdin=changed, code=1)
+    assert "configured" in await kubectl.run("apply", "-f", "-", stdin=changed)
+    assert "serverside-applied" in await kubectl.run("apply", "--server-side", "-f", "-", stdin=changed)
     wide = await kubectl.run("get", "deploy", "-o", "wide")
     assert "0/3" in wide
     assert "app=web" in wide
@@ -110,16 +110,16 @@ async def test_apply_diff_edit_and_delete(kubectl: Kubectl) -> None:
     assert "No resources found" in await kubectl.run("get", "deploy")
 
 
-async def test_custom_resources(kubectl: Kubectl) -> None:
-    assert "created" in await kubectl.run("apply", "-f", "-", given=WIDGETS)
+async def test_commands_on_custom_resources(kubectl: Kubectl) -> None:
+    assert "created" in await kubectl.run("apply", "-f", "-", stdin=WIDGETS)
     await kubectl.run("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=10s")
-    assert "widget.example.com/one created" in await kubectl.run("apply", "-f", "-", given=WIDGET)
+    assert "widget.example.com/one created" in await kubectl.run("apply", "-f", "-", stdin=WIDGET)
     table = await kubectl.run("get", "wd")
     assert table.splitlines()[0].split() == ["NAME", "SIZE"]
     assert table.splitlines()[1].split() == ["one", "small"]
-    wrong = await kubectl.run("apply", "-f", "-", given=WIDGET.replace("small", "huge"), code=1)
+    wrong = await kubectl.run("apply", "-f", "-", stdin=WIDGET.replace("small", "huge"), code=1)
     assert 'Unsupported value: "huge": supported values: "small", "big"' in wrong
-    unknown = await kubectl.run("apply", "-f", "-", given=WIDGET.replace("size", "sise"), code=1)
+    unknown = await kubectl.run("apply", "-f", "-", stdin=WIDGET.replace("size", "sise"), code=1)
     assert 'unknown field "spec.sise"' in unknown
     assert "How big it is." in await kubectl.run("explain", "widgets.spec.size")
     assert "scaled" in await kubectl.run("scale", "widget/one", "--replicas=4")
@@ -129,7 +129,7 @@ async def test_custom_resources(kubectl: Kubectl) -> None:
     assert "could not find the requested resource" in await kubectl.run("get", "widgets", code=1)
 
 
-async def test_creating_in_protobuf(kubectl: Kubectl) -> None:
+async def test_create_commands_send_protobuf(kubectl: Kubectl) -> None:
     await kubectl.run("create", "namespace", "team")
     await kubectl.run("create", "configmap", "settings", "--from-literal=a=b", "-n", "team")
     assert await kubectl.run("get", "cm/settings", "-n", "team", "-o", "jsonpath={.data}") == '{"a":"b"}'
@@ -145,7 +145,7 @@ async def test_creating_in_protobuf(kubectl: Kubectl) -> None:
     assert (await kubectl.run("create", "token", "robot", "-n", "team")).count(".") == 2
 
 
-async def test_looking_around(kubectl: Kubectl) -> None:
+async def test_discovery_explain_and_raw_paths(kubectl: Kubectl) -> None:
     resources = await kubectl.run("api-resources")
     assert "networkpolicies" in resources
     assert "apps/v1" in await kubectl.run("api-versions")
@@ -162,7 +162,7 @@ async def test_looking_around(kubectl: Kubectl) -> None:
     assert "(NotFound)" in await kubectl.run("get", "cm", "nosuch", code=1)
 
 
-async def test_watching_and_waiting(kubectl: Kubectl) -> None:
+async def test_get_watch_and_wait(kubectl: Kubectl) -> None:
     await kubectl.run("create", "configmap", "one")
     watching = asyncio.create_task(kubectl.run("get", "cm", "-w", "--request-timeout=3s", "--no-headers", code=0))
     waiting = asyncio.create_task(kubectl.run("wait", "--for=delete", "cm/one", "--timeout=20s"))

@@ -1,4 +1,4 @@
-"""Lists as snapshots, and watches: from history, from now, with initial events; how they expire."""
+"""Lists as snapshots; watches from history, from now and with initial events; expired versions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def names(answer: object) -> list[str]:
     return [item["metadata"]["name"] for item in answer.body["items"]]  # type: ignore[attr-defined]
 
 
-async def make(api: APIClient, *made: str, **labels: str) -> str:
-    """Creates ConfigMaps; returns the last one's version."""
+async def create_config_maps(api: APIClient, *config_map_names: str, **labels: str) -> str:
+    """Create ConfigMaps; return the resourceVersion of the last one."""
     version = ""
-    for name in made:
+    for name in config_map_names:
         version = (await api.post(CONFIG_MAPS, config_map(name, {"n": name}, labels=labels))).body["metadata"][
             "resourceVersion"
         ]
     return version
 
 
-MINE = {"labelSelector": "mine"}
+SELECTOR = {"labelSelector": "mine"}
 
 
-async def test_a_list_in_chunks_is_one_snapshot(api: APIClient) -> None:
+async def test_paginated_list_is_one_snapshot(api: APIClient) -> None:
     namespace = "/api/v1/namespaces/chunks/configmaps"
     await api.post("/api/v1/namespaces", {"metadata": {"name": "chunks"}})
     for name in "abcde":
@@ -48,12 +48,12 @@ async def test_a_list_in_chunks_is_one_snapshot(api: APIClient) -> None:
     assert seen == ["a", "b", "c", "d", "e"]
 
 
-async def test_a_list_of_an_exact_version(api: APIClient) -> None:
-    version = await make(api, "a", mine="")
+async def test_list_at_exact_resource_version(api: APIClient) -> None:
+    version = await create_config_maps(api, "a", mine="")
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"n": "changed"}})
-    exact = await api.get(CONFIG_MAPS, {**MINE, "resourceVersion": version, "resourceVersionMatch": "Exact"})
+    exact = await api.get(CONFIG_MAPS, {**SELECTOR, "resourceVersion": version, "resourceVersionMatch": "Exact"})
     assert exact.body["items"][0]["data"] == {"n": "a"}
-    newer = await api.get(CONFIG_MAPS, {**MINE, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})
+    newer = await api.get(CONFIG_MAPS, {**SELECTOR, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})
     assert newer.body["items"][0]["data"] == {"n": "changed"}
 
 
@@ -69,14 +69,16 @@ async def test_a_list_of_an_exact_version(api: APIClient) -> None:
         ({"sendInitialEvents": "true"}, 422, 'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden'),
     ],
 )
-async def test_lists_that_are_refused(api: APIClient, query: dict[str, str], code: int, message: str) -> None:
+async def test_invalid_list_options_are_rejected(
+    api: APIClient, query: dict[str, str], code: int, message: str
+) -> None:
     answer = await api.get(CONFIG_MAPS, query)
     assert answer.code == code
     assert answer.body["message"].startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("selector", "chosen"),
+    ("selector", "selected"),
     [
         ("app=x", "a"),
         ("app!=x,mine", "bc"),
@@ -87,33 +89,33 @@ async def test_lists_that_are_refused(api: APIClient, query: dict[str, str], cod
         ("tier<2", "a"),
     ],
 )
-async def test_label_selectors(api: APIClient, selector: str, chosen: str) -> None:
-    await make(api, "a", mine="", app="x", tier="1")
-    await make(api, "b", mine="", app="y", tier="2")
-    await make(api, "c", mine="")
-    assert names(await api.get(CONFIG_MAPS, {"labelSelector": selector})) == list(chosen)
+async def test_label_selector_selects_objects(api: APIClient, selector: str, selected: str) -> None:
+    await create_config_maps(api, "a", mine="", app="x", tier="1")
+    await create_config_maps(api, "b", mine="", app="y", tier="2")
+    await create_config_maps(api, "c", mine="")
+    assert names(await api.get(CONFIG_MAPS, {"labelSelector": selector})) == list(selected)
 
 
-async def test_a_watch_from_a_version_misses_nothing(api: APIClient) -> None:
-    version = await make(api, "a", mine="")
+async def test_watch_from_a_resource_version_misses_no_event(api: APIClient) -> None:
+    version = await create_config_maps(api, "a", mine="")
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"n": "changed"}})
-    async with api.watch(CONFIG_MAPS, {**MINE, "resourceVersion": version}) as watch:
+    async with api.watch(CONFIG_MAPS, {**SELECTOR, "resourceVersion": version}) as watch:
         await api.delete(f"{CONFIG_MAPS}/a")
         assert await watch.summary(2) == [("MODIFIED", "a"), ("DELETED", "a")]
 
 
-async def test_a_watch_without_a_version_begins_with_what_is_there(api: APIClient) -> None:
-    await make(api, "a", "b", mine="")
-    async with api.watch(CONFIG_MAPS, MINE) as watch:
+async def test_watch_without_resource_version_starts_with_existing_objects(api: APIClient) -> None:
+    await create_config_maps(api, "a", "b", mine="")
+    async with api.watch(CONFIG_MAPS, SELECTOR) as watch:
         assert await watch.summary(2) == [("ADDED", "a"), ("ADDED", "b")]
-        await make(api, "c", mine="")
+        await create_config_maps(api, "c", mine="")
         assert await watch.summary(1) == [("ADDED", "c")]
 
 
-async def test_a_streamed_list_ends_with_a_bookmark(api: APIClient) -> None:
-    await make(api, "a", mine="")
+async def test_streaming_list_ends_with_a_bookmark(api: APIClient) -> None:
+    await create_config_maps(api, "a", mine="")
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-    async with api.watch(CONFIG_MAPS, {**MINE, **query}) as watch:
+    async with api.watch(CONFIG_MAPS, {**SELECTOR, **query}) as watch:
         assert await watch.summary(1) == [("ADDED", "a")]
         bookmark = await watch.event()
     assert bookmark["type"] == "BOOKMARK"
@@ -121,49 +123,49 @@ async def test_a_streamed_list_ends_with_a_bookmark(api: APIClient) -> None:
     assert int(bookmark["object"]["metadata"]["resourceVersion"]) > 0
 
 
-async def test_objects_come_and_go_with_their_labels(api: APIClient) -> None:
-    version = await make(api, "a")
+async def test_watch_reports_objects_that_start_and_stop_matching(api: APIClient) -> None:
+    version = await create_config_maps(api, "a")
     async with api.watch(CONFIG_MAPS, {"labelSelector": "on=yes", "resourceVersion": version}) as watch:
         await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "yes"}}})
         await api.merge(f"{CONFIG_MAPS}/a", {"data": {"n": "seen"}})
-        left = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "no"}}})
+        relabelled = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "no"}}})
         assert await watch.summary(2) == [("ADDED", "a"), ("MODIFIED", "a")]
-        gone = await watch.event()
-    assert gone["type"] == "DELETED"
-    assert gone["object"]["metadata"]["labels"] == {"on": "yes"}
-    assert gone["object"]["metadata"]["resourceVersion"] == left.body["metadata"]["resourceVersion"]
+        deleted = await watch.event()
+    assert deleted["type"] == "DELETED"
+    assert deleted["object"]["metadata"]["labels"] == {"on": "yes"}
+    assert deleted["object"]["metadata"]["resourceVersion"] == relabelled.body["metadata"]["resourceVersion"]
 
 
-async def test_a_watch_ends_when_its_time_is_over(api: APIClient) -> None:
+async def test_watch_ends_after_its_timeout(api: APIClient) -> None:
     async with api.watch(CONFIG_MAPS, {"labelSelector": "nothing", "timeoutSeconds": "1"}) as watch:
         assert await watch.ended()
 
 
-async def test_metadata_alone(api: APIClient) -> None:
-    await make(api, "a", mine="")
+async def test_partial_object_metadata_is_returned(api: APIClient) -> None:
+    await create_config_maps(api, "a", mine="")
     as_list = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-    answer = await api.get(CONFIG_MAPS, MINE, headers=as_list)
+    answer = await api.get(CONFIG_MAPS, SELECTOR, headers=as_list)
     assert answer.body["kind"] == "PartialObjectMetadataList"
     assert set(answer.body["items"][0]) == {"kind", "apiVersion", "metadata"}
     as_object = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
-    async with api.watch(CONFIG_MAPS, MINE, headers=as_object) as watch:
+    async with api.watch(CONFIG_MAPS, SELECTOR, headers=as_object) as watch:
         event = await watch.event()
     assert event["object"]["kind"] == "PartialObjectMetadata"
     assert "data" not in event["object"]
 
 
-async def test_a_forgotten_version_is_expired(plane: ControlPlane, api: APIClient) -> None:
+async def test_compacted_resource_version_is_expired(plane: ControlPlane, api: APIClient) -> None:
     if not isinstance(plane, EmbeddedControlPlane):
         pytest.skip("history is forgotten on demand only by the embedded control plane")
-    version = await make(api, "a", "b", mine="")
-    page = await api.get(CONFIG_MAPS, {**MINE, "limit": "1"})
-    await make(api, "c", mine="")
+    version = await create_config_maps(api, "a", "b", mine="")
+    page = await api.get(CONFIG_MAPS, {**SELECTOR, "limit": "1"})
+    await create_config_maps(api, "c", mine="")
     plane.store.compact()
     async with api.watch(CONFIG_MAPS, {"resourceVersion": version}) as watch:
         event = await watch.event()
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
     assert event["object"]["message"].startswith(f"too old resource version: {version} (")
-    old = await api.get(CONFIG_MAPS, {**MINE, "limit": "1", "continue": page.body["metadata"]["continue"]})
-    assert (old.code, old.body["reason"]) == (410, "Expired")
-    rest = await api.get(CONFIG_MAPS, {**MINE, "continue": old.body["metadata"]["continue"]})
+    expired = await api.get(CONFIG_MAPS, {**SELECTOR, "limit": "1", "continue": page.body["metadata"]["continue"]})
+    assert (expired.code, expired.body["reason"]) == (410, "Expired")
+    rest = await api.get(CONFIG_MAPS, {**SELECTOR, "continue": expired.body["metadata"]["continue"]})
     assert names(rest) == ["b", "c"]

@@ -1,4 +1,4 @@
-"""OpenAPI documents: what clients read of them to explain, validate, diff and apply."""
+"""OpenAPI documents, as far as clients use them to explain, validate, diff and apply."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_every_group_version_has_a_document(api: APIClient) -> None:
     assert "/apis/apps/v1/namespaces/{namespace}/deployments/{name}" in answer.body["paths"]
 
 
-async def test_documents_by_hash_may_be_kept(api: APIClient) -> None:
+async def test_document_with_hash_is_immutable_and_has_an_etag(api: APIClient) -> None:
     answer = await document(api, "apis/apps/v1")
     assert "immutable" in answer.headers["Cache-Control"]
     tag = answer.headers["Etag"]
@@ -77,7 +77,7 @@ async def test_documents_by_hash_may_be_kept(api: APIClient) -> None:
     assert again.code == 304
 
 
-async def test_custom_resources_are_published(api: APIClient) -> None:
+async def test_custom_resource_schemas_are_published(api: APIClient) -> None:
     await establish(api)
     async with asyncio.timeout(10):
         while "apis/example.com/v1" not in (await api.get("/openapi/v3")).body["paths"]:
@@ -90,7 +90,7 @@ async def test_custom_resources_are_published(api: APIClient) -> None:
     assert {"WidgetList"} <= {kind for schema in schemas.values() for kind in kinds(schema)}
 
 
-async def test_version_2_has_definitions_too(api: APIClient) -> None:
+async def test_openapi_v2_document_has_definitions(api: APIClient) -> None:
     body = (await api.get("/openapi/v2")).body
     assert body["swagger"] == "2.0"
     pod = body["definitions"]["io.k8s.api.core.v1.Pod"]
@@ -98,7 +98,7 @@ async def test_version_2_has_definitions_too(api: APIClient) -> None:
     assert pod["properties"]["spec"]["$ref"] == "#/definitions/io.k8s.api.core.v1.PodSpec"
 
 
-async def test_the_server_says_which_fields_a_dry_run_knows(api: APIClient) -> None:
-    """kubectl looks for the parameter in the document before it asks for a dry run."""
+async def test_patch_operation_lists_dry_run_parameter(api: APIClient) -> None:
+    """kubectl checks that the document lists the parameter before it sends a dry run."""
     patch = (await document(api, "api/v1")).body["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
     assert {"dryRun", "fieldValidation"} <= {each["name"] for each in patch["parameters"]}

@@ -1,4 +1,4 @@
-"""Other people's clients and operators on the control plane: kubernetes_asyncio and kopf, unchanged."""
+"""Unmodified third-party software on the control plane: kubernetes_asyncio and a kopf operator."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def delete(name, **_):
 """
 
 
-async def test_kubernetes_asyncio(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_kubernetes_asyncio_client(plane: ControlPlane, tmp_path: Path) -> None:
     plane.kubeconfig(tmp_path / "kubeconfig")
     settings = client.Configuration()
     await config.load_kube_config(str(tmp_path / "kubeconfig"), client_configuration=settings)
     async with client.ApiClient(settings) as api_client:
         core = client.CoreV1Api(api_client)
-        made = await core.create_namespaced_config_map(
+        created = await core.create_namespaced_config_map(
             "default", client.V1ConfigMap(metadata=client.V1ObjectMeta(name="a", labels={"mine": ""}), data={"k": "v"})
         )
-        assert made.metadata.uid
+        assert created.metadata.uid
         listed = await core.list_namespaced_config_map("default", label_selector="mine")
         assert [item.data for item in listed.items] == [{"k": "v"}]
         await core.patch_namespaced_config_map("a", "default", {"data": {"k": "w"}})
@@ -68,7 +68,7 @@ async def test_kubernetes_asyncio(plane: ControlPlane, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("kopf") is None, reason="kopf is not installed")
-async def test_a_kopf_operator(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
+async def test_kopf_operator(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     crd = {**TOYS, "spec": {**TOYS["spec"], "versions": [version]}}  # type: ignore[dict-item]
@@ -90,16 +90,16 @@ async def test_a_kopf_operator(plane: ControlPlane, api: APIClient, tmp_path: Pa
             await api.post(toys, toy)
             async with asyncio.timeout(30):
                 while True:
-                    made = (await events.event())["object"]
-                    if made["metadata"].get("labels") == {"seen": "bear"}:
+                    created = (await events.event())["object"]
+                    if created["metadata"].get("labels") == {"seen": "bear"}:
                         break
-            assert made["status"]["create"] == {"message": "made"}
-            assert made["metadata"]["finalizers"] == ["example.com/kopf"]
+            assert created["status"]["create"] == {"message": "made"}
+            assert created["metadata"]["finalizers"] == ["example.com/kopf"]
             await api.delete(f"{toys}/bear")
             async with asyncio.timeout(30):
                 while (await events.event())["type"] != "DELETED":
                     pass
     finally:
         process.terminate()
-        printed = (await process.communicate())[0].decode()
-    assert "deleted bear" in printed, printed
+        output = (await process.communicate())[0].decode()
+    assert "deleted bear" in output, output

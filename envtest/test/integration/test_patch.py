@@ -1,4 +1,4 @@
-"""The four kinds of patches on the wire, above all who owns what after server-side apply."""
+"""The four kinds of patches over HTTPS, and field ownership after server-side apply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A = f"{CONFIG_MAPS}/a"
 
 
 def owned(obj: dict[str, Any]) -> dict[tuple[str, str], Any]:
-    """What each manager owns, by its name and operation."""
+    """Return the fields that each manager owns, by manager and operation."""
     entries = obj["metadata"]["managedFields"]
     return {(entry["manager"], entry["operation"]): entry["fieldsV1"] for entry in entries}
 
@@ -29,46 +29,49 @@ def deployment(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     }
 
 
-async def test_apply_creates_and_owns(api: APIClient) -> None:
+async def test_apply_creates_an_object_and_owns_its_fields(api: APIClient) -> None:
     answer = await api.apply(A, config_map("a", {"k": "v"}, labels={"l": "1"}), "one")
     assert answer.code == 201
     assert owned(answer.body) == {("one", "Apply"): {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}}
 
 
-async def test_applying_the_same_again_changes_nothing(api: APIClient) -> None:
+async def test_repeated_apply_changes_nothing(api: APIClient) -> None:
     first = await api.apply(A, config_map("a", {"k": "v"}), "one")
     again = await api.apply(A, config_map("a", {"k": "v"}), "one")
     assert (again.code, again.body) == (200, first.body)
 
 
 @pytest.mark.parametrize(("metadata", "writes"), [({"labels": {"l": "1"}}, 0), ({}, 1)])
-async def test_a_namespace_applied_again_changes_at_most_once(
+async def test_namespace_without_fields_changes_once_on_repeated_apply(
     api: APIClient, metadata: dict[str, Any], writes: int
 ) -> None:
-    """Whoever applies nothing but the name owns nothing; then the second apply meets fields that nobody owns, and
-    writes down that they were there before. (conformance/notes.md: an object created with nothing to own.)"""
+    """A manager that applies only a name owns nothing.
+
+    The second apply then finds fields without an owner, and records the manager ``before-first-apply`` for them
+    (conformance/notes.md: an object created with nothing to own).
+    """
     path = "/api/v1/namespaces/twice"
-    bare = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "twice", **metadata}}
-    versions = [(await api.apply(path, bare, "one")).body["metadata"]["resourceVersion"] for _ in range(4)]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "twice", **metadata}}
+    versions = [(await api.apply(path, namespace, "one")).body["metadata"]["resourceVersion"] for _ in range(4)]
     assert len(set(versions)) == 1 + writes
     assert versions[1] == versions[2] == versions[3]
 
 
-async def test_a_field_that_is_no_longer_applied_goes(api: APIClient) -> None:
+async def test_field_that_is_no_longer_applied_is_removed(api: APIClient) -> None:
     await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
     assert (await api.apply(A, config_map("a", {"k": "v"}), "one")).body["data"] == {"k": "v"}
 
 
-async def test_a_field_that_another_applies_as_well_stays(api: APIClient) -> None:
+async def test_field_with_another_owner_is_kept(api: APIClient) -> None:
     await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
     shared = await api.apply(A, config_map("a", {"k": "v"}), "two")
     assert owned(shared.body)["two", "Apply"] == {"f:data": {"f:k": {}}}
-    left = await api.apply(A, config_map("a"), "one")
-    assert left.body["data"] == {"k": "v"}
-    assert list(owned(left.body)) == [("two", "Apply")]
+    remaining = await api.apply(A, config_map("a"), "one")
+    assert remaining.body["data"] == {"k": "v"}
+    assert list(owned(remaining.body)) == [("two", "Apply")]
 
 
-async def test_another_value_is_a_conflict_unless_forced(api: APIClient) -> None:
+async def test_different_value_is_a_conflict_unless_forced(api: APIClient) -> None:
     await api.apply(A, config_map("a", {"k": "v"}), "one")
     refused = await api.apply(A, config_map("a", {"k": "w"}), "two")
     assert (refused.code, refused.body["reason"]) == (409, "Conflict")
@@ -81,7 +84,7 @@ async def test_another_value_is_a_conflict_unless_forced(api: APIClient) -> None
     assert list(owned(forced.body)) == [("two", "Apply")]
 
 
-async def test_updates_take_what_they_change(api: APIClient) -> None:
+async def test_update_takes_ownership_of_changed_fields(api: APIClient) -> None:
     await api.apply(A, config_map("a", {"k": "v", "l": "w"}), "one")
     changed = await api.request(
         "PATCH", A, {"data": {"k": "x"}}, query={"fieldManager": "two"}, content_type="application/merge-patch+json"
@@ -95,7 +98,7 @@ async def test_updates_take_what_they_change(api: APIClient) -> None:
     assert refused.body["message"].startswith('Apply failed with 1 conflict: conflict with "two" using v1')
 
 
-async def test_items_of_a_list_belong_to_whoever_applied_them(api: APIClient) -> None:
+async def test_list_items_are_owned_by_the_manager_that_applied_them(api: APIClient) -> None:
     path = f"{DEPLOYMENTS}/a"
     await api.apply(path, deployment({"name": "x", "image": "x", "ports": [{"containerPort": 80}]}), "one")
     both = await api.apply(path, deployment({"name": "y", "image": "y"}), "two")
@@ -106,7 +109,7 @@ async def test_items_of_a_list_belong_to_whoever_applied_them(api: APIClient) ->
     assert template == {"f:containers": {'k:{"name":"x"}': {".": {}, "f:image": {}, "f:name": {}, "f:ports": ports}}}
 
 
-async def test_status_and_scale_are_owned_apart(api: APIClient) -> None:
+async def test_status_and_scale_have_separate_ownership(api: APIClient) -> None:
     path = f"{DEPLOYMENTS}/a"
     await api.apply(path, deployment({"name": "x", "image": "x"}, replicas=1), "one")
     status = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "status": {"replicas": 1}}
@@ -117,12 +120,12 @@ async def test_status_and_scale_are_owned_apart(api: APIClient) -> None:
     assert refused.body["details"]["causes"][0]["field"] == ".spec.replicas"
 
 
-async def test_managed_fields_can_be_forgotten(api: APIClient) -> None:
+async def test_managed_fields_can_be_reset(api: APIClient) -> None:
     await api.apply(A, config_map("a", {"k": "v"}), "one")
     cleared = await api.merge(A, {"metadata": {"managedFields": [{}]}})
     assert "managedFields" not in cleared.body["metadata"]
-    taken = await api.apply(A, config_map("a", {"k": "v"}), "two")
-    assert list(owned(taken.body)) == [("two", "Apply"), ("before-first-apply", "Update")]
+    reapplied = await api.apply(A, config_map("a", {"k": "v"}), "two")
+    assert list(owned(reapplied.body)) == [("two", "Apply"), ("before-first-apply", "Update")]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ async def test_managed_fields_can_be_forgotten(api: APIClient) -> None:
         ({**config_map("a"), "nonsense": 1}, {}, 500, ".nonsense: field not declared in schema"),
     ],
 )
-async def test_what_cannot_be_applied(
+async def test_invalid_configuration_cannot_be_applied(
     api: APIClient, body: Any, query: dict[str, str], code: int, message: str
 ) -> None:
     answer = await api.apply(A, body, "one", query)
@@ -150,7 +153,7 @@ async def test_what_cannot_be_applied(
     assert (await api.get(A)).code == 404
 
 
-async def test_lists_are_merged_by_their_keys(api: APIClient) -> None:
+async def test_strategic_merge_patch_merges_lists_by_key(api: APIClient) -> None:
     await api.post(DEPLOYMENTS, deployment({"name": "x", "image": "x"}, {"name": "y", "image": "y"}))
     patch = {
         "containers": [{"name": "w", "image": "w"}, {"name": "x", "image": "z"}, {"name": "y", "$patch": "delete"}],
@@ -167,7 +170,7 @@ async def test_lists_are_merged_by_their_keys(api: APIClient) -> None:
     assert answer.body["spec"]["strategy"] == {"type": "Recreate"}
 
 
-async def test_json_patches(api: APIClient) -> None:
+async def test_json_patch_operations(api: APIClient) -> None:
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
 
     async def patch(*operations: dict[str, Any]) -> Any:
@@ -188,14 +191,14 @@ async def test_json_patches(api: APIClient) -> None:
     assert (await api.get(A)).body == moved.body
 
 
-async def test_an_unknown_kind_of_patch(api: APIClient) -> None:
+async def test_unknown_patch_type_is_rejected(api: APIClient) -> None:
     await api.post(CONFIG_MAPS, config_map("a"))
     answer = await api.request("PATCH", A, {}, content_type="application/json")
     assert (answer.code, answer.body["reason"]) == (415, "UnsupportedMediaType")
 
 
 @pytest.mark.parametrize("accept", ["application/json;as=Table;v=v1;g=meta.k8s.io,application/json"])
-async def test_tables(api: APIClient, accept: str) -> None:
+async def test_table_of_a_list_and_a_watch(api: APIClient, accept: str) -> None:
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
     answer = await api.get(CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, headers={"Accept": accept})
     table = answer.body

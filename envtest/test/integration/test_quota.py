@@ -1,4 +1,4 @@
-"""LimitRanges and ResourceQuotas, as those meet them who make pods."""
+"""LimitRanges and ResourceQuotas, as clients that create pods and other objects observe them."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-async def limit(api: APIClient, *limits: dict[str, Any]) -> None:
+async def create_limit_range(api: APIClient, *limits: dict[str, Any]) -> None:
     body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"}, "spec": {"limits": list(limits)}}
     assert (await api.post(f"{CORE}/limitranges", body)).code == 201
 
 
-async def quota(api: APIClient, name: str, hard: dict[str, str], **spec: Any) -> None:
+async def create_quota(api: APIClient, name: str, hard: dict[str, str], **spec: Any) -> None:
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": hard, **spec}}
     assert (await api.post(f"{CORE}/resourcequotas", body)).code == 201
-    await used(api, name, {**dict.fromkeys(hard, "0")}, at_least=True)
+    await wait_for_usage(api, name, {**dict.fromkeys(hard, "0")}, at_least=True)
 
 
-async def used(api: APIClient, name: str, wanted: dict[str, str], *, at_least: bool = False) -> None:
-    """Waits, on a watch, until the quota's status says so."""
+async def wait_for_usage(api: APIClient, name: str, usage: dict[str, str], *, at_least: bool = False) -> None:
+    """Watch the quota until its status reports this usage."""
     query = {"fieldSelector": f"metadata.name={name}"}
     async with asyncio.timeout(10), api.watch(f"{CORE}/resourcequotas", query) as watch:
         while True:
             status = (await watch.event())["object"].get("status") or {}
-            counted = status.get("used")
-            if counted == wanted or (at_least and (counted or {}).keys() == wanted.keys()):
+            reported = status.get("used")
+            if reported == usage or (at_least and (reported or {}).keys() == usage.keys()):
                 return
 
 
-async def test_containers_get_defaults(api: APIClient) -> None:
-    await limit(
+async def test_limit_range_sets_container_defaults(api: APIClient) -> None:
+    await create_limit_range(
         api, {"type": "Container", "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}
     )
     body = pod("a", container("x"), container("y", requests={"cpu": "1"}, limits={"cpu": "2"}))
@@ -90,16 +90,18 @@ async def test_containers_get_defaults(api: APIClient) -> None:
         ),
     ],
 )
-async def test_pods_have_limits(
+async def test_limit_range_limits_pods(
     api: APIClient, bounds: dict[str, Any], resources: dict[str, Any], problem: str
 ) -> None:
-    await limit(api, {"type": "Pod", **bounds})
+    await create_limit_range(api, {"type": "Pod", **bounds})
     answer = await api.post(f"{CORE}/pods", pod("a", container(**resources)))
     assert (answer.code, answer.body["message"]) == (403, f'pods "a" is forbidden: {problem}')
 
 
-async def test_claims_have_limits(api: APIClient) -> None:
-    await limit(api, {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}})
+async def test_limit_range_limits_claims(api: APIClient) -> None:
+    await create_limit_range(
+        api, {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}
+    )
     for size, problem in (
         ("1Mi", "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 1Mi"),
         ("3Gi", "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"),
@@ -110,8 +112,8 @@ async def test_claims_have_limits(api: APIClient) -> None:
         assert answer.body["message"] == f'persistentvolumeclaims "a" is forbidden: {problem}'
 
 
-async def test_objects_are_counted_and_limited(api: APIClient) -> None:
-    await quota(api, "maps", {"configmaps": "2", "count/configmaps": "5", "count/deployments.apps": "1"})
+async def test_quota_limits_object_counts(api: APIClient) -> None:
+    await create_quota(api, "maps", {"configmaps": "2", "count/configmaps": "5", "count/deployments.apps": "1"})
     assert (await api.post(CONFIG_MAPS, config_map("a"))).code == 201
     dry = await api.post(CONFIG_MAPS, config_map("dry"), {"dryRun": "All"})
     assert dry.code == 201
@@ -123,33 +125,33 @@ async def test_objects_are_counted_and_limited(api: APIClient) -> None:
         "limited: configmaps=2"
     )
     assert (await api.delete(f"{CONFIG_MAPS}/a")).code == 200
-    await used(api, "maps", {"configmaps": "1", "count/configmaps": "1", "count/deployments.apps": "0"})
+    await wait_for_usage(api, "maps", {"configmaps": "1", "count/configmaps": "1", "count/deployments.apps": "0"})
     assert (await api.post(CONFIG_MAPS, config_map("c"))).code == 201
 
 
-async def test_pods_are_counted_by_what_they_ask_for(api: APIClient) -> None:
-    await quota(api, "compute", {"requests.cpu": "1", "limits.memory": "2Gi", "pods": "10"})
+async def test_quota_limits_requests_and_limits_of_pods(api: APIClient) -> None:
+    await create_quota(api, "compute", {"requests.cpu": "1", "limits.memory": "2Gi", "pods": "10"})
     answer = await api.post(f"{CORE}/pods", pod("a", container("x"), container("y", requests={"cpu": "1"})))
     assert answer.body["message"] == (
         'pods "a" is forbidden: failed quota: compute: must specify limits.memory for: x,y; requests.cpu for: x'
     )
-    fits = container(requests={"cpu": "600m"}, limits={"memory": "1Gi"})
-    assert (await api.post(f"{CORE}/pods", pod("a", fits))).code == 201
-    await used(api, "compute", {"limits.memory": "1Gi", "pods": "1", "requests.cpu": "600m"})
-    answer = await api.post(f"{CORE}/pods", pod("b", fits))
+    fitting = container(requests={"cpu": "600m"}, limits={"memory": "1Gi"})
+    assert (await api.post(f"{CORE}/pods", pod("a", fitting))).code == 201
+    await wait_for_usage(api, "compute", {"limits.memory": "1Gi", "pods": "1", "requests.cpu": "600m"})
+    answer = await api.post(f"{CORE}/pods", pod("b", fitting))
     assert answer.body["message"] == (
         'pods "b" is forbidden: exceeded quota: compute, requested: requests.cpu=600m, used: requests.cpu=600m, '
         "limited: requests.cpu=1"
     )
-    done = {**(await api.get(f"{CORE}/pods/a")).body, "status": {"phase": "Succeeded"}}
-    assert (await api.put(f"{CORE}/pods/a/status", done)).code == 200
-    await used(api, "compute", {"limits.memory": "0", "pods": "0", "requests.cpu": "0"})
-    assert (await api.post(f"{CORE}/pods", pod("b", fits))).code == 201
+    finished = {**(await api.get(f"{CORE}/pods/a")).body, "status": {"phase": "Succeeded"}}
+    assert (await api.put(f"{CORE}/pods/a/status", finished)).code == 200
+    await wait_for_usage(api, "compute", {"limits.memory": "0", "pods": "0", "requests.cpu": "0"})
+    assert (await api.post(f"{CORE}/pods", pod("b", fitting))).code == 201
 
 
-async def test_scopes(api: APIClient) -> None:
-    await quota(api, "short", {"pods": "0"}, scopes=["Terminating"])
-    await quota(
+async def test_quota_scopes(api: APIClient) -> None:
+    await create_quota(api, "short", {"pods": "0"}, scopes=["Terminating"])
+    await create_quota(
         api,
         "free",
         {"pods": "1"},
@@ -162,8 +164,8 @@ async def test_scopes(api: APIClient) -> None:
     assert (await api.post(f"{CORE}/pods", pod("freer"))).code == 403
 
 
-async def test_services(api: APIClient) -> None:
-    await quota(api, "services", {"services": "5", "services.nodeports": "1"})
+async def test_quota_counts_node_ports_on_update(api: APIClient) -> None:
+    await create_quota(api, "services", {"services": "5", "services.nodeports": "1"})
     ports = [{"port": 1, "name": "a"}, {"port": 2, "name": "b"}]
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": ports}}
     created = await api.post(f"{CORE}/services", service)
@@ -174,11 +176,15 @@ async def test_services(api: APIClient) -> None:
     assert "exceeded quota: services, requested: services.nodeports=2" in answer.body["message"]
 
 
-def test_what_a_pod_asks_for_in_all() -> None:
-    def asks(cpu: str, **more: Any) -> dict[str, Any]:
+def test_pod_resources_include_init_containers_and_overhead() -> None:
+    def requesting(cpu: str, **more: Any) -> dict[str, Any]:
         return {"resources": {"requests": {"cpu": cpu}}, **more}
 
-    starting = [asks("3"), asks("1", restartPolicy="Always"), asks("2500m")]
-    spec = {"containers": [asks("1"), asks("500m")], "initContainers": starting, "overhead": {"cpu": "10m"}}
+    init_containers = [requesting("3"), requesting("1", restartPolicy="Always"), requesting("2500m")]
+    spec = {
+        "containers": [requesting("1"), requesting("500m")],
+        "initContainers": init_containers,
+        "overhead": {"cpu": "10m"},
+    }
     assert format_quantities(pod_resources({"spec": spec}, "requests")) == {"cpu": "3510m"}
     assert pod_resources({"spec": spec}, "limits") == {}

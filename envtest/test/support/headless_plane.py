@@ -123,7 +123,7 @@ async def headless_plane(*controllers: str) -> AsyncIterator[HeadlessPlane]:
     """Run these controllers, and yield the plane."""
     machine = assemble(admin_token="t", users={}, audit_log=None)
     await boot(machine)
-    runner = make_runner(machine.core, controllers, authority=b"PEM")
+    runner = make_runner(machine.core, controllers, ca=b"PEM")
     runner.start()
     try:
         yield HeadlessPlane(machine.core)

@@ -6,7 +6,7 @@ import pytest
 
 from envtest.assembly import assemble, boot
 from envtest.controllers import UnknownController, make_runner
-from envtest.controllers.queue import KeyQueue
+from envtest.controllers.key_queue import KeyQueue
 from envtest.errors import GroupResource
 from envtest.objects import Object, find_condition
 from envtest.write import copy_object
@@ -216,9 +216,9 @@ async def test_queue_deduplicates_keys_and_serializes_each() -> None:
     queue.add("a")
     queue.add("a")
     queue.add("b")
-    assert [await queue.take(), await queue.take()] == ["a", "b"]
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
     queue.add("a")
-    waiting = asyncio.create_task(queue.take())
+    waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     assert not waiting.done()
     queue.done("a")
@@ -228,7 +228,7 @@ async def test_queue_deduplicates_keys_and_serializes_each() -> None:
 async def test_queue_retries_failed_keys() -> None:
     queue: KeyQueue[str] = KeyQueue()
     queue.add("a")
-    queue.done(await queue.take(), failed=True)
+    queue.done(await queue.get(), failed=True)
     async with asyncio.timeout(5):
-        assert await queue.take() == "a"
+        assert await queue.get() == "a"
     queue.close()

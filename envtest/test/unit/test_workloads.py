@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from envtest.controllers.deployments import limits, resolve, template_hash
+from envtest.controllers.deployments import resolve_int_or_percent, surge_and_unavailable, template_hash
 from envtest.controllers.jobs import _intervals
-from envtest.controllers.podstate import is_ready
+from envtest.controllers.pod_state import is_ready
 from envtest.errors import GroupResource
 from envtest.objects import Object, annotations_of, find_condition, labels_of
 from envtest.storage import Change
@@ -268,9 +268,15 @@ async def test_finished_job_is_deleted_after_its_ttl() -> None:
 
 
 def test_percentages_are_rounded_up_for_surge_and_down_for_unavailable() -> None:
-    assert (resolve("25%", 10, up=True), resolve("25%", 10, up=False), resolve(2, 10, up=True)) == (3, 2, 2)
-    assert limits({"replicas": 10}) == (3, 2)
-    assert limits({"replicas": 1, "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}}) == (0, 1)
+    assert (
+        resolve_int_or_percent("25%", 10, up=True),
+        resolve_int_or_percent("25%", 10, up=False),
+        resolve_int_or_percent(2, 10, up=True),
+    ) == (3, 2, 2)
+    assert surge_and_unavailable({"replicas": 10}) == (3, 2)
+    assert surge_and_unavailable(
+        {"replicas": 1, "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}}
+    ) == (0, 1)
 
 
 def test_template_hash_depends_on_the_template() -> None:

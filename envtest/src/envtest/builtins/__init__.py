@@ -1,5 +1,6 @@
-"""The built-in kinds: what their types are, how they are served, and the rules that hold for them.
+"""The built-in kinds: their types, the resources that serve them, and their defaults and validation rules.
 
-``catalog`` reads the shipped tables, ``typed`` turns JSON into the form which the server stores and answers, the
-other modules hold the defaults and rules of one API group each; ``table`` lists which kind has which.
+``catalog`` reads the shipped tables of types and resources, ``typed`` normalizes JSON to the form in which
+kube-apiserver stores and returns objects, and ``table`` maps each kind to its strategy. Each of the other modules holds
+the defaults and the validation of one API group, or of one part of a pod.
 """

@@ -1,4 +1,4 @@
-"""Jobs and CronJobs."""
+"""Strategies of batch/v1: Jobs and CronJobs."""
 
 from __future__ import annotations
 
@@ -57,29 +57,29 @@ def _job_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield required(f"{path}.completions", "when completion mode is Indexed")
     yield from template_errors(spec["template"], f"{path}.template")
     policy = spec["template"]["spec"].get("restartPolicy")
-    where = f"{path}.template.spec.restartPolicy"
+    field_path = f"{path}.template.spec.restartPolicy"
     if policy == "Always":
-        yield required(where, 'valid values: "OnFailure", "Never"')
+        yield required(field_path, 'valid values: "OnFailure", "Never"')
     elif policy not in ("OnFailure", "Never"):
-        yield not_supported(where, policy, ("OnFailure", "Never"))
+        yield not_supported(field_path, policy, ("OnFailure", "Never"))
     if spec.get("podFailurePolicy") is not None and policy == "OnFailure":
         text = 'only "Never" is supported when podFailurePolicy is specified'
-        yield invalid(where, policy, text)
+        yield invalid(field_path, policy, text)
 
 
 class JobStrategy(WorkloadStrategy):
-    """batch/v1 Job."""
+    """Strategy of batch/v1 Job."""
 
     default_propagation = "orphan"
 
     def set_defaults(self, obj: Object) -> None:
-        """One pod that must succeed, six more attempts."""
+        """Set the defaults: one completion, a back-off limit of 6, and the labels of the template."""
         _job_defaults(obj["spec"])
         if not obj["metadata"].get("labels") and obj["spec"]["template"]["metadata"].get("labels"):
             obj["metadata"]["labels"] = copy_json(obj["spec"]["template"]["metadata"]["labels"])
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """The selector and the labels that it chooses by, from the job's uid."""
+        """Derive the selector, and the template labels that it matches, from the uid of the Job."""
         super().prepare_create(obj, ctx)
         spec = obj["spec"]
         if spec.get("manualSelector"):
@@ -111,8 +111,8 @@ class JobStrategy(WorkloadStrategy):
     @staticmethod
     def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
         if spec.get("completions") != old.get("completions"):
-            scaled = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
-            if not scaled:
+            is_elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+            if not is_elastic:
                 yield invalid("spec.completions", spec.get("completions"), "field is immutable")
         for name in (
             "selector",
@@ -143,10 +143,10 @@ class JobStrategy(WorkloadStrategy):
 
 
 class CronJobStrategy(WorkloadStrategy):
-    """batch/v1 CronJob."""
+    """Strategy of batch/v1 CronJob."""
 
     def set_defaults(self, obj: Object) -> None:
-        """Concurrent runs allowed, three successes and one failure kept."""
+        """Set the defaults: concurrent runs are allowed; three successful Jobs and one failed Job are kept."""
         spec = obj["spec"]
         spec.setdefault("concurrencyPolicy", "Allow")
         spec.setdefault("suspend", False)
@@ -155,7 +155,7 @@ class CronJobStrategy(WorkloadStrategy):
         template_defaults(spec["jobTemplate"]["spec"]["template"]["spec"])
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """See :meth:`WorkloadStrategy.check`: jobs add eleven characters to the name."""
+        """See :meth:`WorkloadStrategy.check`; names are limited because Jobs append eleven characters to them."""
         name = obj["metadata"].get("name") or ""
         if old is None and len(name) > _NAME_LIMIT:
             yield invalid("metadata.name", name, f"must be no more than {_NAME_LIMIT} characters")
@@ -181,7 +181,7 @@ class CronJobStrategy(WorkloadStrategy):
             yield invalid("spec.schedule", schedule, problem)
         for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
             yield from nonnegative(f"spec.{name}", spec.get(name))
-        if spec.get("timeZone") is not None and (problem := _zone_problem(spec["timeZone"])):
+        if spec.get("timeZone") is not None and (problem := _time_zone_problem(spec["timeZone"])):
             yield invalid("spec.timeZone", spec["timeZone"], problem)
         policy = spec.get("concurrencyPolicy") or ""
         if not policy:
@@ -207,8 +207,8 @@ _MONTHS = {
 }
 
 
-def _zone_problem(zone: str) -> str:
-    """What is wrong with the name of a time zone, or an empty text."""
+def _time_zone_problem(zone: str) -> str:
+    """Return what is wrong with the name of a time zone, or an empty string."""
     if not zone:
         return "timeZone must be nil or non-empty string"
     if zone.lower() == "local":
@@ -221,10 +221,10 @@ def _zone_problem(zone: str) -> str:
 
 
 def _schedule_problem(schedule: str) -> str:
-    """What is wrong with a cron schedule, or an empty text."""
+    """Return what is wrong with a cron schedule, or an empty string."""
     if schedule.startswith("@"):
-        known = schedule in ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-        return "" if known or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"
+        is_known = schedule in ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+        return "" if is_known or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"
     fields = schedule.split()
     if len(fields) != 5:
         return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"

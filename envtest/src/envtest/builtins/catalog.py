@@ -1,7 +1,7 @@
-"""The shipped tables: types of the built-in kinds, and the resources that serve them.
+"""Access to the shipped tables: the types of the built-in kinds, and the resources that serve them.
 
-Types come from ``data/types`` (written by ``hack/generate_builtin_schemas.py``), one gzipped file a package, read when
-a type of it is first met; resources from ``data/resources.json``.
+Types come from ``data/types`` (written by ``hack/generate_builtin_schemas.py``), one gzipped file per package, read
+when the first of its types is needed. Resources come from ``data/resources.json``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _package(name: str) -> Mapping[str, Any]:
 
 
 def resolve(name: str) -> Mapping[str, Any]:
-    """The JSON form of a type (``io.k8s.api.core.v1.Pod``); raises KeyError where there is none."""
+    """Return the JSON schema of a type (``io.k8s.api.core.v1.Pod``). Raises ``KeyError`` for an unknown type."""
     package, _, short = name.rpartition(".")
     found: Mapping[str, Any] = _package(package)[short]
     return found
@@ -45,17 +45,17 @@ def resolve(name: str) -> Mapping[str, Any]:
 
 @cache
 def schema_of(name: str) -> Schema:
-    """The node of a type, shared by everybody who asks."""
+    """Return the schema node of a type. All callers share one node."""
     return Schema({"$ref": f"#/components/schemas/{name}"}, resolve)
 
 
 def object_meta() -> Schema:
-    """The node of ``metadata``."""
+    """Return the schema node of ``metadata``."""
     return schema_of(OBJECT_META)
 
 
 class Subresource(NamedTuple):
-    """A subresource as the table has it; ``group``, ``version`` and ``kind`` say what its body is."""
+    """The table entry of a subresource; ``group``, ``version`` and ``kind`` are those of its request body."""
 
     name: str
     kind: str
@@ -65,7 +65,7 @@ class Subresource(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """A built-in resource as the table has it; ``type`` is the name of its type."""
+    """The table entry of a built-in resource; ``type`` is the name of its type."""
 
     group: str
     version: str
@@ -87,7 +87,7 @@ _SUBRESOURCES = {
 
 
 def all_resources() -> Iterator[Resource]:
-    """Every resource of the table, in the order in which discovery lists groups."""
+    """Yield every resource of the table, in the order in which discovery lists the groups."""
     for group in orjson.loads((_DATA / "resources.json").read_bytes()):
         for name, entry in group["resources"].items():
             yield _resource(group, name, entry)
@@ -128,6 +128,6 @@ def _subresource(name: str, kind: str, entry: Mapping[str, Any]) -> Subresource:
 
 
 def storage_hash(group: str, version: str, kind: str) -> str:
-    """``storageVersionHash`` of discovery: a short digest of the version that is stored."""
+    """Return ``storageVersionHash`` of discovery: a short digest of the storage version."""
     name = f"{group}/{version}/{kind}" if group else f"{version}/{kind}"
     return base64.b64encode(hashlib.sha256(name.encode()).digest()[:8]).decode()

@@ -1,4 +1,4 @@
-"""What a container must be: image, ports, variables, mounts, resources, probes, hooks and security context."""
+"""Validation of containers: image, ports, variables, mounts, resources, probes, hooks and security context."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.builtins.string_validation import (
-    NO_ADDRESS,
+    INVALID_IP,
     config_key,
     env_name,
     header_name,
@@ -49,22 +49,22 @@ _SECCOMP = ("Localhost", "RuntimeDefault", "Unconfined")
 
 
 def containers_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of all containers of a pod."""
+    """Yield the errors of all containers of a pod."""
     volumes = [volume.get("name") or "" for volume in spec.get("volumes") or ()]
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     seen: set[str] = set()
-    taken: set[str] = set()
+    used_host_ports: set[str] = set()
     for kind in ("containers", "initContainers"):
         for position, container in enumerate(spec.get(kind) or ()):
-            where = f"{path}.{kind}[{position}]"
-            yield from _container_errors(container, where, volumes, seen)
+            field_path = f"{path}.{kind}[{position}]"
+            yield from _container_errors(container, field_path, volumes, seen)
             if kind == "initContainers":
-                yield from _init_errors(container, where)
+                yield from _init_errors(container, field_path)
             else:
-                yield from _host_port_errors(container, where, taken)
+                yield from _host_port_errors(container, field_path, used_host_ports)
             if spec.get("hostNetwork"):
-                yield from _host_network_errors(container, where)
+                yield from _host_network_errors(container, field_path)
 
 
 def _container_errors(
@@ -121,13 +121,13 @@ def _init_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldError
             yield forbidden(f"{path}.{name}", "may not be set for init containers without restartPolicy=Always")
 
 
-def _host_port_errors(container: Mapping[str, Any], path: str, taken: set[str]) -> Iterator[FieldError]:
+def _host_port_errors(container: Mapping[str, Any], path: str, used_host_ports: set[str]) -> Iterator[FieldError]:
     for position, port in enumerate(container.get("ports") or ()):
         if port.get("hostPort"):
             text = f"{port.get('protocol') or ''}/{port.get('hostIP') or ''}/{port['hostPort']}"
-            if text in taken:
+            if text in used_host_ports:
                 yield duplicate(f"{path}.ports[{position}].hostPort", text)
-            taken.add(text)
+            used_host_ports.add(text)
 
 
 def _host_network_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -140,51 +140,51 @@ def _host_network_errors(container: Mapping[str, Any], path: str) -> Iterator[Fi
 def _port_errors(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for position, port in enumerate(ports):
-        where, name, number = f"{path}[{position}]", port.get("name") or "", port.get("containerPort") or 0
+        field_path, name, number = f"{path}[{position}]", port.get("name") or "", port.get("containerPort") or 0
         if name:
             problems = port_name(name)
             for problem in problems:
-                yield invalid(f"{where}.name", name, problem)
+                yield invalid(f"{field_path}.name", name, problem)
             if not problems and name in names:
-                yield duplicate(f"{where}.name", name)
+                yield duplicate(f"{field_path}.name", name)
             names.add(name)
         if not number:
-            yield required(f"{where}.containerPort")
+            yield required(f"{field_path}.containerPort")
         else:
             for problem in port_number(number):
-                yield invalid(f"{where}.containerPort", number, problem)
+                yield invalid(f"{field_path}.containerPort", number, problem)
         if port.get("hostPort"):
             for problem in port_number(port["hostPort"]):
-                yield invalid(f"{where}.hostPort", port["hostPort"], problem)
+                yield invalid(f"{field_path}.hostPort", port["hostPort"], problem)
         if not port.get("protocol"):
-            yield required(f"{where}.protocol")
+            yield required(f"{field_path}.protocol")
         elif port["protocol"] not in ("TCP", "UDP", "SCTP"):
-            yield not_supported(f"{where}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
+            yield not_supported(f"{field_path}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
         if port.get("hostIP") and not is_ip(port["hostIP"]):
-            yield invalid(f"{where}.hostIP", port["hostIP"], NO_ADDRESS)
+            yield invalid(f"{field_path}.hostIP", port["hostIP"], INVALID_IP)
 
 
 def _env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for position, variable in enumerate(variables):
-        where, name, source = f"{path}[{position}]", variable.get("name") or "", variable.get("valueFrom")
+        field_path, name, source = f"{path}[{position}]", variable.get("name") or "", variable.get("valueFrom")
         if not name:
-            yield required(f"{where}.name")
+            yield required(f"{field_path}.name")
         for problem in env_name(name):
-            yield invalid(f"{where}.name", name, problem)
+            yield invalid(f"{field_path}.name", name, problem)
         if source is None:
             continue
         if len(source) == 0:
             text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-            yield invalid(f"{where}.valueFrom", "", text)
+            yield invalid(f"{field_path}.valueFrom", "", text)
         elif len(source) > 1:
-            yield invalid(f"{where}.valueFrom", "", "may not have more than one field specified at a time")
+            yield invalid(f"{field_path}.valueFrom", "", "may not have more than one field specified at a time")
         elif variable.get("value"):
-            yield invalid(f"{where}.valueFrom", "", "may not be specified when `value` is not empty")
-        yield from _source_errors(source, f"{where}.valueFrom")
+            yield invalid(f"{field_path}.valueFrom", "", "may not be specified when `value` is not empty")
+        yield from _source_errors(source, f"{field_path}.valueFrom")
 
 
 def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Where the value of a variable comes from."""
+    """Yield the errors of the source that an environment variable takes its value from."""
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in source:
             if not source[kind].get("name"):
@@ -207,46 +207,46 @@ def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]
 
 def _env_from_errors(sources: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for position, source in enumerate(sources):
-        where = f"{path}[{position}]"
+        field_path = f"{path}[{position}]"
         for problem in env_name(source.get("prefix") or ""):
-            yield invalid(f"{where}.prefix", source["prefix"], problem)
+            yield invalid(f"{field_path}.prefix", source["prefix"], problem)
         kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
         for kind in kinds:
             if not source[kind].get("name"):
-                yield required(f"{where}.{kind}.name")
+                yield required(f"{field_path}.{kind}.name")
         if not kinds:
-            yield invalid(where, "", "must specify one of: `configMapRef` or `secretRef`")
+            yield invalid(field_path, "", "must specify one of: `configMapRef` or `secretRef`")
         elif len(kinds) > 1:
-            yield invalid(where, "", "may not have more than one field specified at a time")
+            yield invalid(field_path, "", "may not have more than one field specified at a time")
 
 
 def _mount_errors(mounts: Sequence[Mapping[str, Any]], path: str, volumes: Sequence[str]) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, mount in enumerate(mounts):
-        where, name, target = f"{path}[{position}]", mount.get("name") or "", mount.get("mountPath") or ""
+        field_path, name, target = f"{path}[{position}]", mount.get("name") or "", mount.get("mountPath") or ""
         if not name:
-            yield required(f"{where}.name")
+            yield required(f"{field_path}.name")
         if name not in volumes:
-            yield not_found(f"{where}.name", name)
+            yield not_found(f"{field_path}.name", name)
         if not target:
-            yield required(f"{where}.mountPath")
+            yield required(f"{field_path}.mountPath")
         if target in seen:
-            yield invalid(f"{where}.mountPath", target, "must be unique")
+            yield invalid(f"{field_path}.mountPath", target, "must be unique")
         seen.add(target)
         if mount.get("subPath"):
-            yield from relative_path_errors(mount["subPath"], f"{where}.subPath")
+            yield from relative_path_errors(mount["subPath"], f"{field_path}.subPath")
         if mount.get("subPathExpr"):
             if mount.get("subPath"):
                 text = "subPathExpr and subPath are mutually exclusive"
-                yield invalid(f"{where}.subPathExpr", mount["subPathExpr"], text)
-            yield from relative_path_errors(mount["subPathExpr"], f"{where}.subPathExpr")
+                yield invalid(f"{field_path}.subPathExpr", mount["subPathExpr"], text)
+            yield from relative_path_errors(mount["subPathExpr"], f"{field_path}.subPathExpr")
         modes = ("Bidirectional", "HostToContainer", "None")
         if mount.get("mountPropagation") is not None and mount["mountPropagation"] not in modes:
-            yield not_supported(f"{where}.mountPropagation", mount["mountPropagation"], modes)
+            yield not_supported(f"{field_path}.mountPropagation", mount["mountPropagation"], modes)
 
 
 def relative_path_errors(text: str, path: str) -> Iterator[FieldError]:
-    """A path that stays where it begins."""
+    """Yield the errors of a path that must be relative and must not contain ``..``."""
     if text.startswith("/"):
         yield invalid(path, text, "must be a relative path")
     if ".." in text.split("/"):
@@ -257,10 +257,10 @@ def _resource_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldE
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, quantities in (("limits", limits), ("requests", requests)):
         for name, quantity in quantities.items():
-            where = key(f"{path}.{kind}", name)
-            yield from _resource_name_errors(name, where)
+            field_path = key(f"{path}.{kind}", name)
+            yield from _resource_name_errors(name, field_path)
             if parse_quantity(quantity).value < 0:
-                yield invalid(where, quantity, "must be greater than or equal to 0")
+                yield invalid(field_path, quantity, "must be greater than or equal to 0")
     for name, quantity in requests.items():
         if name not in limits:
             continue
@@ -301,7 +301,7 @@ def _probe_errors(probe: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _handler_errors(handler: Mapping[str, Any], path: str, kinds: Sequence[str]) -> Iterator[FieldError]:
-    """What a probe or a hook does: one thing."""
+    """Yield the errors of the handler of a probe or hook, which has exactly one action."""
     found = [kind for kind in kinds if kind in handler]
     for extra in found[1:]:
         yield forbidden(f"{path}.{extra}", "may not specify more than 1 handler type")
@@ -329,7 +329,7 @@ def _handler_errors(handler: Mapping[str, Any], path: str, kinds: Sequence[str])
 
 
 def security_errors(security: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """What the security contexts of pods and of containers have in common."""
+    """Yield the errors of the fields that the security contexts of pods and of containers share."""
     for name in ("runAsUser", "runAsGroup", "fsGroup"):
         number = security.get(name)
         if number is not None and not 0 <= number <= _MAX_ID:
@@ -338,15 +338,15 @@ def security_errors(security: Mapping[str, Any], path: str) -> Iterator[FieldErr
     if profile is None:
         return
     kind, file = profile.get("type") or "", profile.get("localhostProfile")
-    where = f"{path}.seccompProfile"
+    field_path = f"{path}.seccompProfile"
     if not kind:
-        yield required(f"{where}.type", "type is required when seccompProfile is set")
+        yield required(f"{field_path}.type", "type is required when seccompProfile is set")
     elif kind not in _SECCOMP:
-        yield not_supported(f"{where}.type", kind, _SECCOMP)
+        yield not_supported(f"{field_path}.type", kind, _SECCOMP)
     elif kind == "Localhost":
         if file is None:
-            yield required(f"{where}.localhostProfile", "must be set when seccomp type is Localhost")
+            yield required(f"{field_path}.localhostProfile", "must be set when seccomp type is Localhost")
         else:
-            yield from relative_path_errors(file, f"{where}.localhostProfile")
+            yield from relative_path_errors(file, f"{field_path}.localhostProfile")
     elif file is not None:
-        yield invalid(f"{where}.localhostProfile", file, "can only be set when seccomp type is Localhost")
+        yield invalid(f"{field_path}.localhostProfile", file, "can only be set when seccomp type is Localhost")

@@ -1,4 +1,4 @@
-"""Conversion between the versions of built-in kinds that are stored as another kind's objects."""
+"""Conversion of built-in kinds that are stored in another version, or as objects of another group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def converter_between(info: ResourceInfo) -> Converter:
-    """The converter of a resource that is stored in another version."""
+    """Return the converter of a resource that is stored in another version."""
 
     async def convert(objects: Sequence[Object], api_version: str) -> list[Object]:
         return [_converted(obj, api_version, info.kind) for obj in objects]
@@ -43,8 +43,8 @@ def _converted(obj: Object, api_version: str, kind: str) -> Object:
     change = _event if kind == "Event" else _autoscaler
     new = change(obj, api_version)
     new["apiVersion"], new["kind"] = api_version, kind
-    formed: Object = encode(_TYPES[api_version, kind], new)
-    return formed
+    normalized: Object = encode(_TYPES[api_version, kind], new)
+    return normalized
 
 
 def _event(obj: Object, api_version: str) -> Object:
@@ -58,13 +58,13 @@ def _event(obj: Object, api_version: str) -> Object:
 
 
 def _autoscaler(obj: Object, api_version: str) -> Object:
-    """v1 knows one metric, the CPU; all others travel as they are in v2 and are left out in v1."""
+    """Convert between v1, which has only the CPU metric, and v2; v1 leaves out all other metrics."""
     spec: dict[str, Any] = dict(obj.get("spec") or {})
     if api_version == "autoscaling/v2":
         target = spec.pop("targetCPUUtilizationPercentage", None)
         if target is not None:
-            wanted = {"type": "Utilization", "averageUtilization": target}
-            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": wanted}}]
+            metric_target = {"type": "Utilization", "averageUtilization": target}
+            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": metric_target}}]
     else:
         for metric in spec.pop("metrics", None) or ():
             resource = metric.get("resource") or {}

@@ -1,4 +1,4 @@
-"""Core kinds without pods: configuration, accounts, services, nodes, namespaces, events, volumes."""
+"""Strategies of core/v1 kinds other than pods, services and volumes, and of events.k8s.io."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.builtins.string_validation import NO_ADDRESS, config_key, is_ip, port_number
+from envtest.builtins.string_validation import INVALID_IP, config_key, is_ip, port_number
 from envtest.context import RequestContext
 from envtest.field_errors import (
     FieldError,
@@ -38,7 +38,7 @@ _MAX_SIZE = 1024 * 1024
 _IMMUTABLE = "field is immutable when `immutable` is set"
 
 
-def _sealed_errors(obj: Object, old: Object, names: Sequence[str]) -> Iterator[FieldError]:
+def _immutable_errors(obj: Object, old: Object, names: Sequence[str]) -> Iterator[FieldError]:
     if not old.get("immutable"):
         return
     if not obj.get("immutable"):
@@ -49,10 +49,10 @@ def _sealed_errors(obj: Object, old: Object, names: Sequence[str]) -> Iterator[F
 
 
 class ConfigMapStrategy(BuiltinStrategy):
-    """v1 ConfigMap."""
+    """Strategy of v1 ConfigMap."""
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Keys, size, and that an immutable one stays."""
+        """Yield the errors of the keys and the size, and of changes to an immutable ConfigMap."""
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
         size = 0
         for name, value in data.items():
@@ -68,20 +68,20 @@ class ConfigMapStrategy(BuiltinStrategy):
         if size > _MAX_SIZE:
             yield too_long("[]", "", _MAX_SIZE)
         if old is not None:
-            yield from _sealed_errors(obj, old, ("data", "binaryData"))
+            yield from _immutable_errors(obj, old, ("data", "binaryData"))
 
 
 class SecretStrategy(BuiltinStrategy):
-    """v1 Secret."""
+    """Strategy of v1 Secret."""
 
-    _NEEDED: ClassVar = {
+    _REQUIRED_KEYS: ClassVar = {
         "kubernetes.io/dockercfg": ".dockercfg",
         "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
         "kubernetes.io/ssh-auth": "ssh-privatekey",
     }
 
     def set_defaults(self, obj: Object) -> None:
-        """``Opaque``; what was given as text becomes data."""
+        """Set the type to ``Opaque``, and move ``stringData`` to ``data``."""
         obj.setdefault("type", "Opaque")
         texts = obj.pop("stringData", None)
         if texts:
@@ -90,7 +90,7 @@ class SecretStrategy(BuiltinStrategy):
                 data[name] = base64.b64encode(text.encode()).decode()
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Keys, size, what the type asks for, and that an immutable one stays."""
+        """Yield the errors of the keys, the size, the type and its keys, and of changes to an immutable Secret."""
         data, kind = obj.get("data") or {}, obj.get("type") or ""
         size = 0
         for name, value in data.items():
@@ -103,15 +103,15 @@ class SecretStrategy(BuiltinStrategy):
         if old is not None:
             if kind != old.get("type"):
                 yield invalid("type", kind, "field is immutable")
-            yield from _sealed_errors(obj, old, ("data",))
+            yield from _immutable_errors(obj, old, ("data",))
 
     def _type_errors(self, obj: Object, kind: str, data: Mapping[str, str]) -> Iterator[FieldError]:
         if kind == "kubernetes.io/service-account-token":
             name = "kubernetes.io/service-account.name"
             if not (obj["metadata"].get("annotations") or {}).get(name):
                 yield required(key("metadata.annotations", name))
-        elif kind in self._NEEDED:
-            name = self._NEEDED[kind]
+        elif kind in self._REQUIRED_KEYS:
+            name = self._REQUIRED_KEYS[kind]
             if name not in data:
                 yield required(key("data", name))
             elif kind != "kubernetes.io/ssh-auth":
@@ -129,7 +129,7 @@ class SecretStrategy(BuiltinStrategy):
                     yield required(key("data", name))
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """A pair of certificate and key that is none."""
+        """Warn about a TLS certificate or key that is not PEM."""
         if obj.get("type") != "kubernetes.io/tls" or (old is not None and obj.get("data") == old.get("data")):
             return ()
         data = obj.get("data") or {}
@@ -149,27 +149,27 @@ def _go_json_error(error: Exception) -> str:
 
 
 class ServiceAccountStrategy(BuiltinStrategy):
-    """v1 ServiceAccount."""
+    """Strategy of v1 ServiceAccount."""
 
     returns_deleted_object = True
 
 
 class NamespaceStrategy(BuiltinStrategy):
-    """v1 Namespace."""
+    """Strategy of v1 Namespace."""
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
-        """A DNS label."""
+        """Require a DNS label."""
         return dns_label(mask_trailing_dash(name) if prefix else name)
 
     def set_defaults(self, obj: Object) -> None:
-        """Active, and labelled with its name."""
+        """Set the phase to Active, and the label that holds the name."""
         obj["status"].setdefault("phase", "Active")
         name = obj["metadata"].get("name")
         if name:
             obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """The finalizer of the namespace controller."""
+        """Add the finalizer of the namespace controller."""
         obj["status"] = {"phase": "Active"}
         finalizers = obj["spec"].get("finalizers") or []
         if "kubernetes" not in finalizers:
@@ -178,7 +178,7 @@ class NamespaceStrategy(BuiltinStrategy):
         obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name") or ""
 
     def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
-        """Terminating, until the namespace controller has emptied it and taken its finalizer away."""
+        """Set the phase to Terminating; removal of the namespace controller's finalizer completes the deletion."""
         if not obj["metadata"].get("deletionTimestamp"):
             obj["metadata"]["deletionTimestamp"] = ctx.now
             obj["status"]["phase"] = "Terminating"
@@ -186,7 +186,7 @@ class NamespaceStrategy(BuiltinStrategy):
         return bool(obj["spec"].get("finalizers"))
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """Finalizers of the spec are changed at their own endpoint."""
+        """Restore the finalizers of the spec, which are changed through the subresource ``finalize``."""
         super().prepare_update(new, old, ctx)
         if ctx.subresource == "finalize":
             new["status"] = copy_json(old["status"])
@@ -197,20 +197,20 @@ class NamespaceStrategy(BuiltinStrategy):
 
 
 class NodeStrategy(BuiltinStrategy):
-    """v1 Node."""
+    """Strategy of v1 Node."""
 
     _NOT_READY: ClassVar = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
     _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """A node is tainted until it is ready; nodes bring their status with them."""
+        """Taint the node as not ready. The status is kept: nodes are created with theirs."""
         spec = obj["spec"]
         taints = spec.get("taints") or []
         if not any(each.get("key") == self._NOT_READY["key"] for each in taints):
             spec["taints"] = [*taints, dict(self._NOT_READY)]
 
     def set_defaults(self, obj: Object) -> None:
-        """All of the capacity is allocatable; one address range is a list of one."""
+        """Make the whole capacity allocatable, and keep ``podCIDR`` and ``podCIDRs`` consistent."""
         status, spec = obj["status"], obj["spec"]
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = copy_json(status["capacity"])
@@ -220,7 +220,7 @@ class NodeStrategy(BuiltinStrategy):
             spec["podCIDR"] = spec["podCIDRs"][0]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Taints, and addresses that never change."""
+        """Yield the errors of the taints, and of changes to the immutable ``podCIDRs`` and ``providerID``."""
         seen: set[tuple[Any, Any]] = set()
         for position, taint in enumerate(obj["spec"].get("taints") or ()):
             path = f"metadata.taints[{position}]"
@@ -235,9 +235,9 @@ class NodeStrategy(BuiltinStrategy):
                 yield not_supported(f"{path}.effect", effect, self._EFFECTS)
             identity = (taint.get("key"), effect)
             if identity in seen:
-                shown = {"key": taint.get("key"), "effect": effect}
+                rendered = {"key": taint.get("key"), "effect": effect}
                 text = "taints must be unique by key and effect pair"
-                yield duplicate(path, shown)._replace(detail=text)
+                yield duplicate(path, rendered)._replace(detail=text)
             seen.add(identity)
         if old is not None:
             before = old["spec"].get("podCIDRs")
@@ -251,33 +251,38 @@ class NodeStrategy(BuiltinStrategy):
 
 
 class EventStrategy(BuiltinStrategy):
-    """v1 Event and events.k8s.io/v1 Event: the same objects under two names."""
+    """Strategy of v1 Event and events.k8s.io/v1 Event, which are two views of the same objects."""
 
     allow_create_on_update = True
     default_propagation = "unsupported"
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """An event with an ``eventTime`` says who reports what; the newer API demands one."""
-        modern = self.resource.group == "events.k8s.io"
-        about = obj.get("regarding" if modern else "involvedObject") or {}
-        namespace, own = about.get("namespace") or "", obj["metadata"].get("namespace") or ""
-        timed = obj.get("eventTime") is not None
-        free = ("", "default", "kube-system") if timed else ("", "default")
-        if (not namespace and own not in free) or (namespace and not timed and namespace != own):
+        """Yield the errors of an event.
+
+        An event with an ``eventTime`` must name its reporter, action and reason; events.k8s.io requires ``eventTime``.
+        """
+        is_new_api = self.resource.group == "events.k8s.io"
+        regarded = obj.get("regarding" if is_new_api else "involvedObject") or {}
+        namespace, event_namespace = regarded.get("namespace") or "", obj["metadata"].get("namespace") or ""
+        has_event_time = obj.get("eventTime") is not None
+        allowed_namespaces = ("", "default", "kube-system") if has_event_time else ("", "default")
+        if (not namespace and event_namespace not in allowed_namespaces) or (
+            namespace and not has_event_time and namespace != event_namespace
+        ):
             yield invalid("involvedObject.namespace", namespace, "does not match event.namespace")
-        if timed:
-            yield from _reporter_errors(obj, "reportingController" if modern else "reportingComponent")
-        if not modern:
+        if has_event_time:
+            yield from _reporter_errors(obj, "reportingController" if is_new_api else "reportingComponent")
+        if not is_new_api:
             return
         if old is None:
-            yield from _modern_event_errors(obj, timed=timed)
+            yield from _new_api_event_errors(obj, has_event_time=has_event_time)
             return
-        for name, shown in _FIXED_IN_EVENTS.items():
+        for name, rendered in _IMMUTABLE_EVENT_FIELDS.items():
             if obj.get(name) != old.get(name):
-                yield invalid(shown, obj.get(name), "field is immutable")
+                yield invalid(rendered, obj.get(name), "field is immutable")
 
 
-_FIXED_IN_EVENTS = {
+_IMMUTABLE_EVENT_FIELDS = {
     "regarding": "involvedObject",
     "reason": "reason",
     "note": "message",
@@ -306,34 +311,34 @@ def _reporter_errors(obj: Object, controller: str) -> Iterator[FieldError]:
         yield invalid("message", "", "can have at most 1024 characters")
 
 
-def _modern_event_errors(obj: Object, *, timed: bool) -> Iterator[FieldError]:
-    if not timed:
+def _new_api_event_errors(obj: Object, *, has_event_time: bool) -> Iterator[FieldError]:
+    if not has_event_time:
         yield required("eventTime")
     if obj.get("type") not in ("Normal", "Warning"):
         yield invalid("type", "", f"has invalid value: {obj.get('type') or ''}")
-    for name, shown in (
+    for name, rendered in (
         ("deprecatedFirstTimestamp", "firstTimestamp"),
         ("deprecatedLastTimestamp", "lastTimestamp"),
         ("deprecatedCount", "count"),
         ("deprecatedSource", "source"),
     ):
         if obj.get(name):
-            yield invalid(shown, "", "needs to be unset")
+            yield invalid(rendered, "", "needs to be unset")
 
 
 class EndpointsStrategy(BuiltinStrategy):
-    """v1 Endpoints."""
+    """Strategy of v1 Endpoints."""
 
     allow_create_on_update = True
 
     def set_defaults(self, obj: Object) -> None:
-        """TCP."""
+        """Set the protocol of the ports to TCP."""
         for subset in obj.get("subsets") or ():
             for port in subset.get("ports") or ():
                 port.setdefault("protocol", "TCP")
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Addresses and ports."""
+        """Yield the errors of the addresses and ports."""
         for position, subset in enumerate(obj.get("subsets") or ()):
             path = f"subsets[{position}]"
             if not subset.get("addresses") and not subset.get("notReadyAddresses"):
@@ -342,14 +347,14 @@ class EndpointsStrategy(BuiltinStrategy):
                 for number, address in enumerate(subset.get(kind) or ()):
                     ip = address.get("ip") or ""
                     if not is_ip(ip):
-                        yield invalid(f"{path}.{kind}[{number}].ip", ip, NO_ADDRESS)
+                        yield invalid(f"{path}.{kind}[{number}].ip", ip, INVALID_IP)
             ports = subset.get("ports") or ()
             for number, port in enumerate(ports):
-                where = f"{path}.ports[{number}]"
+                field_path = f"{path}.ports[{number}]"
                 if len(ports) > 1 and not port.get("name"):
-                    yield required(f"{where}.name")
+                    yield required(f"{field_path}.name")
                 elif port.get("name"):
                     for problem in dns_label(port["name"]):
-                        yield invalid(f"{where}.name", port["name"], problem)
+                        yield invalid(f"{field_path}.name", port["name"], problem)
                 for problem in port_number(port.get("port")):
-                    yield invalid(f"{where}.port", port.get("port"), problem)
+                    yield invalid(f"{field_path}.port", port.get("port"), problem)

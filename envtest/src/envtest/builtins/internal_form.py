@@ -1,7 +1,7 @@
-"""How Go prints the API server's internal types, where messages quote them.
+"""Go's rendering of kube-apiserver's internal types, for the messages that quote them.
 
-Internal types have no JSON names: ``{"Volumes":null,...}``, all fields in the order of their declaration. Only the
-types that messages are known to quote are written out; what is below them is shown as well as can be told.
+Internal types have no JSON names: ``{"Volumes":null,...}`` lists all fields in the order of their declaration. Only the
+types that messages are known to quote are spelled out here; types nested in them are rendered as an approximation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _go_name(json_name: str) -> str:
 
 
 def internal(value: Any) -> str:
-    """A value below the known types: Go's names, only the fields that are set."""
+    """Return a value of a type that is not spelled out: fields by their Go names, only those that are set."""
     if isinstance(value, Mapping):
         return "{" + ",".join(f'"{_go_name(name)}":{internal(item)}' for name, item in value.items()) + "}"
     if isinstance(value, list):
@@ -67,23 +67,23 @@ def internal(value: Any) -> str:
     return go_json(value)
 
 
-def _fields(layout: str, value: Mapping[str, Any], known: Mapping[str, str]) -> str:
+def _fields(layout: str, value: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     parts = []
     for word in layout.split():
         name = word.rstrip("!?")
         json_name = _json_name(name)
         zero = '""' if word.endswith("!") else "false" if word.endswith("?") else "null"
-        text = known.get(name) or (internal(value[json_name]) if json_name in value else zero)
+        text = overrides.get(name) or (internal(value[json_name]) if json_name in value else zero)
         parts.append(f'"{name}":{text}')
     return "{" + ",".join(parts) + "}"
 
 
 def _container(container: Mapping[str, Any]) -> str:
     resources = container.get("resources") or {}
-    shown = ",".join(
+    resource_fields = ",".join(
         f'"{name.capitalize()}":{go_json(resources.get(name))}' for name in ("limits", "requests", "claims")
     )
-    return _fields(_CONTAINER, container, {"Resources": "{" + shown + "}"})
+    return _fields(_CONTAINER, container, {"Resources": "{" + resource_fields + "}"})
 
 
 def _containers(containers: Sequence[Mapping[str, Any]] | None) -> str:
@@ -91,7 +91,7 @@ def _containers(containers: Sequence[Mapping[str, Any]] | None) -> str:
 
 
 def internal_pod_spec(spec: Mapping[str, Any]) -> Verbatim:
-    """A PodSpec as Go prints its internal type."""
+    """Return a PodSpec as Go prints its internal type."""
     security = spec.get("securityContext")
     host = {
         name: spec[name]
@@ -99,10 +99,10 @@ def internal_pod_spec(spec: Mapping[str, Any]) -> Verbatim:
         if name in spec
     }
     node_selector = spec.get("nodeSelector")
-    known = {
+    overrides = {
         "Containers": _containers(spec.get("containers")),
         "InitContainers": _containers(spec.get("initContainers")),
         "SecurityContext": "null" if security is None else _fields(_SECURITY, {**security, **host}, {}),
         "NodeSelector": go_json(node_selector) if node_selector else "null",
     }
-    return Verbatim(_fields(_POD_SPEC, spec, known))
+    return Verbatim(_fields(_POD_SPEC, spec, overrides))

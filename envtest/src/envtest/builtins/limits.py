@@ -1,4 +1,4 @@
-"""What limits a namespace: limit ranges and resource quotas."""
+"""Strategies of the kinds that limit a namespace: LimitRange and ResourceQuota."""
 
 from __future__ import annotations
 
@@ -21,17 +21,21 @@ _ORDER = (
     ("default", "min", "default", "default"),
     ("default", "default", "max", "max"),
 )
-"""Where an error goes, the part which must not be above the other, that other, and its name."""
+"""Pairs of bounds that must be in order.
+
+Each entry names the field that reports the error, the field with the lower value, the field with the higher value, and
+the latter's name in messages.
+"""
 _NAMES = {"min": "min", "default": "default", "defaultRequest": "default request"}
 
 
 class LimitRangeStrategy(BuiltinStrategy):
-    """v1 LimitRange."""
+    """Strategy of v1 LimitRange."""
 
     allow_create_on_update = True
 
     def set_defaults(self, obj: Object) -> None:
-        """The defaults of containers follow from their maximum and minimum."""
+        """Derive the defaults of containers from their maximum and minimum."""
         for item in obj["spec"].get("limits") or ():
             if item.get("type") != "Container":
                 continue
@@ -43,7 +47,7 @@ class LimitRangeStrategy(BuiltinStrategy):
                 item["defaultRequest"] = requests
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """One item for each type, with bounds that fit together."""
+        """Yield the errors of repeated types, of forbidden or missing fields, and of contradicting bounds."""
         seen: set[str] = set()
         for position, item in enumerate(obj["spec"].get("limits") or ()):
             path, kind = f"spec.limits[{position}]", item.get("type") or ""
@@ -62,23 +66,23 @@ class LimitRangeStrategy(BuiltinStrategy):
 
 
 def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Minimum, defaults and maximum of each resource in this order."""
+    """Yield an error for each resource whose minimum, defaults and maximum are not in ascending order."""
     names = {name for part in ("min", "max", "default", "defaultRequest") for name in item.get(part) or ()}
     for name in sorted(names):
         for place, low, high, high_name in _ORDER:
             lower, upper = (item.get(low) or {}).get(name), (item.get(high) or {}).get(name)
             if lower is None or upper is None or parse_quantity(lower).value <= parse_quantity(upper).value:
                 continue
-            shown = (item.get(place) or {}).get(name)
+            value = (item.get(place) or {}).get(name)
             text = f"{_NAMES[low]} value {lower} is greater than {high_name} value {upper}"
-            yield invalid(key(f"{path}.{place}", name), shown, text)
+            yield invalid(key(f"{path}.{place}", name), value, text)
 
 
 class ResourceQuotaStrategy(BuiltinStrategy):
-    """v1 ResourceQuota."""
+    """Strategy of v1 ResourceQuota."""
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """No quota is negative, and scopes stay."""
+        """Yield the errors of negative quantities, and of changes to the immutable scopes."""
         for name, quantity in (obj["spec"].get("hard") or {}).items():
             if parse_quantity(quantity).value < 0:
                 yield invalid(key("spec.hard", name), quantity, "must be greater than or equal to 0")

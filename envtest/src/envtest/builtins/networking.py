@@ -1,4 +1,4 @@
-"""networking.k8s.io: Ingress, IngressClass, NetworkPolicy."""
+"""Strategies of networking.k8s.io: Ingress, IngressClass and NetworkPolicy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
-    balancer_errors,
     cidr_errors,
     is_ip,
     label_selector_errors,
+    load_balancer_errors,
     port_name,
     port_number,
     wildcard_subdomain,
@@ -30,20 +30,20 @@ _CLASS = "kubernetes.io/ingress.class"
 
 
 class IngressStrategy(BuiltinStrategy):
-    """networking.k8s.io/v1 Ingress."""
+    """Strategy of networking.k8s.io/v1 Ingress."""
 
     has_spec_generation = True
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """See :meth:`Strategy.warnings`: the annotation from before there were ingress classes."""
+        """See :meth:`Strategy.warnings`: warns about the annotation that preceded ingress classes."""
         if old is not None or "kubernetes.io/ingress.class" not in (obj["metadata"].get("annotations") or {}):
             return ()
         return ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of an Ingress."""
+        """Yield the errors of an Ingress."""
         if ctx.subresource == "status":
-            yield from balancer_errors(obj["status"])
+            yield from load_balancer_errors(obj["status"])
             return
         spec = obj["spec"]
         rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
@@ -143,18 +143,18 @@ def _backend_errors(backend: Mapping[str, Any], path: str) -> Iterator[FieldErro
 
 
 class IngressClassStrategy(BuiltinStrategy):
-    """networking.k8s.io/v1 IngressClass."""
+    """Strategy of networking.k8s.io/v1 IngressClass."""
 
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Parameters are cluster-scoped."""
+        """Set the scope of the parameters to ``Cluster``."""
         parameters = obj["spec"].get("parameters")
         if parameters is not None and parameters.get("scope") is None:
             parameters["scope"] = "Cluster"
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """A controller that stays."""
+        """Yield the errors of the controller, which is required and immutable."""
         controller = obj["spec"].get("controller") or ""
         if old is None and not controller:
             yield required("spec.controller")
@@ -163,12 +163,12 @@ class IngressClassStrategy(BuiltinStrategy):
 
 
 class NetworkPolicyStrategy(BuiltinStrategy):
-    """networking.k8s.io/v1 NetworkPolicy."""
+    """Strategy of networking.k8s.io/v1 NetworkPolicy."""
 
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """TCP; ``Egress`` only where there are egress rules."""
+        """Set the protocol to TCP, and the policy types, which include ``Egress`` only if there are egress rules."""
         spec = obj["spec"]
         if not spec.get("policyTypes"):
             spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
@@ -177,7 +177,7 @@ class NetworkPolicyStrategy(BuiltinStrategy):
                 port.setdefault("protocol", "TCP")
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of a policy."""
+        """Yield the errors of a NetworkPolicy."""
         spec = obj["spec"]
         yield from label_selector_errors(spec.get("podSelector"), "spec.podSelector")
         for direction, peers in (("ingress", "from"), ("egress", "to")):
@@ -245,11 +245,11 @@ def _block_errors(block: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         return
     network = ip_network(cidr, strict=False)
     for position, each in enumerate(block.get("except") or ()):
-        where = f"{path}.except[{position}]"
-        errors = list(cidr_errors(where, each))
+        field_path = f"{path}.except[{position}]"
+        errors = list(cidr_errors(field_path, each))
         yield from errors
         if not errors:
-            inner = ip_network(each, strict=False)
-            fits = inner.version == network.version and inner.subnet_of(network)  # type: ignore[arg-type]
-            if not fits or inner.prefixlen <= network.prefixlen:
-                yield invalid(where, each, "must be a strict subset of `cidr`")
+            excluded = ip_network(each, strict=False)
+            fits = excluded.version == network.version and excluded.subnet_of(network)  # type: ignore[arg-type]
+            if not fits or excluded.prefixlen <= network.prefixlen:
+                yield invalid(field_path, each, "must be a strict subset of `cidr`")

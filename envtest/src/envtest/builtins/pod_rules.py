@@ -1,4 +1,4 @@
-"""What a pod, and the template of one, must be: the rules that pods share with the kinds that make them."""
+"""Validation of pod specs and pod templates, shared by Pod and the kinds that create pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from envtest.builtins.container_rules import containers_errors, security_errors
 from envtest.builtins.scheduling_rules import affinity_errors, spread_errors, toleration_errors
-from envtest.builtins.string_validation import NO_ADDRESS, is_ip
+from envtest.builtins.string_validation import INVALID_IP, is_ip
 from envtest.builtins.volume_rules import volume_errors
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
@@ -19,7 +19,7 @@ _DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 
 
 def template_errors(template: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of a pod template: metadata and spec."""
+    """Yield the errors of the metadata and spec of a pod template."""
     metadata = template.get("metadata") or {}
     for name, value in (metadata.get("labels") or {}).items():
         for problem in qualified_name(name):
@@ -36,7 +36,7 @@ def template_errors(template: Mapping[str, Any], path: str) -> Iterator[FieldErr
 
 
 def pod_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of a PodSpec, in the order in which the real server finds them."""
+    """Yield the errors of a PodSpec, in kube-apiserver's order."""
     yield from volume_errors(spec.get("volumes") or (), f"{path}.volumes")
     yield from containers_errors(spec, path)
     policy = spec.get("restartPolicy") or ""
@@ -68,12 +68,12 @@ def pod_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.{name}", spec[name], problem)
     yield from toleration_errors(spec.get("tolerations") or (), f"{path}.tolerations")
     for position, alias in enumerate(spec.get("hostAliases") or ()):
-        where = f"{path}.hostAliases[{position}]"
+        field_path = f"{path}.hostAliases[{position}]"
         if not is_ip(alias.get("ip") or ""):
-            yield invalid(f"{where}.ip", alias.get("ip") or "", NO_ADDRESS)
+            yield invalid(f"{field_path}.ip", alias.get("ip") or "", INVALID_IP)
         for hostname in alias.get("hostnames") or ():
             for problem in dns_subdomain(hostname):
-                yield invalid(f"{where}.hostnames", hostname, problem)
+                yield invalid(f"{field_path}.hostnames", hostname, problem)
     for name in ("priorityClassName", "runtimeClassName"):
         for problem in dns_subdomain(spec[name]) if spec.get(name) else ():
             yield invalid(f"{path}.{name}", spec[name], problem)
@@ -103,7 +103,7 @@ def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.dnsConfig.nameservers", list(servers), "must not have more than 3 nameservers")
     for position, server in enumerate(servers):
         if not is_ip(server):
-            yield invalid(f"{path}.dnsConfig.nameservers[{position}]", server, NO_ADDRESS)
+            yield invalid(f"{path}.dnsConfig.nameservers[{position}]", server, INVALID_IP)
     if len(searches) > 32:
         yield invalid(f"{path}.dnsConfig.searches", list(searches), "must not have more than 32 search paths")
     for position, option in enumerate(config.get("options") or ()):
@@ -114,8 +114,8 @@ def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 def _gate_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for position, gate in enumerate(spec.get("readinessGates") or ()):
         for problem in qualified_name(gate.get("conditionType") or ""):
-            where = f"{path}.readinessGates[{position}].conditionType"
-            yield invalid(where, gate.get("conditionType") or "", problem)
+            field_path = f"{path}.readinessGates[{position}].conditionType"
+            yield invalid(field_path, gate.get("conditionType") or "", problem)
     seen: set[str] = set()
     for position, gate in enumerate(spec.get("schedulingGates") or ()):
         name = gate.get("name") or ""

@@ -1,6 +1,6 @@
-"""What is questionable about a pod or the template of one, though it is accepted.
+"""Warnings about pods and pod templates that are valid but questionable.
 
-The texts are those of ``GetWarningsForPod`` and of the strategies of the kinds that make pods.
+The messages are those of ``GetWarningsForPod`` and of the strategies of the kinds that create pods.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LABELS = {
     "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
 }
 _SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
-_SECCOMP_OF = "container.seccomp.security.alpha.kubernetes.io/"
-_APP_ARMOR_OF = "container.apparmor.security.beta.kubernetes.io/"
+_CONTAINER_SECCOMP = "container.seccomp.security.alpha.kubernetes.io/"
+_CONTAINER_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": (
         'non-functional in v1.16+; use the "priorityClassName" field instead'
@@ -53,72 +53,72 @@ _REQUIRED, _PREFERRED = (
 
 
 def name_warnings(name: str, used: str = "in Pod names and hostnames") -> Iterator[str]:
-    """A name that is accepted, but makes a poor hostname; ``used`` says where it goes."""
+    """Warn about a name that is valid but not a valid hostname; ``used`` says where the name is used."""
     if problems := dns_label(name):
         text = "which can result in surprising behavior; a DNS label is recommended"
         yield f"metadata.name: this is used {used}, {text}: [{' '.join(problems)}]"
 
 
 def pod_warnings(pod: Mapping[str, Any]) -> Iterator[str]:
-    """The warnings that the creation of a pod gets."""
+    """Yield the warnings about a pod that is created."""
     yield from name_warnings(pod["metadata"].get("name") or "", "in the Pod's hostname")
     yield from _warnings(pod, "", is_template=False)
 
 
 def template_warnings(template: Mapping[str, Any] | None, path: str) -> Iterator[str]:
-    """The warnings for a template at ``path``."""
+    """Yield the warnings about the template at ``path``."""
     if template is not None:
         yield from _warnings(template, f"{path}.", is_template=True)
 
 
 def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iterator[str]:
     spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
-    where, noted = f"{prefix}spec", f"{prefix}metadata.annotations"
+    spec_path, annotations_path = f"{prefix}spec", f"{prefix}metadata.annotations"
     for label in spec.get("nodeSelector") or ():
         if label in _LABELS:
-            yield f"{key(f'{where}.nodeSelector', label)}: {_LABELS[label]}"
-    yield from _node_affinity(spec, f"{where}.affinity.nodeAffinity")
+            yield f"{key(f'{spec_path}.nodeSelector', label)}: {_LABELS[label]}"
+    yield from _node_affinity(spec, f"{spec_path}.affinity.nodeAffinity")
     for position, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        place, label = f"{where}.topologySpreadConstraints[{position}]", constraint.get("topologyKey")
+        item_path, label = f"{spec_path}.topologySpreadConstraints[{position}]", constraint.get("topologyKey")
         if label in _LABELS:
-            yield f"{place}.topologyKey: {label} is {_LABELS[label]}"
+            yield f"{item_path}.topologyKey: {label} is {_LABELS[label]}"
         if constraint.get("labelSelector") is None:
-            yield f"{place}.labelSelector: {_NULL_SELECTOR}"
+            yield f"{item_path}.labelSelector: {_NULL_SELECTOR}"
     for name, text in _ANNOTATIONS.items():
         if name in annotations:
-            yield f"{key(noted, name)}: {text}"
+            yield f"{key(annotations_path, name)}: {text}"
     for position, volume in enumerate(spec.get("volumes") or ()):
         for source in volume.keys() & _VOLUMES.keys():
-            yield f"{where}.volumes[{position}].{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
-    yield from _repeated(spec.get("hostAliases") or (), f"{where}.hostAliases", "ip")
-    yield from _repeated(spec.get("imagePullSecrets") or (), f"{where}.imagePullSecrets", "name")
+            yield f"{spec_path}.volumes[{position}].{source.replace('storageos', 'storageOS')}: {_VOLUMES[source]}"
+    yield from _duplicate_items(spec.get("hostAliases") or (), f"{spec_path}.hostAliases", "ip")
+    yield from _duplicate_items(spec.get("imagePullSecrets") or (), f"{spec_path}.imagePullSecrets", "name")
     for position, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
-            yield f'{where}.imagePullSecrets[{position}].name: invalid empty name ""'
-    yield from _fractions(spec.get("overhead") or {}, f"{where}.overhead")
+            yield f'{spec_path}.imagePullSecrets[{position}].name: invalid empty name ""'
+    yield from _fractional_bytes(spec.get("overhead") or {}, f"{spec_path}.overhead")
     security = spec.get("securityContext") or {}
     if _SECCOMP in annotations and security.get("seccompProfile") is None:
-        yield f'{key(noted, _SECCOMP)}: non-functional in v1.27+; use the "seccompProfile" field instead'
-    containers = list(_containers(spec, where))
-    for container, place in containers:
+        yield f'{key(annotations_path, _SECCOMP)}: non-functional in v1.27+; use the "seccompProfile" field instead'
+    containers = list(_containers(spec, spec_path))
+    for container, item_path in containers:
         own = container.get("securityContext") or {}
         name = container.get("name") or ""
-        if _SECCOMP_OF + name in annotations and own.get("seccompProfile") is None:
+        if _CONTAINER_SECCOMP + name in annotations and own.get("seccompProfile") is None:
             text = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-            yield f"{key(noted, _SECCOMP_OF + name)}: {text}"
-        armored = security.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
-        if is_template and not armored and _APP_ARMOR_OF + name in annotations:
+            yield f"{key(annotations_path, _CONTAINER_SECCOMP + name)}: {text}"
+        has_profile = security.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
+        if is_template and not has_profile and _CONTAINER_APP_ARMOR + name in annotations:
             text = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-            yield f"{key(noted, _APP_ARMOR_OF + name)}: {text}"
+            yield f"{key(annotations_path, _CONTAINER_APP_ARMOR + name)}: {text}"
         for part in ("limits", "requests"):
             quantities = (container.get("resources") or {}).get(part) or {}
-            yield from _fractions(quantities, f"{place}.resources.{part}")
-        yield from _hidden_variables(container, f"{place}.env")
-    yield from _ports(containers)
+            yield from _fractional_bytes(quantities, f"{item_path}.resources.{part}")
+        yield from _hidden_variables(container, f"{item_path}.env")
+    yield from _port_clashes(containers)
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         text = "must be >= 0; negative values are invalid and will be treated as 1"
-        yield f"{where}.terminationGracePeriodSeconds: {text}"
-    yield from _pod_affinity(spec, f"{where}.affinity")
+        yield f"{spec_path}.terminationGracePeriodSeconds: {text}"
+    yield from _pod_affinity(spec, f"{spec_path}.affinity")
 
 
 def _containers(spec: Mapping[str, Any], path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
@@ -137,11 +137,11 @@ def _node_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
         (each.get("preference") or {}, f"{path}.{_PREFERRED}[{position}].preference")
         for position, each in enumerate(affinity.get(_PREFERRED) or ())
     ]
-    for term, place in terms:
+    for term, item_path in terms:
         for position, expression in enumerate(term.get("matchExpressions") or ()):
             label = expression.get("key")
             if label in _LABELS:
-                yield f"{place}.matchExpressions[{position}].key: {label} is {_LABELS[label]}"
+                yield f"{item_path}.matchExpressions[{position}].key: {label} is {_LABELS[label]}"
 
 
 def _pod_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -155,7 +155,7 @@ def _pod_affinity(spec: Mapping[str, Any], path: str) -> Iterator[str]:
                 yield f"{path}.{kind}.{_PREFERRED}[{position}].podAffinityTerm.labelSelector: {_NULL_SELECTOR}"
 
 
-def _repeated(items: Any, path: str, name: str) -> Iterator[str]:
+def _duplicate_items(items: Any, path: str, name: str) -> Iterator[str]:
     seen: set[str] = set()
     for position, item in enumerate(items):
         value = item.get(name) or ""
@@ -164,7 +164,7 @@ def _repeated(items: Any, path: str, name: str) -> Iterator[str]:
         seen.add(value)
 
 
-def _fractions(quantities: Mapping[str, str], path: str) -> Iterator[str]:
+def _fractional_bytes(quantities: Mapping[str, str], path: str) -> Iterator[str]:
     for name in ("memory", "ephemeral-storage"):
         quantity = quantities.get(name)
         if quantity is not None and parse_quantity(quantity).value.denominator != 1:
@@ -183,16 +183,16 @@ def _hidden_variables(container: Mapping[str, Any], path: str) -> Iterator[str]:
         seen.add(name)
 
 
-def _ports(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[str]:
-    known: dict[tuple[Any, Any], list[tuple[Mapping[str, Any], str]]] = {}
+def _port_clashes(containers: list[tuple[Mapping[str, Any], str]]) -> Iterator[str]:
+    seen_ports: dict[tuple[Any, Any], list[tuple[Mapping[str, Any], str]]] = {}
     for container, path in containers:
         for position, port in enumerate(container.get("ports") or ()):
-            place = f"{path}.ports[{position}]"
-            others = known.setdefault((port.get("containerPort"), port.get("protocol")), [])
+            item_path = f"{path}.ports[{position}]"
+            others = seen_ports.setdefault((port.get("containerPort"), port.get("protocol")), [])
             for other, other_place in others:
                 if text := _port_clash(port, other):
-                    yield f"{place}: {text} with {other_place}"
-            others.append((port, place))
+                    yield f"{item_path}: {text} with {other_place}"
+            others.append((port, item_path))
 
 
 def _port_clash(port: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Pods: their defaults, which templates share, and what may change in them."""
+"""Strategy of v1 Pod, with the pod spec defaults that templates share, and the rules for updates."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MUTABLE_FIELDS = (
 
 
 def image_pull_policy(image: str) -> str:
-    """``Always`` for the tag ``latest``, which is also the one that is not written."""
+    """Return ``Always`` for the tag ``latest``, which is also the default tag, and ``IfNotPresent`` otherwise."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     return "IfNotPresent" if digest or (tag and tag != "latest") else "Always"
 
 
 def template_defaults(spec: Object) -> None:
-    """The defaults of a PodSpec, in a pod and in a template."""
+    """Set the defaults of a PodSpec that pods and templates share."""
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("securityContext", {})
@@ -82,7 +82,7 @@ _SOURCES: Mapping[str, Mapping[str, Any]] = {
 
 
 def source_defaults(volume: Object) -> None:
-    """The defaults of what pods and persistent volumes can both be made of."""
+    """Set the defaults of the volume sources that pods and persistent volumes share."""
     for source in _SOURCES.keys() & volume.keys():
         for name, value in _SOURCES[source].items():
             volume[source].setdefault(name, value)
@@ -126,14 +126,14 @@ def _handler_defaults(handler: Object) -> None:
 
 
 class PodStrategy(BuiltinStrategy):
-    """See :class:`~envtest.strategy.Strategy`."""
+    """Strategy of v1 Pod."""
 
     returns_deleted_object = True
     has_spec_generation = True
-    kept_by_status = ("ownerReferences",)
+    metadata_kept_by_status = ("ownerReferences",)
 
     def set_defaults(self, obj: Object) -> None:
-        """Those of the spec, and those that a pod alone has."""
+        """Set the defaults of the pod spec, and those that only pods have."""
         spec = obj["spec"]
         template_defaults(spec)
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
@@ -151,7 +151,7 @@ class PodStrategy(BuiltinStrategy):
             status["podIP"] = status["podIPs"][0].get("ip")
 
     def grace_period(self, obj: Object, requested: int | None) -> int | None:
-        """See :meth:`Strategy.grace_period`: pods that run nowhere, or no longer, go at once."""
+        """See :meth:`Strategy.grace_period`: unscheduled and finished pods are deleted immediately."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         seconds = requested if requested is not None else spec.get("terminationGracePeriodSeconds") or 0
         if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
@@ -159,7 +159,7 @@ class PodStrategy(BuiltinStrategy):
         return 1 if seconds < 0 else int(seconds)
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Phase and QoS class; what admission plugins of the real server add to every pod."""
+        """Set the phase and QoS class, and what kube-apiserver's default admission plugins add to each pod."""
         spec = obj["spec"]
         obj["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
         spec.setdefault("priority", 0)
@@ -182,11 +182,11 @@ class PodStrategy(BuiltinStrategy):
             new["status"].setdefault("qosClass", (old.get("status") or {}).get("qosClass", "BestEffort"))
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """See :meth:`Strategy.warnings`: on creation only, as updates of pods are many."""
+        """See :meth:`Strategy.warnings`: only on creation, because pods are updated often."""
         return list(pod_warnings(obj)) if old is None else ()
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of a pod."""
+        """Yield the errors of a pod."""
         if ctx.subresource == "status":
             return
         yield from pod_spec_errors(obj["spec"], "spec")
@@ -200,16 +200,16 @@ def _tolerates(toleration: Mapping[str, Any], taint: str) -> bool:
 
 
 def _qos_class(spec: Mapping[str, Any]) -> str:
-    """Guaranteed, Burstable or BestEffort, from the requests and limits of cpu and memory."""
+    """Return Guaranteed, Burstable or BestEffort, from the requests and limits of cpu and memory."""
     requests: set[str] = set()
     guaranteed = True
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}
-        limits, wanted = resources.get("limits") or {}, resources.get("requests") or {}
+        limits, container_requests = resources.get("limits") or {}, resources.get("requests") or {}
         for name in ("cpu", "memory"):
-            if name in wanted or name in limits:
+            if name in container_requests or name in limits:
                 requests.add(name)
-            if name not in limits or wanted.get(name, limits[name]) != limits[name]:
+            if name not in limits or container_requests.get(name, limits[name]) != limits[name]:
                 guaranteed = False
     if not requests:
         return "BestEffort"
@@ -217,7 +217,7 @@ def _qos_class(spec: Mapping[str, Any]) -> str:
 
 
 def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
-    """What an update of a pod may change: images, the deadline, and more tolerations."""
+    """Yield the errors of an update, which may only change images and the deadline, and add tolerations."""
     if len(new.get("containers") or ()) != len(old.get("containers") or ()):
         yield forbidden("spec.containers", "pod updates may not add or remove containers")
         return
@@ -263,6 +263,6 @@ def _same_toleration(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _difference(new: Mapping[str, Any], old: Mapping[str, Any]) -> str:
-    """The fields that differ, one a line."""
+    """Return the names of the fields that differ, one per line."""
     names = sorted(name for name in new.keys() | old.keys() if new.get(name) != old.get(name))
     return "\n".join(f"  {name}" for name in names)

@@ -1,4 +1,4 @@
-"""What a pod may say of where it runs: tolerations, affinity and spread."""
+"""Validation of the scheduling constraints of pods: tolerations, affinity and topology spread."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """The errors of tolerations."""
+    """Yield the errors of tolerations."""
     for position, toleration in enumerate(tolerations):
-        where, operator = f"{path}[{position}]", toleration.get("operator") or ""
+        field_path, operator = f"{path}[{position}]", toleration.get("operator") or ""
         if toleration.get("key"):
             for problem in qualified_name(toleration["key"]):
-                yield invalid(f"{where}.key", toleration["key"], problem)
+                yield invalid(f"{field_path}.key", toleration["key"], problem)
         elif operator != "Exists":
             text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            yield invalid(f"{where}.operator", operator, text)
+            yield invalid(f"{field_path}.operator", operator, text)
         if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
             text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            yield invalid(f"{where}.effect", toleration.get("effect") or "", text)
+            yield invalid(f"{field_path}.effect", toleration.get("effect") or "", text)
         if operator in ("", "Equal"):
             for problem in label_value(toleration.get("value") or ""):
-                yield invalid(f"{where}.operator", toleration.get("value"), problem)
+                yield invalid(f"{field_path}.operator", toleration.get("value"), problem)
         elif operator == "Exists":
             if toleration.get("value"):
                 text = "value must be empty when `operator` is 'Exists'"
-                yield invalid(f"{where}.operator", {**toleration}, text)
+                yield invalid(f"{field_path}.operator", {**toleration}, text)
         else:
-            yield not_supported(f"{where}.operator", operator, ("Equal", "Exists"))
+            yield not_supported(f"{field_path}.operator", operator, ("Equal", "Exists"))
         effect = toleration.get("effect")
         if effect and effect not in _EFFECTS:
-            yield not_supported(f"{where}.effect", effect, _EFFECTS)
+            yield not_supported(f"{field_path}.effect", effect, _EFFECTS)
 
 
 def affinity_errors(affinity: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of the affinity to nodes and to pods."""
+    """Yield the errors of node affinity, pod affinity and pod anti-affinity."""
     node = affinity.get("nodeAffinity") or {}
     if node.get(_REQUIRED) is not None:
-        where = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+        field_path = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
         terms = node[_REQUIRED].get("nodeSelectorTerms") or ()
         if not terms:
-            yield required(where, "must have at least one node selector term")
+            yield required(field_path, "must have at least one node selector term")
         for position, term in enumerate(terms):
-            yield from _term_errors(term, f"{where}[{position}]")
+            yield from _term_errors(term, f"{field_path}[{position}]")
     for position, each in enumerate(node.get(_PREFERRED) or ()):
-        where = f"{path}.nodeAffinity.{_PREFERRED}[{position}]"
-        yield from _weight_errors(each, where)
-        yield from _term_errors(each.get("preference") or {}, f"{where}.preference")
+        field_path = f"{path}.nodeAffinity.{_PREFERRED}[{position}]"
+        yield from _weight_errors(each, field_path)
+        yield from _term_errors(each.get("preference") or {}, f"{field_path}.preference")
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = affinity.get(kind) or {}
         for position, term in enumerate(pods.get(_REQUIRED) or ()):
             yield from _pod_term_errors(term, f"{path}.{kind}.{_REQUIRED}[{position}]")
         for position, each in enumerate(pods.get(_PREFERRED) or ()):
-            where = f"{path}.{kind}.{_PREFERRED}[{position}]"
-            yield from _weight_errors(each, where)
-            yield from _pod_term_errors(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
+            field_path = f"{path}.{kind}.{_PREFERRED}[{position}]"
+            yield from _weight_errors(each, field_path)
+            yield from _pod_term_errors(each.get("podAffinityTerm") or {}, f"{field_path}.podAffinityTerm")
 
 
 def _weight_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -79,23 +79,23 @@ def _weight_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 def _term_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for position, requirement in enumerate(term.get("matchExpressions") or ()):
-        where = f"{path}.matchExpressions[{position}]"
+        field_path = f"{path}.matchExpressions[{position}]"
         operator, values = requirement.get("operator") or "", requirement.get("values") or ()
         if operator in ("In", "NotIn"):
             if not values:
-                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                yield required(f"{field_path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden(f"{where}.values", text)
+                yield forbidden(f"{field_path}.values", text)
         elif operator in ("Gt", "Lt"):
             if len(values) != 1:
                 text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                yield required(f"{where}.values", text)
+                yield required(f"{field_path}.values", text)
         else:
-            yield invalid(f"{where}.operator", operator, "not a valid selector operator")
+            yield invalid(f"{field_path}.operator", operator, "not a valid selector operator")
         for problem in qualified_name(requirement.get("key") or ""):
-            yield invalid(f"{where}.key", requirement.get("key") or "", problem)
+            yield invalid(f"{field_path}.key", requirement.get("key") or "", problem)
 
 
 def _pod_term_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -114,26 +114,26 @@ def _topology_key_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 
 def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """The errors of topology spread constraints."""
+    """Yield the errors of topology spread constraints."""
     actions = ("DoNotSchedule", "ScheduleAnyway")
     seen: set[tuple[Any, Any]] = set()
     for position, constraint in enumerate(constraints):
-        where, skew = f"{path}[{position}]", constraint.get("maxSkew") or 0
+        field_path, skew = f"{path}[{position}]", constraint.get("maxSkew") or 0
         if skew <= 0:
-            yield invalid(f"{where}.maxSkew", skew, "must be greater than zero")
-        yield from _topology_key_errors(constraint, where)
+            yield invalid(f"{field_path}.maxSkew", skew, "must be greater than zero")
+        yield from _topology_key_errors(constraint, field_path)
         action = constraint.get("whenUnsatisfiable") or ""
         if action not in actions:
-            yield not_supported(f"{where}.whenUnsatisfiable", action, actions)
+            yield not_supported(f"{field_path}.whenUnsatisfiable", action, actions)
         pair = constraint.get("topologyKey"), action
         if pair in seen:
-            yield duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}")
+            yield duplicate(f"{field_path}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}")
         seen.add(pair)
         domains = constraint.get("minDomains")
         if domains is not None:
             if domains <= 0:
-                yield invalid(f"{where}.minDomains", domains, "must be greater than zero")
+                yield invalid(f"{field_path}.minDomains", domains, "must be greater than zero")
             if action != "DoNotSchedule":
                 text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-                yield invalid(f"{where}.minDomains", domains, text)
-        yield from label_selector_errors(constraint.get("labelSelector"), f"{where}.labelSelector")
+                yield invalid(f"{field_path}.minDomains", domains, text)
+        yield from label_selector_errors(constraint.get("labelSelector"), f"{field_path}.labelSelector")

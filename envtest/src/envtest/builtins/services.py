@@ -1,4 +1,4 @@
-"""Services: defaults, addresses and ports that the server hands out, and their rules."""
+"""Strategy of v1 Service: defaults, validation, and the allocation of cluster IPs and node ports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, ip_address
 from typing import Any, Final
 
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.builtins.string_validation import NO_ADDRESS, balancer_errors, is_ip, port_name, port_number
+from envtest.builtins.string_validation import INVALID_IP, is_ip, load_balancer_errors, port_name, port_number
 from envtest.context import RequestContext
 from envtest.errors import internal_error
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
@@ -23,37 +23,40 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 class _Allocator:
-    """Hands out values of a range, the lowest free one after the last; freed ones come again."""
+    """Allocates values of a range: the lowest free one after the last, wrapping around to released ones."""
 
-    def __init__(self, what: str, values: Sequence[Any]) -> None:
-        self._what = what
+    def __init__(self, description: str, values: Sequence[Any]) -> None:
+        self._description = description
         self._values = values
-        self._taken: dict[Any, str] = {}
+        self._allocated: dict[Any, str] = {}
         self._next = 0
 
     def take(self, owner: str) -> Any:
-        """A free value for ``owner`` (a uid). Raises StatusError (InternalError, as upstream) when there is none."""
+        """Allocate a free value for ``owner``, a uid.
+
+        Raises StatusError (InternalError, as upstream) if the range is full.
+        """
         size = len(self._values)
         for step in range(size):
             value = self._values[(self._next + step) % size]
-            if value not in self._taken:
+            if value not in self._allocated:
                 self._next = (self._next + step + 1) % size
-                self._taken[value] = owner
+                self._allocated[value] = owner
                 return value
-        raise internal_error(f"failed to allocate a {self._what}: range is full")
+        raise internal_error(f"failed to allocate a {self._description}: range is full")
 
     def reserve(self, value: Any, owner: str) -> bool:
-        """Takes a certain value; whether it was free or the owner's already."""
-        return self._taken.setdefault(value, owner) == owner
+        """Allocate a given value; return whether it old_kind free or already allocated to ``owner``."""
+        return self._allocated.setdefault(value, owner) == owner
 
     def release(self, owner: str) -> None:
-        """Frees all that ``owner`` holds."""
-        for value in [value for value, holder in self._taken.items() if holder == owner]:
-            del self._taken[value]
+        """Release all values that are allocated to ``owner``."""
+        for value in [value for value, holder in self._allocated.items() if holder == owner]:
+            del self._allocated[value]
 
 
 class ServiceStrategy(BuiltinStrategy):
-    """v1 Service."""
+    """Strategy of v1 Service."""
 
     allow_create_on_update = True
     returns_deleted_object = True
@@ -65,7 +68,7 @@ class ServiceStrategy(BuiltinStrategy):
         self._node_ports = _Allocator("nodePort", NODE_PORTS)
 
     def adopt(self, obj: Object) -> None:
-        """Reserves the addresses and ports of a service that was there before."""
+        """Reserve the addresses and ports of a Service that an earlier process stored."""
         spec, uid = obj["spec"], obj["metadata"]["uid"]
         for address in spec.get("clusterIPs") or ():
             self._addresses.reserve(address, uid)
@@ -74,20 +77,20 @@ class ServiceStrategy(BuiltinStrategy):
                 self._node_ports.reserve(port, uid)
 
     def release(self, uid: str) -> None:
-        """Frees the addresses and ports of a service that is gone."""
+        """Release the addresses and ports of a Service that old_kind deleted."""
         self._addresses.release(uid)
         self._node_ports.release(uid)
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
-        """A DNS label."""
+        """Require a DNS label."""
         return dns_label(mask_trailing_dash(name) if prefix else name)
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """See :meth:`Strategy.warnings`: what is ignored or deprecated."""
+        """See :meth:`Strategy.warnings`: warns about fields that are ignored or deprecated."""
         return list(_warnings(obj))
 
     def set_defaults(self, obj: Object) -> None:
-        """Type, affinity, protocols, target ports and policies."""
+        """Set the type, session affinity, protocols, target ports and traffic policies."""
         spec = obj["spec"]
         spec.setdefault("type", "ClusterIP")
         affinity = spec.setdefault("sessionAffinity", "None")
@@ -112,31 +115,31 @@ class ServiceStrategy(BuiltinStrategy):
                 ingress.setdefault("ipMode", "VIP")
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """No status; a single address and its list say the same."""
+        """Clear the status, and make ``clusterIP`` and ``clusterIPs`` consistent."""
         super().prepare_create(obj, ctx)
-        _match_addresses(obj["spec"], {})
-        _drop_unused(obj["spec"], {})
+        _sync_cluster_ips(obj["spec"], {})
+        _clear_unused_fields(obj["spec"], {})
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """What was handed out stays as long as the type needs it."""
+        """Keep allocated addresses and ports as long as the type of the Service needs them."""
         super().prepare_update(new, old, ctx)
         if ctx.subresource:
             return
         spec, before = new["spec"], old["spec"]
-        _match_addresses(spec, before)
+        _sync_cluster_ips(spec, before)
         if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
             if not spec.get("clusterIP") and not spec.get("clusterIPs") and before.get("clusterIP"):
                 spec["clusterIP"], spec["clusterIPs"] = before["clusterIP"], list(before.get("clusterIPs") or ())
             for name in ("ipFamilies", "ipFamilyPolicy"):
                 if name not in spec and name in before:
                     spec[name] = before[name]
-            _keep_node_ports(spec, before)
-        _drop_unused(spec, before)
+            _restore_node_ports(spec, before)
+        _clear_unused_fields(spec, before)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of a service; addresses and ports are handed out when there are none."""
+        """Yield the errors of a Service; allocate addresses and ports if there are none."""
         if ctx.subresource == "status":
-            yield from balancer_errors(obj["status"])
+            yield from load_balancer_errors(obj["status"])
             return
         spec = obj["spec"]
         errors = list(_service_errors(spec))
@@ -188,60 +191,64 @@ class ServiceStrategy(BuiltinStrategy):
         if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
             return
         for position, port in enumerate(spec.get("ports") or ()):
-            where = f"spec.ports[{position}].nodePort"
-            wanted = port.get("nodePort")
-            if not wanted:
+            field_path = f"spec.ports[{position}].nodePort"
+            requested = port.get("nodePort")
+            if not requested:
                 port["nodePort"] = self._node_ports.take(owner)
-            elif wanted not in NODE_PORTS:
+            elif requested not in NODE_PORTS:
                 span = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
                 text = f"provided port is not in the valid range. The range of valid ports is {span}"
-                yield invalid(where, wanted, text)
-            elif not self._node_ports.reserve(wanted, owner):
-                yield invalid(where, wanted, "provided port is already allocated")
+                yield invalid(field_path, requested, text)
+            elif not self._node_ports.reserve(requested, owner):
+                yield invalid(field_path, requested, "provided port is already allocated")
 
 
-def _match_addresses(spec: Object, before: Mapping[str, Any]) -> None:
-    """``clusterIP`` is the first of ``clusterIPs``: a client that knows only one of them sets both."""
-    single, several = spec.get("clusterIP"), spec.get("clusterIPs")
-    if single and not several:
-        spec["clusterIPs"] = [single]
-    elif several and not single:
-        if before.get("clusterIP") and several == before.get("clusterIPs"):
+def _sync_cluster_ips(spec: Object, before: Mapping[str, Any]) -> None:
+    """Make ``clusterIP`` the first of ``clusterIPs``, so that a client that sets only one of them sets both."""
+    cluster_ip, cluster_ips = spec.get("clusterIP"), spec.get("clusterIPs")
+    if cluster_ip and not cluster_ips:
+        spec["clusterIPs"] = [cluster_ip]
+    elif cluster_ips and not cluster_ip:
+        if before.get("clusterIP") and cluster_ips == before.get("clusterIPs"):
             spec.pop("clusterIPs", None)
         else:
-            spec["clusterIP"] = several[0]
-    elif single and several and single != before.get("clusterIP") and several == before.get("clusterIPs"):
-        spec["clusterIPs"] = [single]
+            spec["clusterIP"] = cluster_ips[0]
+    elif (
+        cluster_ip and cluster_ips and cluster_ip != before.get("clusterIP") and cluster_ips == before.get("clusterIPs")
+    ):
+        spec["clusterIPs"] = [cluster_ip]
 
 
-def _keep_node_ports(spec: Object, before: Mapping[str, Any]) -> None:
+def _restore_node_ports(spec: Object, before: Mapping[str, Any]) -> None:
     if spec.get("type") not in ("NodePort", "LoadBalancer"):
         return
-    known = {(port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports") or ()}
+    old_node_ports = {
+        (port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports") or ()
+    }
     for port in spec.get("ports") or ():
         if not port.get("nodePort"):
-            number = known.get((port.get("protocol"), port.get("port")))
+            number = old_node_ports.get((port.get("protocol"), port.get("port")))
             if number:
                 port["nodePort"] = number
 
 
-def _drop_unused(spec: Object, before: Mapping[str, Any]) -> None:
-    """Clears what a former type had and the new one has not."""
-    kind, was = spec.get("type"), before.get("type")
-    if kind == was:
+def _clear_unused_fields(spec: Object, before: Mapping[str, Any]) -> None:
+    """Clear the fields that only the former type uses."""
+    kind, old_kind = spec.get("type"), before.get("type")
+    if kind == old_kind:
         return
-    if kind == "ExternalName" and was is not None:
+    if kind == "ExternalName" and old_kind is not None:
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"):
             if spec.get(name) == before.get(name):
                 spec.pop(name, None)
-    if kind not in ("NodePort", "LoadBalancer") and was in ("NodePort", "LoadBalancer"):
+    if kind not in ("NodePort", "LoadBalancer") and old_kind in ("NodePort", "LoadBalancer"):
         if not spec.get("externalIPs") and spec.get("externalTrafficPolicy") == before.get("externalTrafficPolicy"):
             spec.pop("externalTrafficPolicy", None)
         old_ports = [port.get("nodePort") for port in before.get("ports") or ()]
         for port in spec.get("ports") or ():
             if port.get("nodePort") in old_ports:
                 port.pop("nodePort", None)
-    if was == "LoadBalancer":
+    if old_kind == "LoadBalancer":
         for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
             if spec.get(name) == before.get(name):
                 spec.pop(name, None)
@@ -280,10 +287,10 @@ def _service_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield not_supported("spec.type", kind, _TYPES)
     for position, each in enumerate(spec.get("clusterIPs") or ()):
         if each not in ("None", "") and not is_ip(each):
-            yield invalid(f"spec.clusterIPs[{position}]", each, NO_ADDRESS)
+            yield invalid(f"spec.clusterIPs[{position}]", each, INVALID_IP)
     for position, each in enumerate(spec.get("externalIPs") or ()):
         if not is_ip(each):
-            yield invalid(f"spec.externalIPs[{position}]", each, NO_ADDRESS)
+            yield invalid(f"spec.externalIPs[{position}]", each, INVALID_IP)
     for name, values in (
         ("externalTrafficPolicy", ("Cluster", "Local")),
         ("internalTrafficPolicy", ("Cluster", "Local")),
@@ -323,13 +330,13 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Itera
             yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
         identity = (protocol, number)
         if identity in numbers and not headless:
-            shown = {name: value for name, value in (("protocol", protocol), ("port", number)) if value}
-            yield duplicate(path, {**shown, "targetPort": 0})
+            rendered = {name: value for name, value in (("protocol", protocol), ("port", number)) if value}
+            yield duplicate(path, {**rendered, "targetPort": 0})
         numbers.add(identity)
 
 
 def _warnings(obj: Object) -> Iterator[str]:
-    """The texts are those of ``GetWarningsForService``."""
+    """Yield the warnings, in the words of ``GetWarningsForService``."""
     spec, kind = obj["spec"], obj["spec"].get("type")
     hints = "service.kubernetes.io/topology-aware-hints"
     if hints in (obj["metadata"].get("annotations") or {}):
@@ -351,7 +358,7 @@ def _warnings(obj: Object) -> Iterator[str]:
 
 
 def _change_errors(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
-    """What was handed out may not be changed."""
+    """Yield the errors of changes to allocated values."""
     if spec.get("type") == "ExternalName" or before.get("type") == "ExternalName":
         return
     old, new = before.get("clusterIPs") or [], spec.get("clusterIPs") or []
@@ -359,6 +366,6 @@ def _change_errors(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterat
         yield invalid("spec.clusterIPs[0]", new, "may not change once set")
     elif old and not new:
         yield invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")
-    balanced = spec.get("type") == before.get("type") == "LoadBalancer"
-    if balanced and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
+    is_load_balancer = spec.get("type") == before.get("type") == "LoadBalancer"
+    if is_load_balancer and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
         yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set")

@@ -1,4 +1,4 @@
-"""Storage: persistent volumes and claims, storage classes and CSI drivers."""
+"""Strategies of persistent volumes and claims, storage classes and CSI drivers."""
 
 from __future__ import annotations
 
@@ -53,29 +53,32 @@ _ANNOTATIONS = {
 
 
 class PersistentVolumeStrategy(BuiltinStrategy):
-    """v1 PersistentVolume."""
+    """Strategy of v1 PersistentVolume."""
 
     def set_defaults(self, obj: Object) -> None:
-        """Pending, kept after its claim, a file system."""
+        """Set the phase ``Pending``, the reclaim policy ``Retain``, the volume mode and the defaults of the source."""
         obj["status"].setdefault("phase", "Pending")
         obj["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
         obj["spec"].setdefault("volumeMode", "Filesystem")
         source_defaults(obj["spec"])
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Pending, since now."""
+        """Set the phase ``Pending`` and the time of this transition."""
         obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": ctx.now}
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_update`: the status says since when its phase is what it is."""
+        """See :meth:`Strategy.prepare_update`: updates the time of the last phase transition."""
         super().prepare_update(new, old, ctx)
         if ctx.subresource == "status" and new["status"].get("phase") != old["status"].get("phase"):
-            known = old["status"].get("lastPhaseTransitionTime")
-            if new["status"].get("lastPhaseTransitionTime") in (None, known):
+            old_time = old["status"].get("lastPhaseTransitionTime")
+            if new["status"].get("lastPhaseTransitionTime") in (None, old_time):
                 new["status"]["lastPhaseTransitionTime"] = ctx.now
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Modes, capacity and one source, which stays."""
+        """Yield the errors of the access modes, the capacity, the reclaim policy and the source.
+
+        A volume has exactly one source, and an immutable volume mode.
+        """
         spec = obj["spec"]
         if not spec.get("accessModes"):
             yield required("spec.accessModes")
@@ -100,7 +103,7 @@ class PersistentVolumeStrategy(BuiltinStrategy):
             yield invalid("spec.volumeMode", spec.get("volumeMode"), "field is immutable")
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """See :meth:`Strategy.warnings`: what is no longer the way to do it."""
+        """See :meth:`Strategy.warnings`: warns about deprecated annotations and the deprecated reclaim policy."""
         texts = []
         for name, text in _ANNOTATIONS.items():
             if name in (obj["metadata"].get("annotations") or {}):
@@ -112,19 +115,19 @@ class PersistentVolumeStrategy(BuiltinStrategy):
 
 
 class PersistentVolumeClaimStrategy(BuiltinStrategy):
-    """v1 PersistentVolumeClaim."""
+    """Strategy of v1 PersistentVolumeClaim."""
 
     def set_defaults(self, obj: Object) -> None:
-        """Pending, a file system."""
+        """Set the phase ``Pending`` and the volume mode ``Filesystem``."""
         obj["status"].setdefault("phase", "Pending")
         obj["spec"].setdefault("volumeMode", "Filesystem")
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Pending."""
+        """Set the phase ``Pending``."""
         obj["status"] = {"phase": "Pending"}
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Modes, size, and a spec that stays."""
+        """Yield the errors of the access modes and the size, and of changes to the immutable part of the spec."""
         spec = obj["spec"]
         if not spec.get("accessModes"):
             yield required("spec.accessModes", "at least 1 access mode is required")
@@ -134,9 +137,9 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
         elif parse_quantity(requests["storage"]).value <= 0:
             yield invalid("spec.resources[storage]", requests["storage"], "must be greater than zero")
         if old is not None and not ctx.subresource:
-            free = {"resources", "volumeAttributesClassName", "volumeName"}
-            before = {name: value for name, value in old["spec"].items() if name not in free}
-            after = {name: value for name, value in spec.items() if name not in free}
+            mutable = {"resources", "volumeAttributesClassName", "volumeName"}
+            before = {name: value for name, value in old["spec"].items() if name not in mutable}
+            after = {name: value for name, value in spec.items() if name not in mutable}
             if before != after:
                 text = (
                     "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
@@ -146,15 +149,15 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
 
 
 class StorageClassStrategy(BuiltinStrategy):
-    """storage.k8s.io/v1 StorageClass."""
+    """Strategy of storage.k8s.io/v1 StorageClass."""
 
     def set_defaults(self, obj: Object) -> None:
-        """Volumes go with their claims and are bound at once."""
+        """Set the reclaim policy ``Delete`` and the binding mode ``Immediate``."""
         obj.setdefault("reclaimPolicy", "Delete")
         obj.setdefault("volumeBindingMode", "Immediate")
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """A provisioner, and parameters that stay."""
+        """Yield the errors of the provisioner, reclaim policy, binding mode and parameters, which are all immutable."""
         if not obj.get("provisioner"):
             yield required("provisioner")
         if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
@@ -175,10 +178,10 @@ class StorageClassStrategy(BuiltinStrategy):
 
 
 class CSIDriverStrategy(BuiltinStrategy):
-    """storage.k8s.io/v1 CSIDriver."""
+    """Strategy of storage.k8s.io/v1 CSIDriver."""
 
     def set_defaults(self, obj: Object) -> None:
-        """Volumes are attached, persistent, and get their group by their file system type."""
+        """Set the defaults: volumes are attached and persistent, with the group policy ``ReadWriteOnceWithFSType``."""
         spec = obj["spec"]
         spec.setdefault("attachRequired", True)
         spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
@@ -188,7 +191,7 @@ class CSIDriverStrategy(BuiltinStrategy):
             spec["volumeLifecycleModes"] = ["Persistent"]
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Known policies and modes; whether volumes are attached stays."""
+        """Yield the errors of the policies and modes; ``attachRequired`` and ``volumeLifecycleModes`` are immutable."""
         spec = obj["spec"]
         policies = ("File", "None", "ReadWriteOnceWithFSType")
         if spec.get("fsGroupPolicy") not in policies:

@@ -1,8 +1,8 @@
-"""The strategy which built-in kinds have in common; what is special about a kind is a subclass.
+"""The base strategy of built-in kinds; each kind with rules of its own has a subclass.
 
-Objects are kept in the server's form throughout (see ``typed``): decoded once, brought into form again after
-defaults. A subclass overrides :meth:`~BuiltinStrategy.set_defaults`, :meth:`~BuiltinStrategy.check` and, rarely, the
-preparations.
+Objects are kept in kube-apiserver's form throughout (see ``typed``): they are decoded once, and normalized again after
+defaults were set. A subclass overrides :meth:`~BuiltinStrategy.set_defaults`, :meth:`~BuiltinStrategy.check` and,
+rarely, ``prepare_create`` and ``prepare_update``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["BuiltinStrategy"]
 
 
 class BuiltinStrategy(Strategy):
-    """See :class:`~envtest.strategy.Strategy`. ``resource`` is the kind's entry in the table."""
+    """See :class:`~envtest.strategy.Strategy`. ``resource`` is the entry of the kind in the table."""
 
-    kept_by_status: ClassVar[tuple[str, ...]] = ()
-    """Metadata that an update of the status does not change."""
+    metadata_kept_by_status: ClassVar[tuple[str, ...]] = ()
+    """Metadata fields that an update of the status does not change."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -52,27 +52,27 @@ class BuiltinStrategy(Strategy):
     def default(self, obj: Object) -> None:
         """See :meth:`Strategy.default`."""
         if "spec" not in obj or "metadata" not in obj:
-            self._form(obj)
+            self._normalize(obj)
         self.set_defaults(obj)
-        self._form(obj)
+        self._normalize(obj)
 
-    def _form(self, obj: Object) -> None:
-        formed = encode(self.resource.type, obj)
-        for name in obj.keys() - formed.keys():
+    def _normalize(self, obj: Object) -> None:
+        normalized = encode(self.resource.type, obj)
+        for name in obj.keys() - normalized.keys():
             del obj[name]
-        for name, value in formed.items():
+        for name, value in normalized.items():
             if name == "metadata" and isinstance(obj.get(name), dict):
-                metadata = obj[name]  # the pipeline holds on to it
+                metadata = obj[name]  # the request pipeline keeps a reference to this dict
                 metadata.clear()
                 metadata.update(value)
             else:
                 obj[name] = value
 
     def set_defaults(self, obj: Object) -> None:
-        """Sets the kind's defaults, in place."""
+        """Set the defaults of the kind, in place."""
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_create`: a client cannot set the status."""
+        """See :meth:`Strategy.prepare_create`: clients cannot set the status."""
         if self.has_status:
             self._reset_status(obj)
 
@@ -83,13 +83,13 @@ class BuiltinStrategy(Strategy):
             obj["status"] = copy_json(self._status_zero)
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_update`: spec and status are changed at their own endpoints."""
+        """See :meth:`Strategy.prepare_update`: an update of the object keeps the status, and the reverse."""
         if not self.has_status:
             return
         if ctx.subresource == "status":
             if "spec" in old:
                 new["spec"] = copy_json(old["spec"])
-            for name in self.kept_by_status:
+            for name in self.metadata_kept_by_status:
                 if name in old["metadata"]:
                     new["metadata"][name] = copy_json(old["metadata"][name])
                 else:
@@ -105,12 +105,12 @@ class BuiltinStrategy(Strategy):
         return list(self.check(obj, old, ctx))
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterable[FieldError]:
-        """The kind's errors; ``old`` is ``None`` on creation."""
+        """Yield the errors of the kind; ``old`` is ``None`` on creation."""
         return ()
 
 
-class PathNamed(BuiltinStrategy):
-    """Kinds whose names need only fit into a URL."""
+class PathSegmentNameStrategy(BuiltinStrategy):
+    """Strategy of kinds whose names must only be valid as a URL path segment."""
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """See :meth:`Strategy.validate_name`."""

@@ -1,8 +1,7 @@
-"""What texts of the API must look like, with apimachinery's words for those that do not.
+"""Validation of strings, with apimachinery's messages.
 
-Each function returns the problems of a text, an empty list when it is fine; the ``*_errors`` functions yield field
-errors.
-Names, labels and qualified names are in :mod:`envtest.metadata`.
+Most functions return the problems of a string, and an empty list if it is valid; the ``*_errors`` functions yield field
+errors. Names, labels and qualified names are validated in :mod:`envtest.metadata`.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from envtest.field_errors import FieldError, forbidden, invalid, required
 from envtest.metadata import dns_subdomain, label_value, path_segment, qualified_name
 
 __all__ = [
-    "NO_ADDRESS",
-    "above_all_errors",
-    "balancer_errors",
+    "INVALID_IP",
     "cidr_errors",
     "config_key",
     "env_name",
     "header_name",
     "is_ip",
     "label_selector_errors",
+    "load_balancer_errors",
     "nonnegative",
+    "percent_above_100_errors",
     "percent_or_int_errors",
     "port_name",
     "port_number",
@@ -36,17 +35,17 @@ __all__ = [
     "wildcard_subdomain",
 ]
 
-NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+INVALID_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
-def _rule(text: str, pattern: str, *examples: str) -> str:
-    shown = " or ".join(f"'{example}', " for example in examples)
-    return f"{text} (e.g. {shown}regex used for validation is '{pattern}')"
+def _regex_message(text: str, pattern: str, *examples: str) -> str:
+    rendered = " or ".join(f"'{example}', " for example in examples)
+    return f"{text} (e.g. {rendered}regex used for validation is '{pattern}')"
 
 
 def wildcard_subdomain(name: str) -> list[str]:
-    """``*.`` and a DNS subdomain."""
+    """Validate ``*.`` followed by a DNS subdomain."""
     pattern = rf"\*\.{_LABEL}(\.{_LABEL})*"
     problems = []
     if len(name) > 253:
@@ -56,12 +55,12 @@ def wildcard_subdomain(name: str) -> list[str]:
             "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
             "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
         )
-        problems.append(_rule(text, pattern, "*.example.com"))
+        problems.append(_regex_message(text, pattern, "*.example.com"))
     return problems
 
 
 def port_name(name: str) -> list[str]:
-    """The name of a port: up to 15 of ``-a-z0-9``, one of them a letter."""
+    """Validate the name of a port: up to 15 characters of ``-a-z0-9``, at least one of them a letter."""
     problems = []
     if len(name) > 15:
         problems.append("must be no more than 15 characters")
@@ -77,21 +76,21 @@ def port_name(name: str) -> list[str]:
 
 
 def port_number(port: Any) -> list[str]:
-    """A port, never 0."""
+    """Validate a port number, which is never 0."""
     if isinstance(port, int) and 1 <= port <= 65535:
         return []
     return ["must be between 1 and 65535, inclusive"]
 
 
 def config_key(key: str) -> list[str]:
-    """A key of a ConfigMap or Secret."""
+    """Validate a key of a ConfigMap or Secret."""
     pattern = "[-._a-zA-Z0-9]+"
     problems = []
     if len(key) > 253:
         problems.append("must be no more than 253 characters")
     if not re.fullmatch(pattern, key):
         text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-        problems.append(_rule(text, pattern, "key.name", "KEY_NAME", "key-name"))
+        problems.append(_regex_message(text, pattern, "key.name", "KEY_NAME", "key-name"))
     if key in (".", ".."):
         problems.append(f"must not be '{key}'")
     elif key.startswith(".."):
@@ -100,22 +99,24 @@ def config_key(key: str) -> list[str]:
 
 
 def env_name(name: str) -> list[str]:
-    """The name of an environment variable."""
+    """Validate the name of an environment variable."""
     if all(" " <= character <= "~" and character != "=" for character in name):
         return []
     return ["a valid environment variable name must consist only of printable ASCII characters other than '='"]
 
 
 def header_name(name: str) -> list[str]:
-    """The name of an HTTP header."""
+    """Validate the name of an HTTP header."""
     pattern = "[-A-Za-z0-9]+"
     if re.fullmatch(pattern, name):
         return []
-    return [_rule("a valid HTTP header must consist of alphanumeric characters or '-'", pattern, "X-Header-Name")]
+    return [
+        _regex_message("a valid HTTP header must consist of alphanumeric characters or '-'", pattern, "X-Header-Name")
+    ]
 
 
 def is_ip(text: str) -> bool:
-    """Whether ``text`` is an address."""
+    """Return whether ``text`` is an IP address."""
     try:
         ip_address(text)
     except ValueError:
@@ -123,12 +124,12 @@ def is_ip(text: str) -> bool:
     return True
 
 
-def balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
-    """The addresses in the status of a load balancer."""
+def load_balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors of the addresses in the status of a load balancer."""
     for position, ingress in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
         path = f"status.loadBalancer.ingress[{position}]"
         if ingress.get("ip") and not is_ip(ingress["ip"]):
-            yield invalid(f"{path}.ip", ingress["ip"], NO_ADDRESS)
+            yield invalid(f"{path}.ip", ingress["ip"], INVALID_IP)
         if ingress.get("hostname"):
             if is_ip(ingress["hostname"]):
                 yield invalid(f"{path}.hostname", ingress["hostname"], "must be a DNS name, not an IP address")
@@ -137,7 +138,7 @@ def balancer_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def cidr_errors(path: str, text: str) -> Iterator[FieldError]:
-    """``text`` must be a network."""
+    """Yield an error unless ``text`` is a network in CIDR notation."""
     try:
         network = ip_network(text, strict=False) if "/" in text else None
     except ValueError:
@@ -147,55 +148,55 @@ def cidr_errors(path: str, text: str) -> Iterator[FieldError]:
 
 
 def nonnegative(path: str, value: Any) -> Iterator[FieldError]:
-    """``value``, where it is set, must not be below zero."""
+    """Yield an error if ``value`` is set and negative."""
     if isinstance(value, int) and value < 0:
         yield invalid(path, value, "must be greater than or equal to 0")
 
 
 def percent_or_int_errors(path: str, value: Any) -> Iterator[FieldError]:
-    """``value`` must be a number that is not negative, or a percentage."""
+    """Yield an error unless ``value`` is a non-negative integer or a percentage."""
     if isinstance(value, str):
         if not re.fullmatch("[0-9]+%", value):
             text = "a valid percent string must be a numeric string followed by an ending '%'"
-            yield invalid(path, value, _rule(text, "[0-9]+%", "1%", "93%"))
+            yield invalid(path, value, _regex_message(text, "[0-9]+%", "1%", "93%"))
     else:
         yield from nonnegative(path, value)
 
 
-def above_all_errors(path: str, value: Any) -> Iterator[FieldError]:
-    """``value``, if it is a percentage, must not be more than all."""
+def percent_above_100_errors(path: str, value: Any) -> Iterator[FieldError]:
+    """Yield an error if ``value`` is a percentage above 100 %."""
     if isinstance(value, str) and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
         yield invalid(path, value, "must not be greater than 100%")
 
 
 def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:
-    """The errors of a LabelSelector."""
+    """Yield the errors of a LabelSelector."""
     for name, value in ((selector or {}).get("matchLabels") or {}).items():
         for problem in qualified_name(name):
             yield invalid(f"{path}.matchLabels", name, problem)
         for problem in label_value(value):
             yield invalid(f"{path}.matchLabels", value, problem)
     for position, requirement in enumerate((selector or {}).get("matchExpressions") or ()):
-        where = f"{path}.matchExpressions[{position}]"
+        field_path = f"{path}.matchExpressions[{position}]"
         operator, values = requirement.get("operator") or "", requirement.get("values") or ()
         if operator in ("In", "NotIn"):
             if not values:
-                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                yield required(f"{field_path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden(f"{where}.values", text)
+                yield forbidden(f"{field_path}.values", text)
         else:
-            yield invalid(f"{where}.operator", operator, "not a valid selector operator")
+            yield invalid(f"{field_path}.operator", operator, "not a valid selector operator")
         for problem in qualified_name(requirement.get("key") or ""):
-            yield invalid(f"{where}.key", requirement.get("key") or "", problem)
+            yield invalid(f"{field_path}.key", requirement.get("key") or "", problem)
         for number, value in enumerate(values):
             for problem in label_value(value):
-                yield invalid(f"{where}.values[{number}]", value, problem)
+                yield invalid(f"{field_path}.values[{number}]", value, problem)
 
 
 def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector chooses ``labels``; ``None`` chooses nothing."""
+    """Return whether a LabelSelector matches ``labels``; ``None`` matches nothing."""
     if selector is None:
         return False
     for name, value in (selector.get("matchLabels") or {}).items():
@@ -217,20 +218,20 @@ def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
     return True
 
 
-_FORM = "; desired format: https://host[/path]"
+_URL_FORMAT = "; desired format: https://host[/path]"
 
 
 def webhook_url_errors(path: str, text: str) -> Iterator[FieldError]:
-    """The URL of a webhook: https, a host, nothing that could carry a secret."""
+    """Yield the errors of a webhook URL: https, with a host, and without user, query or fragment."""
     try:
         url = urlsplit(text)
     except ValueError as error:
-        yield required(path, f"url must be a valid URL: {error}{_FORM}")
+        yield required(path, f"url must be a valid URL: {error}{_URL_FORMAT}")
         return
     if url.scheme != "https":
-        yield invalid(path, url.scheme, f"'https' is the only allowed URL scheme{_FORM}")
+        yield invalid(path, url.scheme, f"'https' is the only allowed URL scheme{_URL_FORMAT}")
     if not url.netloc:
-        yield invalid(path, url.netloc, f"host must be specified{_FORM}")
+        yield invalid(path, url.netloc, f"host must be specified{_URL_FORMAT}")
     if url.username is not None:
         yield invalid(path, url.netloc.rpartition("@")[0], "user information is not permitted in the URL")
     if url.fragment:
@@ -240,7 +241,7 @@ def webhook_url_errors(path: str, text: str) -> Iterator[FieldError]:
 
 
 def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[FieldError]:
-    """The service reference of a webhook."""
+    """Yield the errors of the service reference of a webhook."""
     if not service.get("name"):
         yield required(f"{path}.name", "service name is required")
     if not service.get("namespace"):

@@ -1,6 +1,6 @@
-"""Which built-in kind has which strategy, and how all of them are registered.
+"""The strategy of each built-in kind, and the registration of all built-in resources.
 
-Strategies, their modules and the schemas of their kinds are loaded when a kind is first used: most tests use few.
+Strategies, their modules and the schemas of their kinds are loaded when a kind is first used: most tests use few kinds.
 """
 
 from __future__ import annotations
@@ -42,41 +42,41 @@ _STRATEGIES: Final[dict[tuple[str, str], str]] = {
     ("apps", "Deployment"): "workloads.DeploymentStrategy",
     ("apps", "ReplicaSet"): "workloads.ReplicaSetStrategy",
     ("apps", "StatefulSet"): "workloads.StatefulSetStrategy",
-    ("apiregistration.k8s.io", "APIService"): "cluster.APIServiceStrategy",
-    ("autoscaling", "HorizontalPodAutoscaler"): "cluster.AutoscalerStrategy",
+    ("apiregistration.k8s.io", "APIService"): "small_groups.APIServiceStrategy",
+    ("autoscaling", "HorizontalPodAutoscaler"): "small_groups.AutoscalerStrategy",
     ("batch", "CronJob"): "batch.CronJobStrategy",
     ("batch", "Job"): "batch.JobStrategy",
-    ("certificates.k8s.io", "CertificateSigningRequest"): "cluster.CertificateRequestStrategy",
-    ("coordination.k8s.io", "Lease"): "cluster.LeaseStrategy",
-    ("discovery.k8s.io", "EndpointSlice"): "cluster.EndpointSliceStrategy",
+    ("certificates.k8s.io", "CertificateSigningRequest"): "small_groups.CertificateRequestStrategy",
+    ("coordination.k8s.io", "Lease"): "small_groups.LeaseStrategy",
+    ("discovery.k8s.io", "EndpointSlice"): "small_groups.EndpointSliceStrategy",
     ("events.k8s.io", "Event"): "core.EventStrategy",
     ("flowcontrol.apiserver.k8s.io", "FlowSchema"): "flowcontrol.FlowSchemaStrategy",
     ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): "flowcontrol.PriorityLevelStrategy",
     ("networking.k8s.io", "Ingress"): "networking.IngressStrategy",
     ("networking.k8s.io", "IngressClass"): "networking.IngressClassStrategy",
     ("networking.k8s.io", "NetworkPolicy"): "networking.NetworkPolicyStrategy",
-    ("policy", "PodDisruptionBudget"): "cluster.DisruptionBudgetStrategy",
-    ("resource.k8s.io", "ResourceSlice"): "cluster.VersionedStrategy",
-    ("resource.k8s.io", "DeviceClass"): "cluster.VersionedStrategy",
-    ("resource.k8s.io", "ResourceClaim"): "flowcontrol.DeviceClaimStrategy",
-    ("resource.k8s.io", "ResourceClaimTemplate"): "flowcontrol.DeviceClaimTemplateStrategy",
-    ("scheduling.k8s.io", "PriorityClass"): "cluster.PriorityClassStrategy",
+    ("policy", "PodDisruptionBudget"): "small_groups.DisruptionBudgetStrategy",
+    ("resource.k8s.io", "ResourceSlice"): "small_groups.GenerationStrategy",
+    ("resource.k8s.io", "DeviceClass"): "small_groups.GenerationStrategy",
+    ("resource.k8s.io", "ResourceClaim"): "devices.DeviceClaimStrategy",
+    ("resource.k8s.io", "ResourceClaimTemplate"): "devices.DeviceClaimTemplateStrategy",
+    ("scheduling.k8s.io", "PriorityClass"): "small_groups.PriorityClassStrategy",
     ("storage.k8s.io", "CSIDriver"): "storage.CSIDriverStrategy",
     ("storage.k8s.io", "StorageClass"): "storage.StorageClassStrategy",
-    (_ADMISSION, "MutatingAdmissionPolicy"): "registration.PolicyStrategy",
-    (_ADMISSION, "MutatingAdmissionPolicyBinding"): "registration.PolicyBindingStrategy",
-    (_ADMISSION, "MutatingWebhookConfiguration"): "registration.WebhookConfigurationStrategy",
-    (_ADMISSION, "ValidatingAdmissionPolicy"): "registration.PolicyStrategy",
-    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): "registration.PolicyBindingStrategy",
-    (_ADMISSION, "ValidatingWebhookConfiguration"): "registration.WebhookConfigurationStrategy",
-    (_RBAC, "ClusterRole"): "access.RoleStrategy",
-    (_RBAC, "ClusterRoleBinding"): "access.BindingStrategy",
-    (_RBAC, "Role"): "access.RoleStrategy",
-    (_RBAC, "RoleBinding"): "access.BindingStrategy",
+    (_ADMISSION, "MutatingAdmissionPolicy"): "admissionregistration.PolicyStrategy",
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): "admissionregistration.PolicyBindingStrategy",
+    (_ADMISSION, "MutatingWebhookConfiguration"): "admissionregistration.WebhookConfigurationStrategy",
+    (_ADMISSION, "ValidatingAdmissionPolicy"): "admissionregistration.PolicyStrategy",
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): "admissionregistration.PolicyBindingStrategy",
+    (_ADMISSION, "ValidatingWebhookConfiguration"): "admissionregistration.WebhookConfigurationStrategy",
+    (_RBAC, "ClusterRole"): "rbac.RoleStrategy",
+    (_RBAC, "ClusterRoleBinding"): "rbac.BindingStrategy",
+    (_RBAC, "Role"): "rbac.RoleStrategy",
+    (_RBAC, "RoleBinding"): "rbac.BindingStrategy",
 }
-"""The module of this package, and the class in it."""
+"""Group and kind to module and class in this package."""
 
-_SELECTABLE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+_SELECTABLE_FIELDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("", "pods"): (
         ".spec.nodeName",
         ".spec.restartPolicy",
@@ -123,7 +123,7 @@ _SELECTABLE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("certificates.k8s.io", "certificatesigningrequests"): (".spec.signerName",),
 }
 
-_SHARED: Final[dict[tuple[str, str, str], tuple[GroupResource, str, str]]] = {
+_STORED_ELSEWHERE: Final[dict[tuple[str, str, str], tuple[GroupResource, str, str]]] = {
     ("events.k8s.io", "v1", "events"): (GroupResource("", "events"), "v1", "Event"),
     ("autoscaling", "v1", "horizontalpodautoscalers"): (
         GroupResource("autoscaling", "horizontalpodautoscalers"),
@@ -131,7 +131,7 @@ _SHARED: Final[dict[tuple[str, str, str], tuple[GroupResource, str, str]]] = {
         "HorizontalPodAutoscaler",
     ),
 }
-"""Resources whose objects are stored as another resource's: the table, apiVersion and kind they are stored in."""
+"""Resources whose objects are stored as those of another: its store table, ``apiVersion`` and kind."""
 
 _DEPRECATED: Final[dict[tuple[str, str], str]] = {
     ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
@@ -140,26 +140,26 @@ _DEPRECATED: Final[dict[tuple[str, str], str]] = {
 
 
 def strategy_for(resource: Resource) -> BuiltinStrategy:
-    """A strategy for a resource of the table."""
+    """Return a new strategy for a resource of the table."""
     module, _, name = _STRATEGIES.get((resource.group, resource.kind), "strategy.BuiltinStrategy").partition(".")
     kind: type[BuiltinStrategy] = getattr(import_module(f"envtest.builtins.{module}"), name)
     return kind(resource)
 
 
 def selectable_fields(group: str, plural: str) -> Sequence[str]:
-    """The paths that field selectors may use, next to name and namespace."""
-    return _SELECTABLE.get((group, plural), ())
+    """Return the paths that field selectors may use besides ``metadata.name`` and ``metadata.namespace``."""
+    return _SELECTABLE_FIELDS.get((group, plural), ())
 
 
-Maker = Callable[[Resource], BuiltinStrategy]
+StrategyFactory = Callable[[Resource], BuiltinStrategy]
 
 
 class _BuiltinInfo(ResourceInfo):
-    """Makes strategy and schema when somebody first asks for one of them."""
+    """Creates the strategy and the schema on first use."""
 
-    __slots__ = ("_maker", "_resource")
+    __slots__ = ("_factory", "_resource")
 
-    def __init__(self, resource: Resource, maker: Maker, **more: Any) -> None:
+    def __init__(self, resource: Resource, factory: StrategyFactory, **more: Any) -> None:
         super().__init__(
             group=resource.group,
             version=resource.version,
@@ -167,19 +167,22 @@ class _BuiltinInfo(ResourceInfo):
             singular=resource.singular,
             kind=resource.kind,
             namespaced=resource.namespaced,
-            strategy=_UNUSED,
+            strategy=_PLACEHOLDER,
             verbs=resource.verbs,
             short_names=resource.short_names,
             categories=resource.categories,
             **more,
         )
-        self._resource, self._maker = resource, maker
+        self._resource, self._factory = resource, factory
         del self.strategy, self.schema
 
     def __getattr__(self, name: str) -> Any:
-        """Python asks here for attributes that are not set: the two that :meth:`__init__` left out."""
+        """Create ``strategy`` or ``schema`` on first use.
+
+        Python calls this only for unset attributes, and :meth:`__init__` leaves these two unset.
+        """
         if name == "strategy":
-            self.strategy = self._maker(self._resource)
+            self.strategy = self._factory(self._resource)
             return self.strategy
         if name == "schema":
             self.schema = schema_of(self._resource.type)
@@ -187,20 +190,20 @@ class _BuiltinInfo(ResourceInfo):
         raise AttributeError(name)
 
 
-_UNUSED: Final = Strategy()
+_PLACEHOLDER: Final = Strategy()
 
 
-def register_builtins(registry: Registry, *, definitions: Maker) -> None:
-    """Registers all built-in resources; ``definitions`` makes the strategy of CustomResourceDefinitions."""
+def register_builtins(registry: Registry, *, crd_strategy: StrategyFactory) -> None:
+    """Register all built-in resources; ``crd_strategy`` creates the strategy of CustomResourceDefinition."""
     for resource in all_resources():
-        is_definition = resource.kind == "CustomResourceDefinition"
-        table, version, kind = _SHARED.get(
+        is_crd = resource.kind == "CustomResourceDefinition"
+        table, version, kind = _STORED_ELSEWHERE.get(
             (resource.group, resource.version, resource.plural),
             (GroupResource(resource.group, resource.plural), "", ""),
         )
         info = _BuiltinInfo(
             resource,
-            definitions if is_definition else strategy_for,
+            crd_strategy if is_crd else strategy_for,
             subresources={
                 sub.name: Subresource(
                     sub.name, sub.kind if sub.kind != resource.kind else "", sub.group, sub.version, sub.verbs
@@ -210,7 +213,7 @@ def register_builtins(registry: Registry, *, definitions: Maker) -> None:
             selectable_fields=tuple(selectable_fields(resource.group, resource.plural)),
             storage=table,
             storage_version=version,
-            storage_version_hash=_hash(resource, version),
+            storage_version_hash=_storage_hash(resource, version),
             deprecation="" if resource.group else _DEPRECATED.get((resource.version, resource.kind), ""),
         )
         if version:
@@ -219,7 +222,7 @@ def register_builtins(registry: Registry, *, definitions: Maker) -> None:
         registry.register(info)
 
 
-def _hash(resource: Resource, version: str) -> str:
+def _storage_hash(resource: Resource, version: str) -> str:
     if "get" not in resource.verbs or "create" not in resource.verbs:
         return ""
     group, _, name = version.rpartition("/") if version else (resource.group, "", resource.version)

@@ -1,12 +1,12 @@
-"""Built-in objects in the form in which the real server holds them: as if decoded into its Go types and back.
+"""Normalization of built-in objects to kube-apiserver's form: as if decoded into its Go types and encoded again.
 
-:func:`decode` checks JSON types, drops what the type does not know (and names it), normalises times and quantities,
-drops empty fields which the server does not write, and writes the zero fields which it does (``resources: {}``,
-``firstTimestamp: null``). :func:`zero` is what an absent struct looks like. One closure for each type is compiled when
-it is first needed.
+:func:`decode` checks JSON types, drops and reports unknown fields, normalizes times and quantities, drops empty fields
+that kube-apiserver does not write, and adds the zero fields that it does write (``resources: {}``, ``firstTimestamp:
+null``). :func:`zero` returns the form of an absent struct. A converter (a closure) is compiled for each type when it is
+first needed.
 
-How a field is written is ``x-envtest-wire`` of the shipped tables: ``always`` (also when zero), ``set`` (unless null),
-``nonempty`` (unless zero or empty) or ``nonzero`` (a struct, unless all of it is zero).
+The key ``x-envtest-wire`` of the shipped tables says when a field is written: ``always`` (also when zero), ``set``
+(unless null), ``nonempty`` (unless zero or empty) or ``nonzero`` (a struct, unless all of it is zero).
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from envtest.schema.quantity import QuantityError, canonical
 __all__ = ["DecodeError", "decode", "encode", "zero"]
 
 Convert: TypeAlias = Callable[[Any, str, list[str]], Any]
-"""Converts a value at a path; unknown fields go to the list; raises :class:`DecodeError`."""
+"""Converts the value at a path and appends unknown fields to the list. Raises :class:`DecodeError`."""
 
 _INT = {"int32": 2**31, "int64": 2**63}
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_MICRO_DIGITS = 7  # with the point
-_TYPE_WORDS = {bool: "bool", str: "string", list: "array", dict: "object", int: "number", float: "number"}
+_MICRO_DIGITS = 7  # including the decimal point
+_JSON_TYPE_NAMES = {bool: "bool", str: "string", list: "array", dict: "object", int: "number", float: "number"}
 
 
 class DecodeError(ValueError):
-    """A value does not fit its type: the object cannot be read."""
+    """A value does not fit its type, so the object cannot be decoded."""
 
 
 def decode(type_name: str, obj: Any) -> tuple[Any, list[str]]:
-    """``obj`` (JSON) in the server's form, and the paths of the fields that its type does not know, in order.
+    """Return ``obj`` (JSON) in kube-apiserver's form, and the paths of its unknown fields, in order.
 
-    Raises :class:`DecodeError` where a value has the wrong JSON type or cannot be read (a time, a quantity).
+    Raises :class:`DecodeError` if a value has the wrong JSON type or cannot be parsed (a time, a quantity).
     """
     unknown: list[str] = []
     return _converter(type_name)(obj, "", unknown), unknown
 
 
 def encode(type_name: str, obj: Any) -> Any:
-    """``obj``, already valid, brought into the server's form again after defaults were set."""
+    """Return ``obj``, which is already valid, normalized again after defaults were set."""
     return _converter(type_name)(obj, "", [])
 
 
 @cache
 def zero(type_name: str) -> Any:
-    """An absent value of a type as the server writes it; the caller must copy what it changes."""
+    """Return an absent value of a type as kube-apiserver writes it. Callers must copy what they change."""
     return _zero_of(schema_of(type_name))
 
 
@@ -65,11 +65,11 @@ def _converter(type_name: str) -> Convert:
     special = _SPECIAL.get(type_name.rpartition(".")[2])
     if special is not None:
         return special
-    return _structure(schema_of(type_name))
+    return _struct(schema_of(type_name))
 
 
 def _convert_of(schema: Schema) -> Convert:
-    """The converter of a field; those of named types are compiled when first used, types may be recursive."""
+    """Return the converter of a field; those of named types are compiled on first use, since types may be recursive."""
     if schema.ref:
         name = schema.ref
         special = _SPECIAL.get(name.rpartition(".")[2])
@@ -78,12 +78,12 @@ def _convert_of(schema: Schema) -> Convert:
         if schema.properties:
             return lambda value, path, unknown: _converter(name)(value, path, unknown)
     if schema.properties:
-        return _structure(schema)
+        return _struct(schema)
     match schema.type:
         case "array":
             return _list(schema)
         case "object":
-            return _map(schema) if schema.additional is not None else _free
+            return _map(schema) if schema.additional is not None else _any_value
         case "string":
             return _bytes if schema.format == "byte" else _string
         case "integer":
@@ -92,21 +92,21 @@ def _convert_of(schema: Schema) -> Convert:
             return _number
         case "boolean":
             return _boolean
-    return _free
+    return _any_value
 
 
-def _structure(schema: Schema) -> Convert:
+def _struct(schema: Schema) -> Convert:
     fields: dict[str, Convert] = {}
-    empties: dict[str, tuple[Any, ...] | None] = {}
+    omitted: dict[str, tuple[Any, ...] | None] = {}
     always: dict[str, Any] = {}
     for name, node in schema.properties.items():
         fields[name] = _convert_of(node)
-        how = node.raw.get("x-envtest-wire", "set")
-        if how == "always":
+        wire = node.raw.get("x-envtest-wire", "set")
+        if wire == "always":
             always[name] = _zero_of(node)
-        # an empty list of managers is an order to forget them all, and must reach those who keep them
-        empties[name] = None if name == "managedFields" else _dropped(node, how)
-    voids = {
+        # An empty managedFields list is a request to reset field ownership, and must not be dropped.
+        omitted[name] = None if name == "managedFields" else _omitted_values(node, wire)
+    empty_as_zero = {
         name
         for name in always
         if schema.properties[name].type in ("array", "object") and schema.ref.startswith("io.k8s.api.")
@@ -116,7 +116,7 @@ def _structure(schema: Schema) -> Convert:
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, dict):
             if value is None:
-                return _fresh(always, nested)
+                return _new_zero(always, nested)
             _mismatch(value, "struct", path)
         out: dict[str, Any] = {}
         prefix = f"{path}." if path else ""
@@ -128,9 +128,9 @@ def _structure(schema: Schema) -> Convert:
             if item is None:
                 continue
             item = field(item, prefix + name, unknown)
-            if name in voids and not item:
+            if name in empty_as_zero and not item:
                 continue
-            dropped = empties[name]
+            dropped = omitted[name]
             if dropped is None or item not in dropped or (item is False and False not in dropped):
                 out[name] = item
         for name, item in always.items():
@@ -141,7 +141,7 @@ def _structure(schema: Schema) -> Convert:
     return convert
 
 
-def _fresh(always: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:
+def _new_zero(always: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:
     return {name: _copy(item) if name in nested else ({} if item == {} else item) for name, item in always.items()}
 
 
@@ -149,17 +149,17 @@ def _copy(value: Any) -> Any:
     return {name: _copy(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
-def _dropped(node: Schema, how: str) -> tuple[Any, ...] | None:
-    """The values of a field which are not written; ``None`` where all are."""
-    if how == "nonzero":
+def _omitted_values(node: Schema, wire: str) -> tuple[Any, ...] | None:
+    """Return the values of a field that are not written, or ``None`` if all are written."""
+    if wire == "nonzero":
         return (None, _zero_of(node))
-    if how == "nonempty":
+    if wire == "nonempty":
         return ([],) if node.type == "array" else ({},) if node.type == "object" else ("", 0, False)
     return None
 
 
 def _zero_of(node: Schema) -> Any:
-    """What an absent field looks like: ``null`` unless its type holds the value itself."""
+    """Return the form of an absent field: ``null`` unless its type holds a value rather than a pointer."""
     special = _ZEROS.get(node.ref.rpartition(".")[2])
     if special is not None:
         return special[0]
@@ -172,17 +172,17 @@ def _zero_of(node: Schema) -> Any:
 
 
 def _plain_zero(node: Schema) -> Any:
-    """What ``null`` means as an item of a list or map."""
+    """Return the value that ``null`` means as an item of a list or map."""
     return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(node.type)
 
 
-def _mismatch(value: Any, wanted: str, path: str) -> NoReturn:
-    word = _TYPE_WORDS.get(type(value), "value")
-    raise DecodeError(f"json: cannot unmarshal {word} into Go struct field .{path} of type {wanted}")
+def _mismatch(value: Any, expected: str, path: str) -> NoReturn:
+    word = _JSON_TYPE_NAMES.get(type(value), "value")
+    raise DecodeError(f"json: cannot unmarshal {word} into Go struct field .{path} of type {expected}")
 
 
 def _list(schema: Schema) -> Convert:
-    items = _convert_of(schema.items) if schema.items is not None else _free
+    items = _convert_of(schema.items) if schema.items is not None else _any_value
     node = schema.items
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
@@ -207,7 +207,7 @@ def _null_item(node: Schema | None) -> Any:
 
 def _map(schema: Schema) -> Convert:
     node = schema.additional
-    values = _convert_of(node) if node is not None else _free
+    values = _convert_of(node) if node is not None else _any_value
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, dict):
@@ -220,7 +220,7 @@ def _map(schema: Schema) -> Convert:
     return convert
 
 
-def _free(value: Any, path: str, unknown: list[str]) -> Any:
+def _any_value(value: Any, path: str, unknown: list[str]) -> Any:
     return value
 
 
@@ -240,7 +240,7 @@ def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def _bad_base64(text: str) -> int:
-    """Where Go's decoder gives up."""
+    """Return the offset at which Go's decoder reports the error."""
     count = 0
     for position, character in enumerate(text):
         if character in "\r\n":
@@ -249,8 +249,8 @@ def _bad_base64(text: str) -> int:
             rest = text[position + 1 :].lstrip("\r\n")
             if count % 4 < 2 or (count % 4 == 2 and rest[:1] not in ("", "=")):
                 return position
-            wanted = 1 if count % 4 == 2 else 0
-            return len(text) if len(rest) < wanted else position + 1 + wanted
+            expected = 1 if count % 4 == 2 else 0
+            return len(text) if len(rest) < expected else position + 1 + expected
         if not (character.isascii() and (character.isalnum() or character in "+/")):
             return position
         count += 1
@@ -295,7 +295,7 @@ def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
     return _integer(2**31, "int32")(value, path, unknown)
 
 
-def _moment(value: Any, path: str, layout: str) -> tuple[datetime, str]:
+def _parse_time(value: Any, path: str, layout: str) -> tuple[datetime, str]:
     if not isinstance(value, str):
         _mismatch(value, "string", path)
     if (match := _RFC3339.fullmatch(value)) is not None:
@@ -309,12 +309,12 @@ def _moment(value: Any, path: str, layout: str) -> tuple[datetime, str]:
 
 
 def _time(value: Any, path: str, unknown: list[str]) -> Any:
-    moment, _ = _moment(value, path, RFC3339)
+    moment, _ = _parse_time(value, path, RFC3339)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _micro_time(value: Any, path: str, unknown: list[str]) -> Any:
-    moment, fraction = _moment(value, path, MICRO)
+    moment, fraction = _parse_time(value, path, MICRO)
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"
 
 
@@ -326,7 +326,7 @@ _SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPr
 
 
 def _schema_or(rest: Callable[[Any], Any]) -> Convert:
-    """A schema of a CRD, or what ``rest`` makes of anything else. Unknown fields in such a place go unnoticed."""
+    """Convert a schema of a CRD, or anything else with ``rest``. Unknown fields of such a schema are not reported."""
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         return _converter(_SCHEMA)(value, path, []) if isinstance(value, dict) else rest(value)
@@ -334,7 +334,7 @@ def _schema_or(rest: Callable[[Any], Any]) -> Convert:
     return convert
 
 
-def _truth(value: Any) -> Any:
+def _bool_only(value: Any) -> Any:
     if not isinstance(value, bool):
         raise DecodeError("boolean or JSON schema expected")
     return value
@@ -350,7 +350,7 @@ def _strings(value: Any) -> Any:
 
 _SPECIAL: dict[str, Convert] = {
     "JSONSchemaPropsOrArray": _schema_or(_schemas),
-    "JSONSchemaPropsOrBool": _schema_or(_truth),
+    "JSONSchemaPropsOrBool": _schema_or(_bool_only),
     "JSONSchemaPropsOrStringArray": _schema_or(_strings),
     "Time": _time,
     "MicroTime": _micro_time,
@@ -360,7 +360,7 @@ _SPECIAL: dict[str, Convert] = {
     "FieldsV1": _raw_object,
     "JSON": _raw_object,
 }
-"""Types with a JSON form of their own."""
+"""The converters of types that have a JSON form different from their Go struct."""
 
 _ZEROS: dict[str, tuple[Any]] = {
     "Time": (None,),

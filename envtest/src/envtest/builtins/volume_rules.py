@@ -1,4 +1,4 @@
-"""What the volumes of a pod must be."""
+"""Validation of the volumes of a pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["volume_errors"]
 
 _HOST_PATHS = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 _MODE = "must be a number between 0 and 0777 (octal), both inclusive"
-_NAMED = {
+_REQUIRED_FIELDS = {
     "csi": ("driver",),
     "persistentVolumeClaim": ("claimName",),
     "secret": ("secretName",),
@@ -23,27 +23,27 @@ _NAMED = {
 
 
 def volume_errors(volumes: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """The errors of all volumes."""
+    """Yield the errors of all volumes."""
     seen: set[str] = set()
     for position, volume in enumerate(volumes):
-        where, name = f"{path}[{position}]", volume.get("name") or ""
+        field_path, name = f"{path}[{position}]", volume.get("name") or ""
         sources = [each for each in volume if each != "name"]
         for extra in sources[1:]:
-            yield forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
+            yield forbidden(f"{field_path}.{extra}", "may not specify more than 1 volume type")
         for source in sources[:1]:
-            yield from _source_errors(source, volume[source] or {}, f"{where}.{source}")
+            yield from _source_errors(source, volume[source] or {}, f"{field_path}.{source}")
         if not name:
-            yield required(f"{where}.name")
+            yield required(f"{field_path}.name")
         elif problems := dns_label(name):
             for problem in problems:
-                yield invalid(f"{where}.name", name, problem)
+                yield invalid(f"{field_path}.name", name, problem)
         elif name in seen:
-            yield duplicate(f"{where}.name", name)
+            yield duplicate(f"{field_path}.name", name)
         seen.add(name)
 
 
 def _source_errors(kind: str, source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    for name in _NAMED.get(kind, ()):
+    for name in _REQUIRED_FIELDS.get(kind, ()):
         if not source.get(name):
             yield required(f"{path}.{name}")
     match kind:
@@ -100,19 +100,19 @@ def _projection_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 def _item_errors(items: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for position, item in enumerate(items):
-        where, name, target = f"{path}[{position}]", item.get("key") or "", item.get("path") or ""
+        field_path, name, target = f"{path}[{position}]", item.get("key") or "", item.get("path") or ""
         if not name:
-            yield required(f"{where}.key")
+            yield required(f"{field_path}.key")
         else:
             for problem in config_key(name):
-                yield invalid(f"{where}.key", name, problem)
+                yield invalid(f"{field_path}.key", name, problem)
         if not target:
-            yield required(f"{where}.path")
+            yield required(f"{field_path}.path")
         else:
-            yield from relative_path_errors(target, f"{where}.path")
+            yield from relative_path_errors(target, f"{field_path}.path")
             if target.startswith("..") and ".." not in target.split("/"):
-                yield invalid(f"{where}.path", target, "must not start with '..'")
-        yield from _mode_errors(item.get("mode"), f"{where}.mode")
+                yield invalid(f"{field_path}.path", target, "must not start with '..'")
+        yield from _mode_errors(item.get("mode"), f"{field_path}.mode")
 
 
 def _mode_errors(mode: int | None, path: str) -> Iterator[FieldError]:

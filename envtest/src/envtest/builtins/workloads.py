@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets, StatefulSets and DaemonSets: what keeps pods running from a template."""
+"""Strategies of the kinds that run pods from a template: Deployment, ReplicaSet, StatefulSet, DaemonSet and others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from envtest.builtins.pod_warnings import name_warnings, template_warnings
 from envtest.builtins.pods import template_defaults
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
-    above_all_errors,
     label_selector_errors,
     nonnegative,
+    percent_above_100_errors,
     percent_or_int_errors,
     selects,
 )
@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 
-def _selected_errors(spec: Mapping[str, Any], path: str, *, empty: str) -> Iterator[FieldError]:
-    """The selector must be there, choose something, and choose the template."""
+def _selector_errors(spec: Mapping[str, Any], path: str, *, empty: str) -> Iterator[FieldError]:
+    """Yield the errors of the selector, which is required, must not be empty and must match the template."""
     selector = spec.get("selector")
     if selector is None:
         yield required(f"{path}.selector")
@@ -49,34 +49,34 @@ def _selected_errors(spec: Mapping[str, Any], path: str, *, empty: str) -> Itera
         yield invalid(f"{path}.template.metadata.labels", labels, text)
 
 
-def _always_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _restart_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     pod = (spec.get("template") or {}).get("spec") or {}
     policy = pod.get("restartPolicy") or ""
     if policy != "Always":
         yield not_supported(f"{path}.template.spec.restartPolicy", policy, ("Always",))
     if pod.get("activeDeadlineSeconds") is not None:
-        where = f"{path}.template.spec.activeDeadlineSeconds"
-        yield forbidden(where, "activeDeadlineSeconds in ReplicaSet is not Supported")
+        field_path = f"{path}.template.spec.activeDeadlineSeconds"
+        yield forbidden(field_path, "activeDeadlineSeconds in ReplicaSet is not Supported")
 
 
 def immutable(new: Mapping[str, Any], old: Mapping[str, Any], name: str) -> Iterator[FieldError]:
-    """``spec.<name>`` may not differ between the specs ``new`` and ``old``."""
+    """Yield an error if ``spec.<name>`` differs between the specs ``new`` and ``old``."""
     if new.get(name) != old.get(name):
         yield invalid(f"spec.{name}", new.get(name), "field is immutable")
 
 
 class PodTemplateStrategy(BuiltinStrategy):
-    """A template on its own."""
+    """Strategy of v1 PodTemplate."""
 
     allow_create_on_update = True
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Those of the pod spec."""
+        """Set the defaults of the pod spec."""
         template_defaults(obj["template"]["spec"])
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of the template."""
+        """Yield the errors of the template."""
         yield from template_errors(obj["template"], "template")
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
@@ -85,49 +85,49 @@ class PodTemplateStrategy(BuiltinStrategy):
 
 
 class WorkloadStrategy(BuiltinStrategy):
-    """What runs pods from a template at ``spec.template``."""
+    """Base strategy of kinds that run pods from a template at ``spec.template``."""
 
     has_spec_generation = True
-    counted: ClassVar[tuple[str, ...]] = ()
-    """The counts of the status which are parts of its ``replicas``."""
-    names_pods: ClassVar[bool] = True
-    """The names of its pods begin with its own, whatever that is; elsewhere only DNS labels are accepted."""
+    replica_counts: ClassVar[tuple[str, ...]] = ()
+    """The counts of the status that must not exceed its ``replicas``."""
+    warns_about_name: ClassVar[bool] = True
+    """Whether creation warns about a name that is not a DNS label, because the names of the pods begin with it."""
 
     def set_defaults(self, obj: Object) -> None:
-        """Those of the template and of the spec."""
+        """Set the defaults of the template and of the spec."""
         spec = obj["spec"]
         if isinstance(spec.get("template"), dict):
             template_defaults(spec["template"]["spec"])
         self.spec_defaults(spec)
 
     def spec_defaults(self, spec: Object) -> None:
-        """The defaults of the kind's own fields."""
+        """Set the defaults of the fields that only this kind has."""
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of the spec, or of the status at its endpoint."""
+        """Yield the errors of the spec or, of an update of the status, of its counts."""
         if ctx.subresource == "status":
-            yield from _status_errors(obj.get("status") or {}, self.counted)
+            yield from _status_errors(obj.get("status") or {}, self.replica_counts)
             return
         yield from self.spec_errors(obj["spec"], old["spec"] if old is not None else None)
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """See :meth:`Strategy.warnings`: of the name on creation, of the template whenever the spec changes."""
+        """See :meth:`Strategy.warnings`: about the name on creation, about the template whenever the spec changes."""
         if ctx.subresource or (old is not None and old["metadata"].get("generation") == obj["metadata"]["generation"]):
             return ()
-        texts = list(name_warnings(obj["metadata"]["name"])) if self.names_pods and old is None else []
+        texts = list(name_warnings(obj["metadata"]["name"])) if self.warns_about_name and old is None else []
         return [*texts, *self.spec_warnings(obj["spec"])]
 
     def spec_warnings(self, spec: Mapping[str, Any]) -> Iterator[str]:
-        """What is questionable about the spec."""
+        """Yield the warnings about the spec."""
         yield from template_warnings(spec.get("template"), "spec.template")
 
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
-        """The errors of the spec, and of its change."""
+        """Yield the errors of the spec and, if ``old`` is given, of its changes."""
         yield from ()
 
 
 def _status_errors(status: Mapping[str, Any], parts: Sequence[str]) -> Iterator[FieldError]:
-    """No count is negative, and none of ``parts`` exceeds the replicas."""
+    """Yield an error for each negative count, and for each of ``parts`` that exceeds the replicas."""
     for name, value in status.items():
         if name.endswith("eplicas") or name in (
             "observedGeneration",
@@ -149,13 +149,13 @@ def _status_errors(status: Mapping[str, Any], parts: Sequence[str]) -> Iterator[
 
 
 class DeploymentStrategy(WorkloadStrategy):
-    """apps/v1 Deployment."""
+    """Strategy of apps/v1 Deployment."""
 
-    kept_by_status = ("labels",)
-    counted = ("updatedReplicas", "readyReplicas", "availableReplicas")
+    metadata_kept_by_status = ("labels",)
+    replica_counts = ("updatedReplicas", "readyReplicas", "availableReplicas")
 
     def spec_defaults(self, spec: Object) -> None:
-        """Replicas, a rolling update by a quarter, history and deadline."""
+        """Set the defaults: one replica, a rolling update by 25 %, the history limit and the progress deadline."""
         spec.setdefault("replicas", 1)
         strategy = spec["strategy"]
         strategy.setdefault("type", "RollingUpdate")
@@ -167,7 +167,7 @@ class DeploymentStrategy(WorkloadStrategy):
         spec.setdefault("progressDeadlineSeconds", 600)
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """Annotations of a Deployment count as its spec."""
+        """Count changes of the annotations as changes of the spec."""
         super().prepare_update(new, old, ctx)
         if not ctx.subresource and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
             new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
@@ -175,9 +175,9 @@ class DeploymentStrategy(WorkloadStrategy):
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         yield from nonnegative("spec.replicas", spec.get("replicas"))
-        yield from _selected_errors(spec, "spec", empty="deployment")
+        yield from _selector_errors(spec, "spec", empty="deployment")
         yield from template_errors(spec["template"], "spec.template")
-        yield from _always_errors(spec, "spec")
+        yield from _restart_policy_errors(spec, "spec")
         yield from _deployment_strategy_errors(spec["strategy"], "spec.strategy")
         for name in ("minReadySeconds", "revisionHistoryLimit"):
             yield from nonnegative(f"spec.{name}", spec.get(name))
@@ -205,39 +205,39 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
         if surge in (0, "0%") and unavailable in (0, "0%"):
             text = "may not be 0 when `maxSurge` is 0"
             yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, text)
-        yield from above_all_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
+        yield from percent_above_100_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
     else:
         yield not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate"))
 
 
 class ReplicaSetStrategy(WorkloadStrategy):
-    """apps/v1 ReplicaSet."""
+    """Strategy of apps/v1 ReplicaSet."""
 
-    counted = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+    replica_counts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
 
     def spec_defaults(self, spec: Object) -> None:
-        """One replica."""
+        """Set the number of replicas to one."""
         spec.setdefault("replicas", 1)
 
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
-        yield from _selected_errors(spec, "spec", empty="deployment")
+        yield from _selector_errors(spec, "spec", empty="deployment")
         yield from template_errors(spec["template"], "spec.template")
-        yield from _always_errors(spec, "spec")
+        yield from _restart_policy_errors(spec, "spec")
         if old is not None:
             yield from immutable(spec, old, "selector")
 
 
 class ReplicationControllerStrategy(WorkloadStrategy):
-    """v1 ReplicationController."""
+    """Strategy of v1 ReplicationController."""
 
     default_propagation = "orphan"
-    counted = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+    replica_counts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
 
     def set_defaults(self, obj: Object) -> None:
-        """Selector and labels come from the template."""
+        """Derive the selector and the labels from the template."""
         spec = obj["spec"]
         spec.setdefault("replicas", 1)
         template = spec.get("template")
@@ -262,17 +262,17 @@ class ReplicationControllerStrategy(WorkloadStrategy):
             text = "`selector` does not match template `labels`"
             yield invalid("spec.template.metadata.labels", labels or None, text)
         yield from template_errors(spec["template"], "spec.template")
-        yield from _always_errors(spec, "spec")
+        yield from _restart_policy_errors(spec, "spec")
 
 
 class StatefulSetStrategy(WorkloadStrategy):
-    """apps/v1 StatefulSet."""
+    """Strategy of apps/v1 StatefulSet."""
 
-    names_pods = False
-    counted = ("readyReplicas", "currentReplicas", "updatedReplicas")
+    warns_about_name = False
+    replica_counts = ("readyReplicas", "currentReplicas", "updatedReplicas")
 
     def spec_defaults(self, spec: Object) -> None:
-        """Ordered pods, a rolling update, kept claims."""
+        """Set the defaults: ordered pods, a rolling update, retained claims."""
         spec.setdefault("podManagementPolicy", "OrderedReady")
         strategy = spec["updateStrategy"]
         strategy.setdefault("type", "RollingUpdate")
@@ -306,18 +306,18 @@ class StatefulSetStrategy(WorkloadStrategy):
             yield invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'")
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
-        yield from _selected_errors(spec, "spec", empty="statefulset")
+        yield from _selector_errors(spec, "spec", empty="statefulset")
         claims: list[Object] = [
             {"name": (each.get("metadata") or {}).get("name"), "emptyDir": {}}
             for each in spec.get("volumeClaimTemplates") or ()
         ]
         template = copy_json(spec["template"])
-        known = {each.get("name") for each in template["spec"].get("volumes") or ()}
-        extra = [each for each in claims if each["name"] not in known]
+        volume_names = {each.get("name") for each in template["spec"].get("volumes") or ()}
+        extra = [each for each in claims if each["name"] not in volume_names]
         if extra:
             template["spec"]["volumes"] = [*(template["spec"].get("volumes") or ()), *extra]
         yield from template_errors(template, "spec.template")
-        yield from _always_errors(spec, "spec")
+        yield from _restart_policy_errors(spec, "spec")
         if old is not None:
             yield from self._change_errors(spec, old)
 
@@ -330,7 +330,7 @@ class StatefulSetStrategy(WorkloadStrategy):
 
     @staticmethod
     def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
-        free = {
+        mutable = {
             "replicas",
             "ordinals",
             "template",
@@ -339,7 +339,7 @@ class StatefulSetStrategy(WorkloadStrategy):
             "persistentVolumeClaimRetentionPolicy",
             "minReadySeconds",
         }
-        if {k: v for k, v in spec.items() if k not in free} != {k: v for k, v in old.items() if k not in free}:
+        if {k: v for k, v in spec.items() if k not in mutable} != {k: v for k, v in old.items() if k not in mutable}:
             text = (
                 "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
                 "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
@@ -349,12 +349,12 @@ class StatefulSetStrategy(WorkloadStrategy):
 
 
 class DaemonSetStrategy(WorkloadStrategy):
-    """apps/v1 DaemonSet."""
+    """Strategy of apps/v1 DaemonSet."""
 
-    names_pods = False
+    warns_about_name = False
 
     def spec_defaults(self, spec: Object) -> None:
-        """A rolling update, one node at a time."""
+        """Set the defaults: a rolling update of one node at a time."""
         strategy = spec["updateStrategy"]
         strategy.setdefault("type", "RollingUpdate")
         if strategy["type"] == "RollingUpdate":
@@ -365,9 +365,9 @@ class DaemonSetStrategy(WorkloadStrategy):
 
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
-        yield from _selected_errors(spec, "spec", empty="daemonset")
+        yield from _selector_errors(spec, "spec", empty="daemonset")
         yield from template_errors(spec["template"], "spec.template")
-        yield from _always_errors(spec, "spec")
+        yield from _restart_policy_errors(spec, "spec")
         for name in ("minReadySeconds", "revisionHistoryLimit"):
             yield from nonnegative(f"spec.{name}", spec.get(name))
         kind = (spec.get("updateStrategy") or {}).get("type") or ""
@@ -383,19 +383,19 @@ class DaemonSetStrategy(WorkloadStrategy):
         path, surge, unavailable = "spec.updateStrategy.rollingUpdate", "maxSurge", "maxUnavailable"
         for name in (unavailable, surge):
             yield from percent_or_int_errors(f"{path}.{name}", rolling.get(name))
-            yield from above_all_errors(f"{path}.{name}", rolling.get(name))
-        some = [name for name in (unavailable, surge) if rolling.get(name) not in (0, "0%")]
-        if not some:
+            yield from percent_above_100_errors(f"{path}.{name}", rolling.get(name))
+        nonzero = [name for name in (unavailable, surge) if rolling.get(name) not in (0, "0%")]
+        if not nonzero:
             yield required(f"{path}.{unavailable}", "cannot be 0 when maxSurge is 0")
-        elif len(some) == 2:
+        elif len(nonzero) == 2:
             yield invalid(f"{path}.{surge}", rolling[surge], "may not be set when maxUnavailable is non-zero")
 
 
 class ControllerRevisionStrategy(BuiltinStrategy):
-    """apps/v1 ControllerRevision."""
+    """Strategy of apps/v1 ControllerRevision."""
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Data that never changes."""
+        """Yield the errors of the revision and of the data, which is required and immutable."""
         if obj.get("data") is None:
             yield required("data", "data is mandatory")
         yield from nonnegative("revision", obj.get("revision"))

@@ -1,7 +1,7 @@
-"""The small controllers that come with the embedded control plane, chosen by name.
+"""Controllers of the embedded control plane, selected by name.
 
-``gc``, ``namespace`` and ``serviceaccount`` are what every cluster has and most tests want. The others make a cluster
-without nodes look more like one with them.
+``gc``, ``namespace`` and ``serviceaccount`` run in every cluster, and most tests need them. The others make a cluster
+without nodes behave more like one with nodes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from envtest.core import Core
 __all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "make_runner"]
 
 AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
-    "gc": ("garbage.GarbageCollector",),
+    "gc": ("garbage_collector.GarbageCollector",),
     "namespace": ("namespaces.NamespaceController",),
-    "serviceaccount": ("accounts.DefaultAccounts", "accounts.TokenSecrets"),
-    "root-ca": ("accounts.RootCertificates",),
+    "serviceaccount": ("service_accounts.DefaultAccounts", "service_accounts.TokenSecrets"),
+    "root-ca": ("service_accounts.RootCertificates",),
     "clusterrole-aggregation": ("aggregation.RoleAggregation",),
     "resourcequota": ("quotas.ResourceQuotas",),
     "pods": ("pods.PodRunner",),
@@ -28,29 +28,29 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "statefulset": ("statefulsets.StatefulSets",),
     "job": ("jobs.Jobs",),
 }
-"""The controllers that each name stands for: the module of this package, and the class in it."""
+"""The controllers behind each name: module in this package, and class in that module."""
 
 DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
 
 class UnknownController(ValueError):
-    """A name that stands for no controller."""
+    """A name for which there is no controller."""
 
 
-def make_runner(core: Core, names: Sequence[str], *, authority: bytes = b"") -> Runner:
-    """What runs the controllers of these names; ``authority`` is the API server's certificate authority (PEM).
+def make_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
+    """Return a runner of the controllers with these names; ``ca`` is the API server's CA certificate (PEM).
 
     Raises UnknownController.
     """
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
-        raise UnknownController(f"unknown controller {unknown[0]!r}: known are {', '.join(AVAILABLE)}")
-    chosen = dict.fromkeys(path for name in names for path in AVAILABLE[name])
-    return Runner(core, [_make(path, core, authority) for path in chosen])
+        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join(AVAILABLE)}")
+    selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
+    return Runner(core, [_create(path, core, ca) for path in selected])
 
 
-def _make(path: str, core: Core, authority: bytes) -> Controller[Any]:
+def _create(path: str, core: Core, ca: bytes) -> Controller[Any]:
     module, _, name = path.partition(".")
     controller: Controller[Any] = getattr(import_module(f"envtest.controllers.{module}"), name)(core)
-    controller.authority = authority
+    controller.ca = ca
     return controller

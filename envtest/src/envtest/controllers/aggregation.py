@@ -1,4 +1,7 @@
-"""Role aggregation: a ClusterRole with an ``aggregationRule`` has the rules of all ClusterRoles that it selects."""
+"""The ClusterRole aggregation controller.
+
+A ClusterRole with an ``aggregationRule`` gets the rules of all ClusterRoles that it selects.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ CLUSTER_ROLES: Final = GroupResource("rbac.authorization.k8s.io", "clusterroles"
 
 
 class RoleAggregation(Controller[str]):
-    """Keys are the names of ClusterRoles that aggregate."""
+    """Reconciles ClusterRoles with an aggregation rule; keys are their names."""
 
     account = "clusterrole-aggregation-controller"
     manager = "clusterrole-aggregation-controller"
@@ -26,51 +29,51 @@ class RoleAggregation(Controller[str]):
         super().__init__(core)
         self._aggregating: set[str] = set()
 
-    def begin(self) -> None:
-        """Looks at all ClusterRoles."""
-        for record in self.actor.records(CLUSTER_ROLES):
-            self._note(record)
-        self._look_at_all()
+    def enqueue_all(self) -> None:
+        """Enqueue all ClusterRoles with an aggregation rule."""
+        for record in self.client.records(CLUSTER_ROLES):
+            self._track(record)
+        self._enqueue_aggregating()
 
-    def _note(self, record: Record) -> None:
+    def _track(self, record: Record) -> None:
         if b'"aggregationRule":{' in record.data:
             self._aggregating.add(record.name)
         else:
             self._aggregating.discard(record.name)
 
-    def _look_at_all(self) -> None:
+    def _enqueue_aggregating(self) -> None:
         for name in self._aggregating:
             self.queue.add(name)
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Any ClusterRole may be a part of any that aggregates."""
+        """Enqueue every ClusterRole with an aggregation rule, because each may select the ClusterRole that changed."""
         if resource != CLUSTER_ROLES:
             return
         if change.type == "DELETED":
             self._aggregating.discard(change.record.name)
         else:
-            self._note(change.record)
-        self._look_at_all()
+            self._track(change.record)
+        self._enqueue_aggregating()
 
-    async def work(self, key: str) -> None:
-        """Gathers the rules, each once, by the names of their roles."""
-        record = self.actor.record(CLUSTER_ROLES, "", key)
+    async def reconcile(self, key: str) -> None:
+        """Collect the rules of the selected roles, in the order of the roles' names and without duplicates."""
+        record = self.client.record(CLUSTER_ROLES, "", key)
         if record is None:
             return
         rule = record.obj().get("aggregationRule")
         if not rule:
             return
-        gathered: list[Any] = []
-        for other in self.actor.records(CLUSTER_ROLES):
+        aggregated_rules: list[Any] = []
+        for other in self.client.records(CLUSTER_ROLES):
             selectors = rule.get("clusterRoleSelectors") or ()
-            if other.name == key or not any(matches_label_selector(one, other.labels or {}) for one in selectors):
+            if other.name == key or not any(matches_label_selector(item, other.labels or {}) for item in selectors):
                 continue
-            gathered += [one for one in other.obj().get("rules") or () if one not in gathered]
+            aggregated_rules += [item for item in other.obj().get("rules") or () if item not in aggregated_rules]
 
         def change(role: Object) -> bool:
-            if (role.get("rules") or []) == gathered:
+            if (role.get("rules") or []) == aggregated_rules:
                 return False
-            role["rules"] = gathered
+            role["rules"] = aggregated_rules
             return True
 
-        await self.actor.modify(CLUSTER_ROLES, "", key, change, uid=record.uid)
+        await self.client.modify(CLUSTER_ROLES, "", key, change, uid=record.uid)

@@ -1,7 +1,8 @@
-"""What a controller is, and what runs them.
+"""The base class of controllers, and the runner that starts and stops them.
 
-A controller is told of every change as it is stored, and notes which of its keys that concerns; its workers then look
-at how things stand and act. It is level-triggered: it may be told too often, and starts with all that is there.
+A controller is notified of every change that is stored, and enqueues the keys that the change concerns; its workers
+then read the current state and act on it. It is level-triggered: superfluous notifications are harmless, and all
+existing objects are enqueued when it starts.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import anyio
 
-from envtest.controllers.actor import Actor
-from envtest.controllers.queue import KeyQueue
+from envtest.controllers.key_queue import KeyQueue
+from envtest.controllers.loopback_client import LoopbackClient
 from envtest.core import Core
 from envtest.errors import GroupResource, StatusError
 from envtest.storage import Change
@@ -27,57 +28,62 @@ WORKERS: Final = 4
 
 
 def _log() -> Any:
-    """The logger; importing it takes longer than starting all controllers, so it is left to the first failure."""
+    """Return the logger, imported on the first failure: importing it takes longer than starting all controllers."""
     import structlog
 
     return structlog.get_logger("envtest.controllers")
 
 
 class Controller(abc.ABC, Generic[K]):
-    """One controller. ``actor`` reads and writes for it, ``queue`` holds the keys that it is to look at."""
+    """A controller. It reads and writes with ``client``; ``queue`` holds the keys that need to be reconciled."""
 
     account = ""
-    """The service account of ``kube-system`` that it acts as."""
+    """The service account of ``kube-system`` that the controller acts as."""
 
     manager = "kube-controller-manager"
-    """The field manager of its writes."""
+    """The field manager of the controller's writes."""
 
-    authority = b""
-    """The API server's certificate authority (PEM), for those who hand it out."""
+    ca = b""
+    """The API server's CA certificate (PEM), for controllers that publish it."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.actor = Actor(core, self.account, self.manager)
+        self.client = LoopbackClient(core, self.account, self.manager)
         self.queue: KeyQueue[K] = KeyQueue()
 
     @abc.abstractmethod
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Notes the keys that a change concerns. Called before the change can be read; must be quick."""
+        """Enqueue the keys that a change concerns. Called before the change can be read, and must return quickly."""
 
     @abc.abstractmethod
-    def begin(self) -> None:
-        """Notes all keys, once, when the controller starts."""
+    def enqueue_all(self) -> None:
+        """Enqueue all keys. Called once, when the controller starts."""
 
     @abc.abstractmethod
-    async def work(self, key: K) -> float | None:
-        """Brings about what is to be for one key; returns the seconds after which to look again, if at all."""
+    async def reconcile(self, key: K) -> float | None:
+        """Reconcile one key; return the seconds until it must be reconciled again, or ``None``."""
 
     async def run_worker(self) -> None:
-        """Works on keys until it is cancelled. What fails is tried again later, and logged."""
+        """Reconcile keys until cancelled. Failures are logged and retried with back-off."""
         while True:
-            key = await self.queue.take()
+            key = await self.queue.get()
             failed = False
             try:
-                again = await self.work(key)
+                requeue_after = await self.reconcile(key)
             except StatusError as error:
                 failed = True
-                _log().debug("refused", controller=type(self).__name__, key=str(key), error=error.message[:300])
-            except Exception:  # noqa: BLE001 - one bad object must not stop the others
+                _log().debug(
+                    "Request rejected, will retry",
+                    controller=type(self).__name__,
+                    key=str(key),
+                    error=error.message[:300],
+                )
+            except Exception:  # noqa: BLE001 - one object that fails must not stop the controller
                 failed = True
-                _log().exception("failed", controller=type(self).__name__, key=str(key))
+                _log().exception("Reconcile failed, will retry", controller=type(self).__name__, key=str(key))
             else:
-                if again is not None:
-                    self.queue.add_after(key, again)
+                if requeue_after is not None:
+                    self.queue.add_after(key, requeue_after)
             finally:
                 self.queue.done(key, failed=failed)
 
@@ -95,11 +101,11 @@ class Runner:
             controller.observe(resource, change)
 
     def start(self) -> None:
-        """Begins; must be called from a running event loop."""
+        """Start the controllers; must be called from a running event loop."""
         if not self._controllers or self._task is not None:
             return
         for controller in self._controllers:
-            controller.begin()
+            controller.enqueue_all()
         self._core.store.journal.append(self._observe)
         self._task = asyncio.create_task(self._run(), name="controllers")
 
@@ -110,7 +116,7 @@ class Runner:
                     group.start_soon(controller.run_worker)
 
     async def stop(self) -> None:
-        """Ends all work, in the middle if need be."""
+        """Cancel all workers, including running reconciles."""
         task, self._task = self._task, None
         if task is None:
             return

@@ -1,7 +1,7 @@
-"""The Job controller: pods until enough of them have succeeded, or too many have failed.
+"""The Job controller: creates pods until enough of them succeeded or too many failed.
 
-Finished pods are counted once, which the finalizer ``batch.kubernetes.io/job-tracking`` ensures: it is taken off a pod
-when it has been counted.
+The finalizer ``batch.kubernetes.io/job-tracking`` ensures that each finished pod is counted once: the controller
+removes it from a pod when it has counted the pod.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final
 
-from envtest.controllers.ownership import Owning, controller_reference
-from envtest.controllers.podstate import PODS, is_finished, is_ready, phase, pod_from_template
+from envtest.controllers.ownership import OwnerController, controller_reference
+from envtest.controllers.pod_state import PODS, is_finished, is_ready, phase, pod_from_template
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object, annotations_of, find_condition, has_finalizer, set_condition
 
@@ -21,8 +21,8 @@ TRACKING: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
-class Jobs(Owning):
-    """Keys are Jobs."""
+class Jobs(OwnerController):
+    """Reconciles Jobs."""
 
     account = "job-controller"
     resource: ClassVar[GroupResource] = JOBS
@@ -30,14 +30,14 @@ class Jobs(Owning):
     api_version: ClassVar[str] = "batch/v1"
     children: ClassVar[tuple[GroupResource, ...]] = (PODS,)
 
-    async def work(self, key: NamespacedName) -> float | None:
-        """Counts finished pods, makes new ones, and tells when the Job is done."""
+    async def reconcile(self, key: NamespacedName) -> float | None:
+        """Count finished pods, create missing ones, and finish the Job when it is complete or has failed."""
         job = await self.owner(key)
         if job is None:
             await self._release_orphans(key)
             return None
-        if _end(job):
-            return await self._expire(job)
+        if _finished_condition(job):
+            return await self._delete_after_ttl(job)
         pods = await self.controlled(job, PODS, job["spec"].get("selector") or {})
         job = await self._count(job, pods) or job
         active = [pod for pod in pods if not is_finished(pod) and not pod["metadata"].get("deletionTimestamp")]
@@ -52,27 +52,30 @@ class Jobs(Owning):
         if job["spec"].get("suspend"):
             await self._suspend(job, active)
             return None
-        await self._start(job)
+        await self._set_start_time(job)
         created = await self._scale(job, pods, active)
         await self.set_status(job, {"active": len(active) + created or None, "ready": sum(map(is_ready, active))})
-        return _deadline(job)
+        return _seconds_to_deadline(job)
 
     async def _release_orphans(self, key: NamespacedName) -> None:
-        """Lets the pods of a Job that is gone go: nobody counts them any more (the real controller's orphan pods)."""
-        for record in self.actor.records(PODS, key.namespace):
+        """Remove the finalizer from the pods of a deleted Job, which are not counted any more.
+
+        The real controller does the same for orphan pods.
+        """
+        for record in self.client.records(PODS, key.namespace):
             controller = controller_reference(record)
             if controller is not None and (controller.kind, controller.name) == (self.kind, key.name):
-                pod = await self.actor.read(PODS, key.namespace, record.name)
+                pod = await self.client.read(PODS, key.namespace, record.name)
                 if pod is not None and has_finalizer(pod, TRACKING):
                     await self._untrack(pod)
 
     async def _count(self, job: Object, pods: list[Object]) -> Object | None:
-        """Adds pods that finished, or that are going, to the counts, each once."""
+        """Add pods that finished or are being deleted to the counts, each once."""
         succeeded = failed = 0
         indexes: list[int] = []
         for pod in pods:
-            going = bool(pod["metadata"].get("deletionTimestamp"))
-            if not has_finalizer(pod, TRACKING) or not (is_finished(pod) or going):
+            deleting = bool(pod["metadata"].get("deletionTimestamp"))
+            if not has_finalizer(pod, TRACKING) or not (is_finished(pod) or deleting):
                 continue
             if phase(pod) == "Succeeded":
                 succeeded += 1
@@ -88,57 +91,57 @@ class Jobs(Owning):
             "failed": (status.get("failed") or 0) + failed or None,
         }
         if _is_indexed(job):
-            done = sorted({*_completed(job), *(index for index in indexes if index >= 0)})
+            done = sorted({*_completed_indexes(job), *(index for index in indexes if index >= 0)})
             changes["completedIndexes"] = _intervals(done) or None
             changes["succeeded"] = len(done) or None
         return await self.set_status(job, changes)
 
     async def _untrack(self, pod: Object) -> None:
         def change(obj: Object) -> bool:
-            held = obj["metadata"].get("finalizers") or []
-            if TRACKING not in held:
+            finalizers = obj["metadata"].get("finalizers") or []
+            if TRACKING not in finalizers:
                 return False
-            obj["metadata"]["finalizers"] = [one for one in held if one != TRACKING]
+            obj["metadata"]["finalizers"] = [one for one in finalizers if one != TRACKING]
             return True
 
         metadata = pod["metadata"]
-        await self.actor.modify(PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+        await self.client.modify(PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
 
-    async def _start(self, job: Object) -> None:
+    async def _set_start_time(self, job: Object) -> None:
         status = job.get("status") or {}
         changes: dict[str, Any] = {"uncountedTerminatedPods": status.get("uncountedTerminatedPods") or {}}
         if not status.get("startTime"):
-            changes["startTime"] = self.actor.now()
+            changes["startTime"] = self.client.now()
         suspended = find_condition(status.get("conditions"), "Suspended")
         if suspended is not None and suspended.get("status") == "True":
             changes["conditions"] = self._with_condition(job, "Suspended", False, "JobResumed", "Job resumed")
-            changes["startTime"] = self.actor.now()
+            changes["startTime"] = self.client.now()
         if updated := await self.set_status(job, changes):
             job["status"] = updated.get("status")
 
     async def _scale(self, job: Object, pods: list[Object], active: list[Object]) -> int:
-        """Makes pods that are missing, or deletes those too many; returns how many more there are."""
+        """Create missing pods or delete surplus ones; return by how much the number of pods changed."""
         spec, status = job["spec"], job.get("status") or {}
         parallelism = int(spec.get("parallelism", 1))
         succeeded = int(status.get("succeeded") or 0)
         completions = spec.get("completions")
         if completions is None:
-            wanted = len(active) if succeeded else parallelism
+            desired = len(active) if succeeded else parallelism
         else:
-            wanted = min(parallelism, int(completions) - succeeded)
-        if len(active) > wanted:
-            await self.delete_all(PODS, active[wanted:])
-            return wanted - len(active)
-        free = self._free_indexes(job, active) if _is_indexed(job) else None
-        for number in range(wanted - len(active)):
-            await self._make_pod(job, None if free is None else free[number])
-        return max(0, wanted - len(active))
+            desired = min(parallelism, int(completions) - succeeded)
+        if len(active) > desired:
+            await self.delete_all(PODS, active[desired:])
+            return desired - len(active)
+        free_indexes = self._free_indexes(job, active) if _is_indexed(job) else None
+        for number in range(desired - len(active)):
+            await self._create_pod(job, None if free_indexes is None else free_indexes[number])
+        return max(0, desired - len(active))
 
     def _free_indexes(self, job: Object, active: list[Object]) -> list[int]:
-        taken = {*_completed(job), *(int(annotations_of(pod).get(INDEX, "-1")) for pod in active)}
-        return [index for index in range(int(job["spec"].get("completions") or 0)) if index not in taken]
+        used_indexes = {*_completed_indexes(job), *(int(annotations_of(pod).get(INDEX, "-1")) for pod in active)}
+        return [index for index in range(int(job["spec"].get("completions") or 0)) if index not in used_indexes]
 
-    async def _make_pod(self, job: Object, index: int | None) -> None:
+    async def _create_pod(self, job: Object, index: int | None) -> None:
         metadata = job["metadata"]
         pod = pod_from_template(job["spec"].get("template") or {}, metadata["namespace"], self.reference(job))
         pod["metadata"].setdefault("finalizers", []).append(TRACKING)
@@ -151,7 +154,7 @@ class Jobs(Owning):
             field = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
             for container in pod["spec"].get("containers") or ():
                 container.setdefault("env", []).append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
-        await self.actor.create(PODS, pod)
+        await self.client.create(PODS, pod)
 
     async def _suspend(self, job: Object, active: list[Object]) -> None:
         await self.delete_all(PODS, active)
@@ -160,7 +163,7 @@ class Jobs(Owning):
 
     def _with_condition(self, job: Object, kind: str, status: bool, reason: str, message: str) -> list[Object]:
         conditions = [dict(one) for one in (job.get("status") or {}).get("conditions") or ()]
-        now = self.actor.now()
+        now = self.client.now()
         existing = find_condition(conditions, kind)
         text = "True" if status else "False"
         if existing is None or existing.get("status") != text:
@@ -169,41 +172,41 @@ class Jobs(Owning):
         return conditions
 
     async def _finish(self, job: Object, active: list[Object], kind: str, reason: str, message: str) -> None:
-        """Ends the Job: first says that it will, then (its pods being gone) that it has."""
+        """Delete the remaining pods, and set the interim and the final condition of a finished Job."""
         await self.delete_all(PODS, active)
-        early = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
-        job.setdefault("status", {})["conditions"] = self._with_condition(job, early, True, reason, message)
+        interim_kind = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
+        job.setdefault("status", {})["conditions"] = self._with_condition(job, interim_kind, True, reason, message)
         conditions = self._with_condition(job, kind, True, reason, message)
         changes: dict[str, Any] = {"conditions": conditions, "active": None, "ready": 0}
         if not (job.get("status") or {}).get("startTime"):
-            changes["startTime"] = self.actor.now()
+            changes["startTime"] = self.client.now()
         if kind == "Complete":
-            changes["completionTime"] = self.actor.now()
+            changes["completionTime"] = self.client.now()
         changes.setdefault("uncountedTerminatedPods", job["status"].get("uncountedTerminatedPods") or {})
         await self.set_status(job, changes)
 
-    async def _expire(self, job: Object) -> float | None:
-        """Deletes a finished Job when its time to live is over; returns the seconds until then."""
+    async def _delete_after_ttl(self, job: Object) -> float | None:
+        """Delete a finished Job when its TTL has expired; return the seconds until then."""
         for pod in await self.controlled(job, PODS):
             if has_finalizer(pod, TRACKING):
                 await self._untrack(pod)
         seconds = job["spec"].get("ttlSecondsAfterFinished")
         if seconds is None or job["metadata"].get("deletionTimestamp"):
             return None
-        end = _end(job) or {}
-        moment = datetime.fromisoformat(end["lastTransitionTime"]) + timedelta(seconds=int(seconds))
-        left = (moment - datetime.now(UTC)).total_seconds()
-        if left > 0:
-            return left
+        condition = _finished_condition(job) or {}
+        moment = datetime.fromisoformat(condition["lastTransitionTime"]) + timedelta(seconds=int(seconds))
+        remaining = (moment - datetime.now(UTC)).total_seconds()
+        if remaining > 0:
+            return remaining
         metadata = job["metadata"]
-        await self.actor.delete(
+        await self.client.delete(
             JOBS, metadata["namespace"], metadata["name"], uid=metadata["uid"], propagation="Foreground"
         )
         return None
 
 
-def _end(job: Object) -> Any:
-    """The condition that says that the Job is done."""
+def _finished_condition(job: Object) -> Any:
+    """Return the condition of a finished Job, or ``None``."""
     conditions = (job.get("status") or {}).get("conditions")
     for kind in ("Complete", "Failed"):
         condition = find_condition(conditions, kind)
@@ -216,8 +219,8 @@ def _is_indexed(job: Object) -> bool:
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
-def _completed(job: Object) -> set[int]:
-    """The indexes that have succeeded, from ``0,2-4``."""
+def _completed_indexes(job: Object) -> set[int]:
+    """Return the indexes that have succeeded, parsed from ``0,2-4``."""
     found: set[int] = set()
     for part in ((job.get("status") or {}).get("completedIndexes") or "").split(","):
         if part:
@@ -227,7 +230,7 @@ def _completed(job: Object) -> set[int]:
 
 
 def _intervals(indexes: list[int]) -> str:
-    """``0,2-4`` from sorted indexes."""
+    """Format sorted indexes as ``0,2-4``."""
     parts: list[list[int]] = []
     for index in indexes:
         if parts and index == parts[-1][-1] + 1:
@@ -245,8 +248,8 @@ def _is_complete(job: Object, active: list[Object]) -> bool:
     return succeeded >= int(completions)
 
 
-def _deadline(job: Object) -> float | None:
-    """The seconds until the Job has been active for too long."""
+def _seconds_to_deadline(job: Object) -> float | None:
+    """Return the seconds until the Job exceeds its active deadline."""
     limit, started = job["spec"].get("activeDeadlineSeconds"), (job.get("status") or {}).get("startTime")
     if limit is None or not started:
         return None
@@ -255,9 +258,9 @@ def _deadline(job: Object) -> float | None:
 
 
 def _failure(job: Object) -> tuple[str, str] | None:
-    """Why the Job has failed, in the words of the real controller."""
+    """Return reason and message of the failure of a Job, in the words of the real controller."""
     if int((job.get("status") or {}).get("failed") or 0) > int(job["spec"].get("backoffLimit", 6)):
         return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
-    if not job["spec"].get("suspend") and _deadline(job) == 0.0:
+    if not job["spec"].get("suspend") and _seconds_to_deadline(job) == 0.0:
         return "DeadlineExceeded", "Job was active longer than specified deadline"
     return None

@@ -1,4 +1,4 @@
-"""The namespace controller: empties a namespace that is being deleted, says how far it is, and lets it go."""
+"""The namespace controller: deletes the content of a terminating namespace, reports progress, and finalizes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINALIZER: Final = "kubernetes"
 
 
 class _Progress:
-    """What is left of a namespace's content, and what went wrong."""
+    """The remaining content of a namespace, and the errors of deleting it."""
 
     def __init__(self) -> None:
         self.remaining: dict[GroupResource, int] = {}
@@ -31,54 +31,54 @@ class _Progress:
 
 
 class NamespaceController(Controller[str]):
-    """Keys are the names of namespaces."""
+    """Reconciles namespaces; keys are their names."""
 
     account = "namespace-controller"
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
-        self._going: set[str] = set()
+        self._terminating: set[str] = set()
         core.registry.on_change.append(self._resources_changed)
 
     def _resources_changed(self) -> None:
-        for name in self._going:
+        for name in self._terminating:
             self.queue.add(name)
 
-    def begin(self) -> None:
-        """Looks at all namespaces."""
-        for record in self.actor.records(NAMESPACES):
+    def enqueue_all(self) -> None:
+        """Enqueue all terminating namespaces."""
+        for record in self.client.records(NAMESPACES):
             if record.deleting:
-                self._going.add(record.name)
+                self._terminating.add(record.name)
                 self.queue.add(record.name)
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Follows namespaces, and what is in those that go."""
+        """Enqueue terminating namespaces that changed, or whose content changed."""
         record = change.record
         if resource == NAMESPACES:
             if change.type == "DELETED":
-                self._going.discard(record.name)
+                self._terminating.discard(record.name)
             elif record.deleting:
-                self._going.add(record.name)
+                self._terminating.add(record.name)
                 self.queue.add(record.name)
-        elif record.namespace in self._going:
+        elif record.namespace in self._terminating:
             self.queue.add(record.namespace)
 
-    async def work(self, key: str) -> None:
-        """Deletes what is in the namespace; removes its finalizer when nothing is left."""
-        record = self.actor.record(NAMESPACES, "", key)
+    async def reconcile(self, key: str) -> None:
+        """Delete the content of the namespace; remove its finalizer when nothing is left."""
+        record = self.client.record(NAMESPACES, "", key)
         if record is None or not record.deleting:
             return
         if FINALIZER not in ((record.obj().get("spec") or {}).get("finalizers") or ()):
             return
         progress = await self._empty(key)
-        await self._report(key, record.uid, progress)
+        await self._update_status(key, record.uid, progress)
         if progress.finished:
-            await self._release(key, record.uid)
+            await self._remove_finalizer(key, record.uid)
 
     async def _empty(self, namespace: str) -> _Progress:
-        """Asks for the deletion of all content: pods first, the rest when they are gone."""
+        """Request the deletion of all content: pods first, everything else when no pods are left."""
         progress = _Progress()
-        infos = [info for info in self.actor.infos() if info.namespaced and "delete" in info.verbs]
+        infos = [info for info in self.client.infos() if info.namespaced and "delete" in info.verbs]
         infos.sort(key=lambda info: info.storage != PODS)
         for info in infos:
             await self._delete_all(info.storage, namespace, progress)
@@ -88,11 +88,11 @@ class NamespaceController(Controller[str]):
         return progress
 
     async def _delete_all(self, resource: GroupResource, namespace: str, progress: _Progress) -> None:
-        for record in self.actor.records(resource, namespace):
+        for record in self.client.records(resource, namespace):
             if record.deleting:
                 continue
             try:
-                await self.actor.delete(resource, namespace, record.name, uid=record.uid, propagation="Background")
+                await self.client.delete(resource, namespace, record.name, uid=record.uid, propagation="Background")
             except StatusError as error:
                 progress.failures.append(error.message)
         self._count(resource, namespace, progress)
@@ -102,44 +102,44 @@ class NamespaceController(Controller[str]):
             self._count(info.storage, namespace, progress)
 
     def _count(self, resource: GroupResource, namespace: str, progress: _Progress) -> None:
-        left = self.actor.records(resource, namespace)
-        if left:
-            progress.remaining[resource] = len(left)
-        for record in left:
+        records = self.client.records(resource, namespace)
+        if records:
+            progress.remaining[resource] = len(records)
+        for record in records:
             for finalizer in record.obj()["metadata"].get("finalizers") or ():
                 progress.finalizers[finalizer] = progress.finalizers.get(finalizer, 0) + 1
 
-    async def _report(self, name: str, uid: str, progress: _Progress) -> None:
-        found = _conditions(progress)
+    async def _update_status(self, name: str, uid: str, progress: _Progress) -> None:
+        conditions = _conditions(progress)
 
         def change(namespace: Object) -> bool:
-            return _set_conditions(namespace, found, self.actor.now())
+            return _set_conditions(namespace, conditions, self.client.now())
 
-        await self.actor.modify(NAMESPACES, "", name, change, uid=uid, subresource="status")
+        await self.client.modify(NAMESPACES, "", name, change, uid=uid, subresource="status")
 
-    async def _release(self, name: str, uid: str) -> None:
+    async def _remove_finalizer(self, name: str, uid: str) -> None:
         def change(namespace: Object) -> None:
             finalizers = namespace["spec"].get("finalizers") or []
             namespace["spec"]["finalizers"] = [one for one in finalizers if one != FINALIZER]
 
-        await self.actor.modify(NAMESPACES, "", name, change, uid=uid, subresource="finalize")
+        await self.client.modify(NAMESPACES, "", name, change, uid=uid, subresource="finalize")
 
 
-def _set_conditions(namespace: Object, found: list[dict[str, str]], now: str) -> bool:
-    """Puts conditions in the status; returns whether one changed."""
+def _set_conditions(namespace: Object, new_conditions: list[dict[str, str]], now: str) -> bool:
+    """Set conditions in the status; return whether one changed."""
     status = namespace.setdefault("status", {})
     conditions = status.setdefault("conditions", [])
     changed = False
-    for condition in found:
+    for condition in new_conditions:
         existing = next((one for one in conditions if one["type"] == condition["type"]), None)
         if existing is None:
             conditions.append({**condition, "lastTransitionTime": now})
         elif {**existing, **condition} == existing:
             continue
         else:
-            moved = existing["status"] != condition["status"]
+            status_changed = existing["status"] != condition["status"]
             existing.update(condition)
-            if moved:
+            if status_changed:
                 existing["lastTransitionTime"] = now
         changed = True
     return changed
@@ -150,7 +150,7 @@ def _condition(kind: str, status: bool, reason: str, message: str) -> dict[str, 
 
 
 def _conditions(progress: _Progress) -> list[dict[str, str]]:
-    """The conditions of a namespace, in the words of the real controller."""
+    """Return the conditions of a namespace, in the words of the real controller."""
     conditions = [
         _condition(
             "NamespaceDeletionDiscoveryFailure", False, "ResourcesDiscovered", "All resources successfully discovered"

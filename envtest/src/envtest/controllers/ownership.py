@@ -1,7 +1,7 @@
-"""Controllers whose objects control others: ReplicaSets their pods, Deployments their ReplicaSets, and so on.
+"""The base class of controllers whose objects control others, such as ReplicaSets and their pods.
 
-:class:`Owning` keeps an index of what is controlled by whom, and adopts what has no controller and fits the selector,
-as the real controllers do; what does not fit any more is released.
+:class:`OwnerController` keeps an index of controlled objects by controller. As the real controllers do, it adopts
+objects that have no controller and match the selector, and releases controlled objects that no longer match it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from envtest.label_selectors import matches_label_selector
 from envtest.objects import NamespacedName, Object, controller_of, labels_of, owner_reference
 from envtest.storage import Change, Record
 
-__all__ = ["Owning", "controller_reference"]
+__all__ = ["OwnerController", "controller_reference"]
 
 
 class _Reference(msgspec.Struct):
@@ -29,7 +29,7 @@ class _Reference(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    ownerReferences: list[_Reference] | None = None  # noqa: N815 - the name on the wire
+    ownerReferences: list[_Reference] | None = None  # noqa: N815 - name of the JSON field
 
 
 class _Object(msgspec.Struct):
@@ -46,15 +46,15 @@ class _Child(NamedTuple):
 
 
 def controller_reference(record: Record | None) -> _Reference | None:
-    """The controller that an object names, or ``None``."""
+    """Return the owner reference of an object's controller, or ``None``."""
     if record is None or b'"controller":true' not in record.data:
         return None
     references = _decoder.decode(record.data).metadata.ownerReferences or ()
     return next((reference for reference in references if reference.controller), None)
 
 
-class Owning(Controller[NamespacedName]):
-    """A controller of ``resource`` (kind ``kind``, in ``api_version``), whose objects control ``children``."""
+class OwnerController(Controller[NamespacedName]):
+    """Base of controllers of ``resource`` (kind ``kind`` in ``api_version``), whose objects control ``children``."""
 
     resource: ClassVar[GroupResource]
     kind: ClassVar[str]
@@ -66,22 +66,22 @@ class Owning(Controller[NamespacedName]):
         self._controlled: dict[str, set[_Child]] = {}
         self._orphans: dict[tuple[GroupResource, str], set[str]] = {}
 
-    def begin(self) -> None:
-        """Builds the index, and looks at all objects."""
+    def enqueue_all(self) -> None:
+        """Build the index, and enqueue all objects."""
         for resource in self.children:
-            for record in self.actor.records(resource):
+            for record in self.client.records(resource):
                 self._index(resource, record, None, controller_reference(record))
-        for record in self.actor.records(self.resource):
+        for record in self.client.records(self.resource):
             self.queue.add(NamespacedName(record.namespace, record.name))
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Follows the objects, and what they control or might adopt."""
+        """Enqueue objects that changed, and the present, former and possible controllers of a changed child."""
         if resource == self.resource:
             self.queue.add(NamespacedName(change.record.namespace, change.record.name))
         if resource in self.children:
             before = controller_reference(change.previous)
             after = None if change.type == "DELETED" else controller_reference(change.record)
-            self._index(resource, change.record, before, after, gone=change.type == "DELETED")
+            self._index(resource, change.record, before, after, deleted=change.type == "DELETED")
 
     def _index(
         self,
@@ -90,7 +90,7 @@ class Owning(Controller[NamespacedName]):
         before: _Reference | None,
         after: _Reference | None,
         *,
-        gone: bool = False,
+        deleted: bool = False,
     ) -> None:
         child = _Child(resource, record.namespace, record.name)
         for reference in (before, after):
@@ -101,29 +101,32 @@ class Owning(Controller[NamespacedName]):
         if after is not None:
             self._controlled.setdefault(after.uid, set()).add(child)
         orphans = self._orphans.setdefault((resource, record.namespace), set())
-        if gone or after is not None:
+        if deleted or after is not None:
             orphans.discard(record.name)
         elif record.name not in orphans:
             orphans.add(record.name)
-            self._offer(record)
+            self._enqueue_possible_owners(record)
 
-    def _offer(self, record: Record) -> None:
-        """Looks at what might adopt an object without a controller."""
-        for possible in self.actor.records(self.resource, record.namespace):
-            self.queue.add(NamespacedName(possible.namespace, possible.name))
+    def _enqueue_possible_owners(self, record: Record) -> None:
+        """Enqueue the objects that may adopt an object without a controller."""
+        for candidate in self.client.records(self.resource, record.namespace):
+            self.queue.add(NamespacedName(candidate.namespace, candidate.name))
 
     async def owner(self, key: NamespacedName) -> Object | None:
-        """The object of a key, ``None`` if it is gone."""
-        return await self.actor.read(self.resource, key.namespace, key.name)
+        """Return the object of a key, or ``None`` if it does not exist."""
+        return await self.client.read(self.resource, key.namespace, key.name)
 
     def reference(self, owner: Object) -> dict[str, Any]:
-        """The owner reference that children carry."""
+        """Return the owner reference that children carry."""
         return owner_reference({"apiVersion": self.api_version, "kind": self.kind, "metadata": owner["metadata"]})
 
     async def controlled(
         self, owner: Object, resource: GroupResource, selector: Mapping[str, Any] | None = None
     ) -> list[Object]:
-        """What ``owner`` controls, oldest first. With a selector, orphans that fit are adopted, others released."""
+        """Return the objects that ``owner`` controls, oldest first.
+
+        With a selector, orphans that match it are adopted and controlled objects that do not match it are released.
+        """
         metadata = owner["metadata"]
         if selector is not None and not metadata.get("deletionTimestamp"):
             await self._adopt(owner, resource, selector)
@@ -131,7 +134,7 @@ class Owning(Controller[NamespacedName]):
         for child in list(self._controlled.get(metadata["uid"], ())):
             if child.resource != resource:
                 continue
-            obj = await self.actor.read(resource, child.namespace, child.name)
+            obj = await self.client.read(resource, child.namespace, child.name)
             if obj is None or (controller_of(obj) or {}).get("uid") != metadata["uid"]:
                 continue
             if selector is not None and not matches_label_selector(selector, labels_of(obj)):
@@ -142,53 +145,53 @@ class Owning(Controller[NamespacedName]):
         return found
 
     async def _adopt(self, owner: Object, resource: GroupResource, selector: Mapping[str, Any]) -> None:
-        namespace, mine = owner["metadata"]["namespace"], self.reference(owner)
+        namespace, own_reference = owner["metadata"]["namespace"], self.reference(owner)
 
         def change(obj: Object) -> bool:
             if controller_of(obj) is not None or obj["metadata"].get("deletionTimestamp"):
                 return False
-            obj["metadata"].setdefault("ownerReferences", []).append(mine)
+            obj["metadata"].setdefault("ownerReferences", []).append(own_reference)
             return True
 
         for name in sorted(self._orphans.get((resource, namespace), ())):
-            record = self.actor.record(resource, namespace, name)
+            record = self.client.record(resource, namespace, name)
             if record is not None and matches_label_selector(selector, record.labels or {}):
-                await self.actor.modify(resource, namespace, name, change, uid=record.uid)
+                await self.client.modify(resource, namespace, name, change, uid=record.uid)
 
     async def _release(self, owner: Object, resource: GroupResource, obj: Object) -> None:
         uid = owner["metadata"]["uid"]
 
         def change(new: Object) -> bool:
             references = new["metadata"].get("ownerReferences") or []
-            kept = [reference for reference in references if reference.get("uid") != uid]
-            if len(kept) == len(references):
+            remaining = [reference for reference in references if reference.get("uid") != uid]
+            if len(remaining) == len(references):
                 return False
-            new["metadata"]["ownerReferences"] = kept
+            new["metadata"]["ownerReferences"] = remaining
             return True
 
         metadata = obj["metadata"]
-        await self.actor.modify(resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+        await self.client.modify(resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
 
     async def delete_all(self, resource: GroupResource, objects: Iterable[Object]) -> None:
-        """Asks for the deletion of objects that are not going yet."""
+        """Request the deletion of objects that are not being deleted yet."""
         for obj in objects:
             metadata = obj["metadata"]
             if not metadata.get("deletionTimestamp"):
-                await self.actor.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+                await self.client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
 
     async def set_status(self, owner: Object, status: Mapping[str, Any]) -> Object | None:
-        """Writes the fields of ``status`` (``None`` removes one) where they differ."""
+        """Set the fields of ``status`` (``None`` removes one), and write only if one differs."""
         metadata = owner["metadata"]
 
         def change(obj: Object) -> bool:
             current = dict(obj.get("status") or {})
-            wanted = {**current, **status}
-            wanted = {name: value for name, value in wanted.items() if value is not None}
-            if wanted == current:
+            desired = {**current, **status}
+            desired = {name: value for name, value in desired.items() if value is not None}
+            if desired == current:
                 return False
-            obj["status"] = wanted
+            obj["status"] = desired
             return True
 
-        return await self.actor.modify(
+        return await self.client.modify(
             self.resource, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
         )

@@ -1,19 +1,20 @@
-"""A pod runner: what scheduler and kubelet make of a pod, without any container.
+"""The pod runner: does what scheduler and kubelet do to the status of a pod, without running containers.
 
-A pod that nothing holds back is put on the node ``envtest`` (which the runner makes), runs, and is ready. Annotations
-on the pod say otherwise, at any time:
+A pod that nothing blocks is bound to the node ``envtest`` (which the runner creates), starts, and becomes ready.
+Annotations on the pod change this, and may be changed at any time:
 
 =============================  ====================================================================================
-``envtest.cfo/phase``          Where the pod ends: ``Pending`` (it never starts), ``Running`` (the default),
+``envtest.cfo/phase``          The last phase of the pod: ``Pending`` (it never starts), ``Running`` (the default),
                                ``Succeeded`` or ``Failed``.
-``envtest.cfo/start-after``    Seconds that it takes the pod to start.
-``envtest.cfo/finish-after``   Seconds that it runs before it ends, where it ends.
-``envtest.cfo/exit-code``      The exit code of its containers where it fails (1 if unsaid).
-``envtest.cfo/ready``          ``false``: it runs, but is not ready.
-``envtest.cfo/stop-after``     Seconds that it takes to stop once it is deleted, at most its grace period.
+``envtest.cfo/start-after``    Seconds until the pod starts.
+``envtest.cfo/finish-after``   Seconds that the pod runs until it succeeds or fails.
+``envtest.cfo/exit-code``      Exit code of the containers of a pod that fails (default 1).
+``envtest.cfo/ready``          ``false``: the pod runs, but is not ready.
+``envtest.cfo/stop-after``     Seconds that the pod takes to stop once it is deleted, at most its grace period.
 =============================  ====================================================================================
 
-Pods with scheduling gates wait for them. What a pod needs of a node (selectors, volumes, resources) is not looked at.
+Pods with scheduling gates wait until the gates are removed. The requirements of a pod on its node (selectors, volumes,
+resources) are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from envtest.controllers.controller import Controller
-from envtest.controllers.podstate import PODS, is_finished, phase
+from envtest.controllers.pod_state import PODS, is_finished, phase
 from envtest.core import Core
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
@@ -38,14 +39,14 @@ NODES: Final = GroupResource("", "nodes")
 _HOST_ADDRESS: Final = "10.0.0.254"
 
 
-def _setting(pod: Object, name: str) -> str:
+def _annotation(pod: Object, name: str) -> str:
     text: str = annotations_of(pod).get(ANNOTATIONS + name, "")
     return text
 
 
 def _seconds(pod: Object, name: str) -> float:
     try:
-        return max(0.0, float(_setting(pod, name) or 0))
+        return max(0.0, float(_annotation(pod, name) or 0))
     except ValueError:
         return 0.0
 
@@ -55,7 +56,7 @@ def _age(timestamp: str | None, now: datetime) -> float:
 
 
 class PodRunner(Controller[NamespacedName]):
-    """See the module. Keys are pods."""
+    """Reconciles pods as described in the module's docstring."""
 
     account = "envtest-kubelet"
     manager = "kubelet"
@@ -64,23 +65,23 @@ class PodRunner(Controller[NamespacedName]):
         super().__init__(core)
         self._addresses = 0
 
-    def begin(self) -> None:
-        """Looks at all pods."""
+    def enqueue_all(self) -> None:
+        """Enqueue all pods, and the node with an empty namespace as key."""
         self.queue.add(NamespacedName("", NODE))
-        for record in self.actor.records(PODS):
+        for record in self.client.records(PODS):
             self.queue.add(NamespacedName(record.namespace, record.name))
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Follows pods."""
+        """Enqueue pods that changed."""
         if resource == PODS and change.type != "DELETED":
             self.queue.add(NamespacedName(change.record.namespace, change.record.name))
 
-    async def work(self, key: NamespacedName) -> float | None:
-        """Takes a pod one step further; returns the seconds until the next."""
+    async def reconcile(self, key: NamespacedName) -> float | None:
+        """Advance a pod by one step; return the seconds until the next."""
         if not key.namespace:
-            await self._make_node()
+            await self._create_node()
             return None
-        pod = await self.actor.read(PODS, key.namespace, key.name)
+        pod = await self.client.read(PODS, key.namespace, key.name)
         if pod is None:
             return None
         now = datetime.now(UTC)
@@ -89,7 +90,7 @@ class PodRunner(Controller[NamespacedName]):
         if is_finished(pod):
             return None
         if pod["spec"].get("schedulingGates"):
-            await self._write_status(pod, _gated())
+            await self._write_status(pod, _gated_status())
             return None
         if not pod["spec"].get("nodeName"):
             await self._bind(pod)
@@ -98,18 +99,18 @@ class PodRunner(Controller[NamespacedName]):
             return None
         return await self._run(pod, now)
 
-    async def _make_node(self) -> None:
-        now = self.actor.now()
+    async def _create_node(self) -> None:
+        now = self.client.now()
         node = {
             "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"}},
             "spec": {},
         }
-        await self.actor.create(NODES, node)
+        await self.client.create(NODES, node)
         ready = {
             "type": "Ready",
             "status": "True",
             "reason": "KubeletReady",
-            "message": "pods run without containers here",
+            "message": "envtest runs pods without containers",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
@@ -124,7 +125,7 @@ class PodRunner(Controller[NamespacedName]):
                 "addresses": [{"type": "InternalIP", "address": _HOST_ADDRESS}, {"type": "Hostname", "address": NODE}],
             }
 
-        await self.actor.modify(NODES, "", NODE, change, subresource="status")
+        await self.client.modify(NODES, "", NODE, change, subresource="status")
 
     async def _bind(self, pod: Object) -> None:
         metadata = pod["metadata"]
@@ -135,56 +136,56 @@ class PodRunner(Controller[NamespacedName]):
             obj["spec"]["nodeName"] = NODE
             return True
 
-        await self.actor.modify(
+        await self.client.modify(
             PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="binding"
         )
 
     async def _run(self, pod: Object, now: datetime) -> float | None:
-        end = _setting(pod, "phase") or "Running"
+        final_phase = _annotation(pod, "phase") or "Running"
         status = pod.get("status") or {}
-        if end == "Pending":
-            await self._write_status(pod, _scheduled())
+        if final_phase == "Pending":
+            await self._write_status(pod, _scheduled_status())
             return None
         if phase(pod) != "Running":
-            left = _seconds(pod, "start-after") - _age(pod["metadata"]["creationTimestamp"], now)
-            if left > 0:
-                await self._write_status(pod, _scheduled())
-                return left
-            await self._write_status(pod, self._running(pod))
+            remaining = _seconds(pod, "start-after") - _age(pod["metadata"]["creationTimestamp"], now)
+            if remaining > 0:
+                await self._write_status(pod, _scheduled_status())
+                return remaining
+            await self._write_status(pod, self._running_status(pod))
             return 0.0
-        if end in ("Succeeded", "Failed"):
-            left = _seconds(pod, "finish-after") - _age(status.get("startTime"), now)
-            if left > 0:
-                return left
-            await self._write_status(pod, _finished(pod, end, self.actor.now()))
+        if final_phase in ("Succeeded", "Failed"):
+            remaining = _seconds(pod, "finish-after") - _age(status.get("startTime"), now)
+            if remaining > 0:
+                return remaining
+            await self._write_status(pod, _finished_status(pod, final_phase, self.client.now()))
             return None
-        wanted = _is_wanted_ready(pod)
-        if ((find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True") != wanted:
-            await self._write_status(pod, self._running(pod))
+        should_be_ready = _should_be_ready(pod)
+        if ((find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True") != should_be_ready:
+            await self._write_status(pod, self._running_status(pod))
         return None
 
     async def _stop(self, pod: Object, now: datetime) -> float | None:
-        """Lets a pod go that is being deleted and is ours, or nobody's."""
+        """Finish the deletion of a pod that is on this node or on none."""
         metadata = pod["metadata"]
         if pod["spec"].get("nodeName") not in (NODE, "", None) or metadata.get("deletionGracePeriodSeconds") == 0:
             return None
         grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
-        going_for = grace + _age(metadata["deletionTimestamp"], now)
-        left = min(_seconds(pod, "stop-after"), grace) - going_for
-        if left > 0:
-            return left
-        await self.actor.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=0)
+        elapsed = grace + _age(metadata["deletionTimestamp"], now)
+        remaining = min(_seconds(pod, "stop-after"), grace) - elapsed
+        if remaining > 0:
+            return remaining
+        await self.client.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=0)
         return None
 
-    def _address(self) -> str:
+    def _next_address(self) -> str:
         self._addresses += 1
         return f"10.244.{self._addresses // 250 % 250}.{self._addresses % 250 + 1}"
 
-    def _running(self, pod: Object) -> dict[str, Any]:
-        now, status = self.actor.now(), pod.get("status") or {}
-        ready = _is_wanted_ready(pod)
-        address = status.get("podIP") or self._address()
-        changes = _scheduled()
+    def _running_status(self, pod: Object) -> dict[str, Any]:
+        now, status = self.client.now(), pod.get("status") or {}
+        ready = _should_be_ready(pod)
+        address = status.get("podIP") or self._next_address()
+        changes = _scheduled_status()
         for kind in ("PodReadyToStartContainers", "Initialized"):
             changes["conditions"].append({"type": kind, "status": "True"})
         for kind in ("Ready", "ContainersReady"):
@@ -201,18 +202,18 @@ class PodRunner(Controller[NamespacedName]):
             "podIPs": [{"ip": address}],
             "startTime": status.get("startTime") or now,
             "containerStatuses": [
-                _container(one, {"running": {"startedAt": now}}, ready=ready)
+                _container_status(one, {"running": {"startedAt": now}}, ready=ready)
                 for one in pod["spec"].get("containers") or ()
             ],
             "initContainerStatuses": [
-                _container(one, _ended("Completed", 0, now), ready=True)
+                _container_status(one, _terminated_state("Completed", 0, now), ready=True)
                 for one in pod["spec"].get("initContainers") or ()
             ]
             or None,
         }
 
     async def _write_status(self, pod: Object, changes: dict[str, Any]) -> None:
-        metadata, now = pod["metadata"], self.actor.now()
+        metadata, now = pod["metadata"], self.client.now()
 
         def change(obj: Object) -> bool:
             before = obj.get("status") or {}
@@ -227,24 +228,24 @@ class PodRunner(Controller[NamespacedName]):
             obj["status"] = status
             return True
 
-        await self.actor.modify(
+        await self.client.modify(
             PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
         )
 
 
-def _is_wanted_ready(pod: Object) -> bool:
-    if _setting(pod, "ready") == "false":
+def _should_be_ready(pod: Object) -> bool:
+    if _annotation(pod, "ready") == "false":
         return False
     conditions = (pod.get("status") or {}).get("conditions")
     gates = (gate.get("conditionType", "") for gate in pod["spec"].get("readinessGates") or ())
     return all((find_condition(conditions, gate) or {}).get("status") == "True" for gate in gates)
 
 
-def _scheduled() -> dict[str, Any]:
+def _scheduled_status() -> dict[str, Any]:
     return {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
 
 
-def _gated() -> dict[str, Any]:
+def _gated_status() -> dict[str, Any]:
     condition = {
         "type": "PodScheduled",
         "status": "False",
@@ -254,11 +255,11 @@ def _gated() -> dict[str, Any]:
     return {"phase": "Pending", "conditions": [condition]}
 
 
-def _ended(reason: str, code: int, now: str) -> dict[str, Any]:
+def _terminated_state(reason: str, code: int, now: str) -> dict[str, Any]:
     return {"terminated": {"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now}}
 
 
-def _container(container: Object, state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
+def _container_status(container: Object, state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
     image = container.get("image") or ""
     return {
         "name": container["name"],
@@ -273,19 +274,21 @@ def _container(container: Object, state: dict[str, Any], *, ready: bool) -> dict
     }
 
 
-def _finished(pod: Object, end: str, now: str) -> dict[str, Any]:
+def _finished_status(pod: Object, final_phase: str, now: str) -> dict[str, Any]:
     code = 0
-    if end == "Failed":
-        text = _setting(pod, "exit-code")
+    if final_phase == "Failed":
+        text = _annotation(pod, "exit-code")
         code = int(text) if text.isdigit() and int(text) else 1
-    reason = "Completed" if end == "Succeeded" else "Error"
+    reason = "Completed" if final_phase == "Succeeded" else "Error"
     conditions = [{"type": "Initialized", "status": "True", "reason": "PodCompleted"}] if not code else []
-    why = "PodFailed" if code else "PodCompleted"
-    conditions += [{"type": kind, "status": "False", "reason": why} for kind in ("Ready", "ContainersReady")]
+    condition_reason = "PodFailed" if code else "PodCompleted"
+    conditions += [
+        {"type": kind, "status": "False", "reason": condition_reason} for kind in ("Ready", "ContainersReady")
+    ]
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    state = _ended(reason, code, now)
+    state = _terminated_state(reason, code, now)
     return {
-        "phase": end,
+        "phase": final_phase,
         "conditions": conditions,
         "containerStatuses": [{**one, "ready": False, "started": False, "state": state} for one in statuses],
     }

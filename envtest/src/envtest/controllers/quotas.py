@@ -1,4 +1,4 @@
-"""The quota controller: what the objects of a namespace come to, in the status of its ResourceQuotas."""
+"""The quota controller: writes the usage of a namespace to the status of its ResourceQuotas."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ __all__ = ["ResourceQuotas"]
 
 
 class ResourceQuotas(Controller[NamespacedName]):
-    """Keys are ResourceQuotas."""
+    """Reconciles ResourceQuotas."""
 
     account = "resourcequota-controller"
 
-    def begin(self) -> None:
-        """Looks at all quotas."""
-        for record in self.actor.records(QUOTAS):
+    def enqueue_all(self) -> None:
+        """Enqueue all quotas."""
+        for record in self.client.records(QUOTAS):
             self.queue.add(NamespacedName(record.namespace, record.name))
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """A quota may have changed, or anything that the quotas of its namespace count."""
+        """Enqueue a quota that changed, and the quotas of a namespace whose content changed."""
         namespace = change.record.namespace
         if resource == QUOTAS:
             self.queue.add(NamespacedName(namespace, change.record.name))
         if namespace and self.core.store.count(QUOTAS):
-            for record in self.actor.records(QUOTAS, namespace):
+            for record in self.client.records(QUOTAS, namespace):
                 self.queue.add(NamespacedName(namespace, record.name))
 
-    async def work(self, key: NamespacedName) -> None:
-        """Counts anew."""
-        record = self.actor.record(QUOTAS, key.namespace, key.name)
+    async def reconcile(self, key: NamespacedName) -> None:
+        """Recompute the usage."""
+        record = self.client.record(QUOTAS, key.namespace, key.name)
         if record is None:
             return
         objects = [
             (resource, each.obj())
             for resource in self.core.store.tables()
-            for each in self.actor.records(resource, key.namespace)
+            for each in self.client.records(resource, key.namespace)
         ]
 
         def change(quota: Object) -> bool:
@@ -49,4 +49,4 @@ class ResourceQuotas(Controller[NamespacedName]):
             quota["status"] = status
             return True
 
-        await self.actor.modify(QUOTAS, key.namespace, key.name, change, uid=record.uid, subresource="status")
+        await self.client.modify(QUOTAS, key.namespace, key.name, change, uid=record.uid, subresource="status")

@@ -1,4 +1,4 @@
-"""The StatefulSet controller: pods with names and volumes of their own, one after the other."""
+"""The StatefulSet controller: pods with stable names and volumes, created in order."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from envtest.controllers.deployments import template_hash
-from envtest.controllers.ownership import Owning
-from envtest.controllers.podstate import PODS, available_in, is_available, is_finished, is_ready, pod_from_template
+from envtest.controllers.ownership import OwnerController
+from envtest.controllers.pod_state import (
+    PODS,
+    is_available,
+    is_finished,
+    is_ready,
+    pod_from_template,
+    seconds_until_available,
+)
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object, labels_of
 
@@ -24,13 +31,13 @@ INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
 
 
 def ordinal(pod: Object) -> int:
-    """The number at the end of a pod's name; -1 where there is none."""
+    """Return the number at the end of a pod's name, or -1."""
     text = pod["metadata"]["name"].rpartition("-")[2]
     return int(text) if text.isdigit() else -1
 
 
-class StatefulSets(Owning):
-    """Keys are StatefulSets."""
+class StatefulSets(OwnerController):
+    """Reconciles StatefulSets."""
 
     account = "statefulset-controller"
     resource: ClassVar[GroupResource] = STATEFUL_SETS
@@ -38,26 +45,26 @@ class StatefulSets(Owning):
     api_version: ClassVar[str] = "apps/v1"
     children: ClassVar[tuple[GroupResource, ...]] = (PODS, REVISIONS)
 
-    async def work(self, key: NamespacedName) -> float | None:
-        """Goes one step towards the pods that there should be; tells what there is."""
+    async def reconcile(self, key: NamespacedName) -> float | None:
+        """Advance the pods by one step towards the desired ones, and update the status."""
         owner = await self.owner(key)
         if owner is None:
             return None
         pods = await self.controlled(owner, PODS, owner["spec"].get("selector") or {})
         by_number = {ordinal(pod): pod for pod in pods if ordinal(pod) >= 0}
-        update = await self._revision(owner)
+        update_revision = await self._revision(owner)
         if not owner["metadata"].get("deletionTimestamp"):
-            await self._step(owner, by_number, update)
-        return await self._report(owner, list(by_number.values()), update)
+            await self._step(owner, by_number, update_revision)
+        return await self._update_status(owner, list(by_number.values()), update_revision)
 
     async def _revision(self, owner: Object) -> str:
-        """The name of the revision of the present template; its ControllerRevision is made if need be."""
+        """Return the name of the revision of the current template, and create its ControllerRevision if necessary."""
         metadata, template = owner["metadata"], owner["spec"].get("template") or {}
         existing = await self.controlled(owner, REVISIONS)
         name = f"{metadata['name']}-{template_hash(template)}"
         if not any(each["metadata"]["name"] == name for each in existing):
             number = max((int(each.get("revision") or 0) for each in existing), default=0) + 1
-            await self.actor.create(
+            await self.client.create(
                 REVISIONS,
                 {
                     "metadata": {
@@ -76,16 +83,16 @@ class StatefulSets(Owning):
         first = int((owner["spec"].get("ordinals") or {}).get("start") or 0)
         return range(first, first + int(owner["spec"].get("replicas", 1)))
 
-    async def _step(self, owner: Object, pods: dict[int, Object], update: str) -> None:
-        """Makes or replaces pods from the first, then deletes those too many from the last."""
+    async def _step(self, owner: Object, pods: dict[int, Object], update_revision: str) -> None:
+        """Create or replace pods in ascending order, then delete surplus ones in descending order."""
         ordered = owner["spec"].get("podManagementPolicy") != "Parallel"
-        wanted = self._range(owner)
-        for number in wanted:
+        desired = self._range(owner)
+        for number in desired:
             pod = pods.get(number)
             if pod is None:
-                made = await self._make_pod(owner, number, self._revision_for(owner, number, update))
-                if made is not None:
-                    pods[number] = made
+                created_pod = await self._create_pod(owner, number, self._revision_for(owner, number, update_revision))
+                if created_pod is not None:
+                    pods[number] = created_pod
                 if ordered:
                     return
             elif pod["metadata"].get("deletionTimestamp") or is_finished(pod):
@@ -95,23 +102,23 @@ class StatefulSets(Owning):
                     return
             elif ordered and not is_ready(pod):
                 return
-        surplus = sorted((number for number in pods if number not in wanted), reverse=True)
+        surplus = sorted((number for number in pods if number not in desired), reverse=True)
         for number in surplus:
             await self.delete_all(PODS, [pods[number]])
             if ordered:
                 return
         if not surplus:
-            await self._replace_outdated(owner, pods, update)
+            await self._replace_outdated(owner, pods, update_revision)
 
-    def _revision_for(self, owner: Object, number: int, update: str) -> str:
-        """A pod below the partition gets the revision that was there before."""
-        current = (owner.get("status") or {}).get("currentRevision") or update
+    def _revision_for(self, owner: Object, number: int, update_revision: str) -> str:
+        """Return the revision of a pod: those below the partition keep the previous one."""
+        current = (owner.get("status") or {}).get("currentRevision") or update_revision
         strategy = owner["spec"].get("updateStrategy") or {}
         partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
-        return current if number < partition else update
+        return current if number < partition else update_revision
 
-    async def _replace_outdated(self, owner: Object, pods: dict[int, Object], update: str) -> None:
-        """Deletes one pod of an old revision, from the last; it is made anew."""
+    async def _replace_outdated(self, owner: Object, pods: dict[int, Object], update_revision: str) -> None:
+        """Delete the last pod of an old revision, so that it is recreated."""
         strategy = owner["spec"].get("updateStrategy") or {}
         if strategy.get("type") == "OnDelete":
             return
@@ -120,23 +127,25 @@ class StatefulSets(Owning):
             pod = pods.get(number)
             if pod is None or number < partition:
                 return
-            if labels_of(pod).get(REVISION_LABEL) != update:
+            if labels_of(pod).get(REVISION_LABEL) != update_revision:
                 await self.delete_all(PODS, [pod])
                 return
             if not is_ready(pod):
                 return
 
-    async def _template(self, owner: Object, revision: str) -> Object:
-        record = await self.actor.read(REVISIONS, owner["metadata"]["namespace"], revision)
+    async def _revision_template(self, owner: Object, revision: str) -> Object:
+        record = await self.client.read(REVISIONS, owner["metadata"]["namespace"], revision)
         template = ((record or {}).get("data") or {}).get("spec", {}).get("template") or owner["spec"].get("template")
         copied: Object = orjson.loads(orjson.dumps(template or {}))
         copied.pop("$patch", None)
         return copied
 
-    async def _make_pod(self, owner: Object, number: int, revision: str) -> Object | None:
+    async def _create_pod(self, owner: Object, number: int, revision: str) -> Object | None:
         metadata = owner["metadata"]
         name = f"{metadata['name']}-{number}"
-        pod = pod_from_template(await self._template(owner, revision), metadata["namespace"], self.reference(owner))
+        pod = pod_from_template(
+            await self._revision_template(owner, revision), metadata["namespace"], self.reference(owner)
+        )
         pod["metadata"]["name"] = name
         pod["metadata"].setdefault("labels", {}).update(
             {NAME_LABEL: name, INDEX_LABEL: str(number), REVISION_LABEL: revision}
@@ -144,50 +153,54 @@ class StatefulSets(Owning):
         pod["spec"].setdefault("hostname", name)
         if service := owner["spec"].get("serviceName"):
             pod["spec"].setdefault("subdomain", service)
-        await self._make_claims(owner, pod)
-        return await self.actor.create(PODS, pod)
+        await self._create_claims(owner, pod)
+        return await self.client.create(PODS, pod)
 
-    async def _make_claims(self, owner: Object, pod: Object) -> None:
+    async def _create_claims(self, owner: Object, pod: Object) -> None:
         volumes = list(pod["spec"].get("volumes") or ())
         for template in owner["spec"].get("volumeClaimTemplates") or ():
             claim: Object = orjson.loads(orjson.dumps(template))
-            short = claim["metadata"]["name"]
-            name = f"{short}-{pod['metadata']['name']}"
+            template_name = claim["metadata"]["name"]
+            name = f"{template_name}-{pod['metadata']['name']}"
             labels = {**labels_of(claim), **((owner["spec"].get("selector") or {}).get("matchLabels") or {})}
-            kept = {"name": name, "namespace": pod["metadata"]["namespace"], "labels": labels}
+            metadata_copy = {"name": name, "namespace": pod["metadata"]["namespace"], "labels": labels}
             if annotations := claim["metadata"].get("annotations"):
-                kept["annotations"] = annotations
-            await self.actor.create(CLAIMS, {"metadata": kept, "spec": claim.get("spec") or {}})
-            volumes = [one for one in volumes if one.get("name") != short]
-            volumes.append({"name": short, "persistentVolumeClaim": {"claimName": name}})
+                metadata_copy["annotations"] = annotations
+            await self.client.create(CLAIMS, {"metadata": metadata_copy, "spec": claim.get("spec") or {}})
+            volumes = [one for one in volumes if one.get("name") != template_name]
+            volumes.append({"name": template_name, "persistentVolumeClaim": {"claimName": name}})
         if volumes:
             pod["spec"]["volumes"] = volumes
 
-    async def _report(self, owner: Object, pods: list[Object], update: str) -> float | None:
-        now, least = datetime.now(UTC), int(owner["spec"].get("minReadySeconds") or 0)
-        before = (owner.get("status") or {}).get("currentRevision") or update
+    async def _update_status(self, owner: Object, pods: list[Object], update_revision: str) -> float | None:
+        now, min_ready = datetime.now(UTC), int(owner["spec"].get("minReadySeconds") or 0)
+        current_revision = (owner.get("status") or {}).get("currentRevision") or update_revision
         created = [pod for pod in pods if not is_finished(pod)]
 
-        def of(revision: str) -> int:
+        def replicas_of_revision(revision: str) -> int:
             return sum(
                 labels_of(pod).get(REVISION_LABEL) == revision and not pod["metadata"].get("deletionTimestamp")
                 for pod in created
             )
 
-        updated, ready = of(update), sum(map(is_ready, created))
-        done = updated == len(created) == ready == int(owner["spec"].get("replicas", 1))
-        current = update if done else before
+        updated, ready = replicas_of_revision(update_revision), sum(map(is_ready, created))
+        rollout_complete = updated == len(created) == ready == int(owner["spec"].get("replicas", 1))
+        current = update_revision if rollout_complete else current_revision
         status: dict[str, Any] = {
             "observedGeneration": owner["metadata"].get("generation"),
             "replicas": len(created),
             "readyReplicas": ready or None,
-            "availableReplicas": sum(is_available(pod, least, now) for pod in created),
-            "currentReplicas": of(current) or None,
+            "availableReplicas": sum(is_available(pod, min_ready, now) for pod in created),
+            "currentReplicas": replicas_of_revision(current) or None,
             "updatedReplicas": updated or None,
             "currentRevision": current,
-            "updateRevision": update,
+            "updateRevision": update_revision,
             "collisionCount": 0,
         }
         await self.set_status(owner, status)
-        waits = [left for pod in created if (left := available_in(pod, least, now)) is not None and left > 0]
-        return min(waits) if waits else None
+        delays = [
+            seconds
+            for pod in created
+            if (seconds := seconds_until_available(pod, min_ready, now)) is not None and seconds > 0
+        ]
+        return min(delays) if delays else None

@@ -1,1 +1,1 @@
-"""HTTP handlers: one module a verb family."""
+"""HTTP handlers, one module for each group of verbs or subresources."""

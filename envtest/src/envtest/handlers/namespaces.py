@@ -1,4 +1,7 @@
-"""Namespaces go in their own way: marked by DELETE, emptied by their controller, let go by ``finalize``."""
+"""The subresource ``finalize`` of namespaces.
+
+DELETE marks a namespace, the namespace controller empties it, and ``finalize`` removes its finalizer, which deletes it.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ __all__ = ["finalize"]
 
 
 async def finalize(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """PUT of ``namespaces/NAME/finalize``: only ``spec.finalizers`` is taken."""
+    """Handle PUT of ``namespaces/NAME/finalize``, which changes only ``spec.finalizers``."""
     begin_write(call, ctx, "UPDATE")
     body = await decode_object(call, ctx)
     check_name(body, ctx.name)
     tracker = core.trackers.of(ctx.info, ctx.subresource)
 
-    async def take_finalizers(old: Object | None) -> Object:
+    async def set_finalizers(old: Object | None) -> Object:
         if old is None:
             raise not_found(ctx.info.resource, ctx.name)
         before = copy_object(old)
@@ -39,5 +42,5 @@ async def finalize(core: Core, call: Call, ctx: RequestContext, output: Output) 
         tracker.track(before, old, manager=ctx.field_manager, now=ctx.now)
         return await core.admission.mutate(ctx, old, before)
 
-    obj, _ = await update_object(core, ctx, take_finalizers)
+    obj, _ = await update_object(core, ctx, set_finalizers)
     return object_reply(call, ctx.info, output, obj)

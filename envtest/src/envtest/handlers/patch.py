@@ -35,20 +35,20 @@ from envtest.output import object_reply
 from envtest.schema.node import Schema
 from envtest.write import admit_mutating, copy_object, dedupe_owners, update_object
 
-__all__ = ["APPLY", "PatchFunction", "apply_body", "check_media", "patch", "patch_options", "read_patch"]
+__all__ = ["APPLY", "PatchFunction", "apply_body", "patch", "patch_media_type", "patch_options", "read_patch"]
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-_CUSTOM = (JSON_PATCH, MERGE, APPLY)
+_CUSTOM_RESOURCE_TYPES = (JSON_PATCH, MERGE, APPLY)
 
 PatchFunction = Callable[[Object], Object]
-"""From the current object to the patched one."""
+"""Returns the patched object, given the current one."""
 
 
 def read_patch(media: str, data: bytes, ctx: RequestContext, *, schema: Schema | None) -> PatchFunction:
-    """The function that a patch document stands for; raises StatusError (400)."""
+    """Return the function that a patch document specifies. Raises StatusError (400)."""
     try:
         document = load_json(data)
     except JSONError as error:
@@ -60,8 +60,8 @@ def read_patch(media: str, data: bytes, ctx: RequestContext, *, schema: Schema |
             )
         return lambda obj: _as_object(json_patch(obj, document), ctx)
     if not isinstance(document, dict):
-        why = "json: cannot unmarshal into Go value of type map[string]interface {}"
-        raise bad_request(why if media == STRATEGIC else f"error decoding patch: {why}")
+        message = "json: cannot unmarshal into Go value of type map[string]interface {}"
+        raise bad_request(message if media == STRATEGIC else f"error decoding patch: {message}")
     if media == STRATEGIC:
         return lambda obj: dict(strategic_merge(schema, obj, document))
     return lambda obj: _as_object(merge_patch(obj, document), ctx)
@@ -73,16 +73,16 @@ def _as_object(value: Any, ctx: RequestContext) -> Object:
     return value
 
 
-def _undecodable(value: Any, why: str) -> StatusError:
-    return invalid("", "", "", [invalid_value("patch", orjson.dumps(value).decode(), why)])
+def _undecodable(value: Any, message: str) -> StatusError:
+    return invalid("", "", "", [invalid_value("patch", orjson.dumps(value).decode(), message)])
 
 
 def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
-    """The patched object as if it had been sent: identity, types, unknown fields."""
+    """Decode the patched object like a request body: identity, types and unknown fields."""
     info = ctx.info
     if obj.get("apiVersion") != info.api_version or (obj.get("kind") != info.kind and not info.is_crd):
-        why = f'no kind "{obj.get("kind") or ""}" is registered for version "{obj.get("apiVersion") or ""}"'
-        raise _undecodable(obj, why)
+        message = f'no kind "{obj.get("kind") or ""}" is registered for version "{obj.get("apiVersion") or ""}"'
+        raise _undecodable(obj, message)
     before = copy_object(obj) if ctx.field_validation == "Strict" else {}
     try:
         problems = duplicates + decode_fields(obj, ctx)
@@ -99,20 +99,23 @@ def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
 
 
 def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object:
-    """The applied object as if it had been sent; what its schema allows and its Go type does not is a plain 500."""
+    """Decode the applied object like a request body.
+
+    A value that the schema allows but the Go type does not is a plain 500.
+    """
     try:
         decode_fields(obj, ctx)
     except StatusError as error:
         if error.code != 400:
             raise
-        why = error.message.rpartition(f"cannot be handled as a {ctx.info.kind}: ")[2]
+        message = error.message.rpartition(f"cannot be handled as a {ctx.info.kind}: ")[2]
         version = ctx.info.api_version if ctx.info.group else f"/{ctx.info.api_version}"
         kind = f"{version}, Kind={ctx.info.kind}"
         metadata = applied.get("metadata") or {}
         name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
         raise plain_error(
             f"failed to convert new object ({name}; {kind}) to proper version: "
-            f"unable to convert unstructured object to {kind}: {_in_converters_words(why)}"
+            f"unable to convert unstructured object to {kind}: {_converter_message(message)}"
         ) from None
     return obj
 
@@ -120,25 +123,25 @@ def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object
 _WRONG_NUMBER = re.compile(r"json: cannot unmarshal number\b.* of type (u?int\d*)")
 
 
-def _in_converters_words(why: str) -> str:
-    """What apimachinery's converter of unstructured objects says where its JSON decoder says ``why``."""
-    if why.startswith("illegal base64 data"):
-        return f"error decoding from json: {why}"
-    if match := _WRONG_NUMBER.fullmatch(why):
+def _converter_message(message: str) -> str:
+    """Return the message of apimachinery's converter for unstructured objects, given that of its JSON decoder."""
+    if message.startswith("illegal base64 data"):
+        return f"error decoding from json: {message}"
+    if match := _WRONG_NUMBER.fullmatch(message):
         return f"cannot convert float64 to {match[1]}"
-    return why
+    return message
 
 
-def check_media(call: Call, ctx: RequestContext) -> str:
-    """The patch type; raises StatusError (415), in other words for custom resources."""
+def patch_media_type(call: Call, ctx: RequestContext) -> str:
+    """Return the patch type. Raises StatusError (415), with a different message for custom resources."""
     media = media_type(call)
     if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or ctx.info.is_crd):
-        raise unsupported_media_type(_CUSTOM) if ctx.info.is_crd else unsupported_media_type_here()
+        raise unsupported_media_type(_CUSTOM_RESOURCE_TYPES) if ctx.info.is_crd else unsupported_media_type_here()
     return media
 
 
 def apply_body(data: bytes) -> Object:
-    """The applied configuration; raises StatusError (400)."""
+    """Return the applied configuration. Raises StatusError (400)."""
     try:
         document = _read_json(data) or load_yaml(data)
     except JSONError as error:
@@ -151,15 +154,15 @@ def apply_body(data: bytes) -> Object:
 
 
 def _read_json(data: bytes) -> Any:
-    """The object of a text that may be any YAML, where it is an object in JSON, which is read faster."""
+    """Parse YAML that is a JSON object, because the JSON parser is faster; return ``None`` for other YAML."""
     try:
         return load_json(data) if data.startswith(b"{") else None
     except JSONError:
         return None
 
 
-def check_repeated_keys(data: bytes, ctx: RequestContext) -> None:
-    """What strict decoding has to say of keys that an applied configuration gives twice."""
+def check_duplicate_keys(data: bytes, ctx: RequestContext) -> None:
+    """Report duplicate keys of an applied configuration: as warnings, or as StatusError (400) if strict."""
     if ctx.field_validation == "Ignore":
         return
     if (document := _read_json(data)) is not None and not duplicate_fields(data, document):
@@ -174,15 +177,15 @@ def check_repeated_keys(data: bytes, ctx: RequestContext) -> None:
 
 
 def patch_options(call: Call, ctx: RequestContext, *, is_apply: bool) -> None:
-    """Reads the options of a PATCH into ``ctx``; admission sees them as those of an update."""
+    """Read the options of a PATCH into ``ctx``; admission receives them as UpdateOptions."""
     begin_write(call, ctx, "UPDATE", kind="PatchOptions", is_apply=is_apply)
     ctx.force = bool(ctx.options.pop("force", False))
     ctx.options["kind"] = "UpdateOptions"
 
 
 async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """PATCH of an object or of its status."""
-    media = check_media(call, ctx)
+    """Handle PATCH of an object or of its status."""
+    media = patch_media_type(call, ctx)
     data = await call.body()
     patch_options(call, ctx, is_apply=media == APPLY)
     tracker = core.trackers.of(ctx.info, ctx.subresource)
@@ -192,27 +195,27 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     if media == APPLY:
         applied = apply_body(data)
 
-        async def make(old: Object | None) -> Object:
+        async def build(old: Object | None) -> Object:
             if old is None:
                 _check_apply_creates(applied, ctx)
-            made = await tracker.run_with_conversions(
+            patched = await tracker.run_with_conversions(
                 lambda: tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
             )
-            check_repeated_keys(data, ctx)
-            return made
+            check_duplicate_keys(data, ctx)
+            return patched
 
     else:
         function = read_patch(media, data, ctx, schema=ctx.info.schema)
         duplicates = duplicate_fields(data, load_json(data)) if media != JSON_PATCH else []
 
-        async def make(old: Object | None) -> Object:
+        async def build(old: Object | None) -> Object:
             if old is None:
                 raise not_found(ctx.info.resource, ctx.name)
             return function(old)
 
     async def transform(old: Object | None) -> Object:
-        made = await make(None if old is None else copy_object(old))
-        new = _decode_applied(made, applied, ctx) if media == APPLY else _decode(made, ctx, duplicates)
+        patched = await build(None if old is None else copy_object(old))
+        new = _decode_applied(patched, applied, ctx) if media == APPLY else _decode(patched, ctx, duplicates)
         check_namespace(new, ctx)
         check_name(new, ctx.name)
         ctx.info.strategy.default(new)
@@ -231,8 +234,8 @@ def _check_apply_creates(applied: Object, ctx: RequestContext) -> None:
     metadata = applied.get("metadata")
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     if uid:
-        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        raise conflict(ctx.info.resource, ctx.name, why)
+        message = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(ctx.info.resource, ctx.name, message)
     if ctx.info.terminating:
-        why = "create not allowed while custom resource definition is terminating"
-        raise forbidden(ctx.info.resource, ctx.name, why)
+        message = "create not allowed while custom resource definition is terminating"
+        raise forbidden(ctx.info.resource, ctx.name, message)

@@ -1,4 +1,4 @@
-"""What can be done to a pod beyond reading and writing it: bind it, evict it, read its log."""
+"""Subresources of pods: binding, eviction and log, and those that connect to a kubelet."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 
 
 async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """POST of a Binding: the pod goes to a node, once."""
+    """Handle POST of a Binding, which assigns a pod to a node, once."""
     begin_write(call, ctx, "CREATE")
     binding, _ = await parse_typed(call, group="", version="v1", kind="Binding")
-    if not ctx.name:  # the old resource "bindings", which names the pod only in its body
+    if not ctx.name:  # the legacy resource "bindings", whose body names the pod
         pods = core.registry.lookup("", "v1", "pods")
         assert pods is not None
         ctx.info, ctx.subresource = pods, "binding"
@@ -71,7 +71,7 @@ async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> R
 
 
 async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """POST of an Eviction: a deletion that disruption budgets may delay (429)."""
+    """Handle POST of an Eviction: a deletion that a PodDisruptionBudget may reject (429)."""
     begin_write(call, ctx, "CREATE")
     eviction, _ = await parse_typed(call, group="policy", version="v1", kind="Eviction")
     name = (eviction.get("metadata") or {}).get("name")
@@ -84,22 +84,22 @@ async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     await core.admission.validate(ctx, eviction, None)
     pod = record.obj()
     if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed", "Pending"} and not record.deleting:
-        _respect_budgets(core, ctx, pod)
-    wanted: dict[str, Any] = eviction.get("deleteOptions") or {}
-    preconditions = wanted.get("preconditions") or {}
+        _check_budgets(core, ctx, pod)
+    delete_options: dict[str, Any] = eviction.get("deleteOptions") or {}
+    preconditions = delete_options.get("preconditions") or {}
     options = DeleteOptions(
-        grace_period=wanted.get("gracePeriodSeconds"),
-        propagation=wanted.get("propagationPolicy"),
+        grace_period=delete_options.get("gracePeriodSeconds"),
+        propagation=delete_options.get("propagationPolicy"),
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
-        dry_run=ctx.dry_run or bool(wanted.get("dryRun")),
+        dry_run=ctx.dry_run or bool(delete_options.get("dryRun")),
     )
     ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
     await delete_object(core, ctx, options, allowed=True)
     return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
 
 
-def _respect_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
+def _check_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
     labels = pod["metadata"].get("labels") or {}
     budgets = [
         budget
@@ -114,17 +114,17 @@ def _respect_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
         status = budget.get("status") or {}
         if (status.get("disruptionsAllowed") or 0) <= 0:
             name = budget["metadata"]["name"]
-            why = (
+            cause = (
                 f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
                 f"{status.get('currentHealthy', 0)} currently"
             )
-            details = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
+            details = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
             message = "Cannot evict pod as it would violate the pod's disruption budget."
             raise too_many_requests(message, 10, details=details)
 
 
 async def connect(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """exec, attach, portforward and proxy: there is no kubelet or pod behind this API server to connect to."""
+    """Handle exec, attach, portforward and proxy: an error, since there is no kubelet or pod to connect to."""
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
     if record is None:
         raise not_found(ctx.info.resource, ctx.name)
@@ -134,18 +134,18 @@ async def connect(core: Core, call: Call, ctx: RequestContext, output: Output) -
 
 
 async def read_log(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """GET of a log: there is no kubelet, so that a pod which runs has said nothing."""
+    """Handle GET of a log, which is always empty, since no containers run."""
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
     if record is None:
         raise not_found(ctx.info.resource, ctx.name)
     pod = record.obj()
     containers = [each.get("name", "") for each in pod["spec"].get("containers") or ()]
-    chosen = call.parameter("container")
-    if chosen and chosen not in containers:
-        raise bad_request(f"container {chosen} is not valid for pod {ctx.name}")
-    if not chosen and len(containers) > 1:
-        listed = " ".join(containers)
-        raise bad_request(f"a container name must be specified for pod {ctx.name}, choose one of: [{listed}]")
+    container = call.parameter("container")
+    if container and container not in containers:
+        raise bad_request(f"container {container} is not valid for pod {ctx.name}")
+    if not container and len(containers) > 1:
+        names = " ".join(containers)
+        raise bad_request(f"a container name must be specified for pod {ctx.name}, choose one of: [{names}]")
     node = pod["spec"].get("nodeName")
     if not node:
         return Reply(b"", 200, "text/plain")

@@ -1,4 +1,4 @@
-"""GET of an object and of a list."""
+"""GET of objects and lists."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from envtest.selectors import selector_for
 __all__ = ["get_object", "list_objects"]
 
 
-def _stale(call: Call, core: Core) -> int | None:
-    """Where a watch cache that stays behind (a fault) shows the past: in reads with resourceVersion 0."""
+def _stale_revision(call: Call, core: Core) -> int | None:
+    """Return the revision that a stale watch cache (an injected fault) shows to reads with resourceVersion 0."""
     if call.faults is None or call.faults.stale_revision is None or call.parameter("resourceVersion") != "0":
         return None
     return min(call.faults.stale_revision, core.store.revision)
 
 
 async def get_object(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """GET of one object (its status and other views of the whole object too)."""
+    """Handle GET of one object, also of its status and other subresources that return the whole object."""
     revision = parse_revision(call.parameter("resourceVersion"))
     if revision > core.store.revision:
         raise rv_too_large(revision, core.store.revision)
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
-    stale = _stale(call, core)
+    stale = _stale_revision(call, core)
     if stale is not None:
-        past = core.store.list(ctx.info.storage, ctx.namespace, revision=stale)
-        record = next((each for each in past if each.name == ctx.name), None)
+        old_records = core.store.list(ctx.info.storage, ctx.namespace, revision=stale)
+        record = next((each for each in old_records if each.name == ctx.name), None)
     if record is None:
         raise not_found(ctx.info.resource, ctx.name)
     return object_reply(call, ctx.info, output, (await present(ctx.info, [record]))[0])
 
 
 async def list_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """GET of a collection, in one namespace or across all."""
+    """Handle GET of a collection, in one namespace or in all."""
     options = list_options(call, watch=False)
     selector = selector_for(ctx.info, options.labels, options.fields)
-    stale = _stale(call, core)
+    stale = _stale_revision(call, core)
     if stale is not None:
         options = replace(options, resource_version=str(stale), match="Exact")
     page = take_page(core.store, ctx.info.storage, ctx.namespace, options, selector)

@@ -1,6 +1,6 @@
-"""The ``scale`` subresource, of built-in kinds and of custom resources: one view of many kinds.
+"""The subresource ``scale`` of built-in kinds and custom resources.
 
-A write to the Scale is a write to the scaled object; admission sees the Scale.
+A write to the Scale is a write to the scaled object, but admission receives the Scale.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from envtest.context import RequestContext
 from envtest.core import Core, from_storage
 from envtest.errors import StatusError, bad_request, conflict, internal_error, invalid, not_found
 from envtest.field_errors import invalid as invalid_value
-from envtest.handlers.patch import APPLY, PatchFunction, apply_body, check_media, patch_options, read_patch
+from envtest.handlers.patch import APPLY, PatchFunction, apply_body, patch_media_type, patch_options, read_patch
 from envtest.handlers.write import check_name, check_namespace
 from envtest.http import Call, Reply
 from envtest.negotiation import Output
@@ -36,21 +36,21 @@ def _settings(info: ResourceInfo) -> Mapping[str, Any]:
     return info.subresources["scale"].settings if info.is_crd else _BUILTIN
 
 
-def _at(obj: Any, path: str) -> Any:
+def _get_path(obj: Any, path: str) -> Any:
     for name in path.removeprefix(".").split("."):
         obj = obj.get(name) if isinstance(obj, dict) else None
     return obj
 
 
-def _put(obj: Object, path: str, value: Any) -> None:
+def _set_path(obj: Object, path: str, value: Any) -> None:
     *parents, last = path.removeprefix(".").split(".")
     for name in parents:
         obj = obj.setdefault(name, {})
     obj[last] = value
 
 
-def _selector_text(selector: Any) -> str:
-    """A label selector in its text form, ``a=b,c in (d,e)``."""
+def _format_selector(selector: Any) -> str:
+    """Format a label selector as a string, ``a=b,c in (d,e)``."""
     if not isinstance(selector, dict):
         return ""
     if "matchLabels" not in selector and "matchExpressions" not in selector:
@@ -63,27 +63,27 @@ def _selector_text(selector: Any) -> str:
     for expression in sorted(expressions, key=lambda each: str(each.get("key", ""))):
         key, operator = expression.get("key", ""), expression.get("operator", "")
         values = ",".join(sorted(expression.get("values") or ()))
-        words = {
+        terms_by_operator = {
             "In": f"{key} in ({values})",
             "NotIn": f"{key} notin ({values})",
             "Exists": key,
             "DoesNotExist": f"!{key}",
         }
-        out.append(words.get(operator, ""))
+        out.append(terms_by_operator.get(operator, ""))
     return ",".join(out)
 
 
 def scale_of(info: ResourceInfo, obj: Object) -> Object:
-    """The Scale of an object; raises StatusError (500) where a custom resource has no replicas."""
+    """Return the Scale of an object. Raises StatusError (500) if a custom resource has no replicas field."""
     settings = _settings(info)
-    replicas = _at(obj, settings["specReplicasPath"])
+    replicas = _get_path(obj, settings["specReplicasPath"])
     if replicas is None and info.is_crd:
         raise internal_error(f'the spec replicas field "{settings["specReplicasPath"]}" does not exist')
-    status: dict[str, Any] = {"replicas": _at(obj, settings["statusReplicasPath"]) or 0}
+    status: dict[str, Any] = {"replicas": _get_path(obj, settings["statusReplicasPath"]) or 0}
     if info.is_crd:
-        selector = _at(obj, settings["labelSelectorPath"]) if settings.get("labelSelectorPath") else None
+        selector = _get_path(obj, settings["labelSelectorPath"]) if settings.get("labelSelectorPath") else None
     else:
-        selector = _selector_text(_at(obj, ".spec.selector"))
+        selector = _format_selector(_get_path(obj, ".spec.selector"))
     if selector:
         status["selector"] = selector
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -92,12 +92,12 @@ def scale_of(info: ResourceInfo, obj: Object) -> Object:
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
 
-def _owner_paths(info: ResourceInfo) -> dict[str, Path]:
+def _replicas_paths(info: ResourceInfo) -> dict[str, Path]:
     names = _settings(info)["specReplicasPath"].removeprefix(".").split(".")
     return {info.api_version: tuple(f"f:{name}" for name in names)}
 
 
-def _decoded(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
+def _decode_scale(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
     try:
         scale, unknown = decode(_SCALE, obj)
     except DecodeError as error:
@@ -108,15 +108,15 @@ def _decoded(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
 
 
 async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """GET, PUT and PATCH of a Scale."""
+    """Handle GET, PUT and PATCH of a Scale."""
     info = ctx.info
     if ctx.verb == "get":
         record = core.store.get(info.storage, ctx.namespace, ctx.name)
         if record is None:
             raise not_found(info.resource, ctx.name)
         return Reply(encode_as(scale_of(info, await from_storage(info, record)), output), 200, output.content_type)
-    change = await (_put_change(call, ctx) if ctx.verb == "update" else _patch_change(core, call, ctx))
-    paths = _owner_paths(info)
+    change = await (_put_body(call, ctx) if ctx.verb == "update" else _patch_change(core, call, ctx))
+    paths = _replicas_paths(info)
     tracker = core.trackers.scale
 
     async def transform(old: Object | None) -> Object:
@@ -132,12 +132,12 @@ async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         if ctx.verb != "patch" or media_type(call) != APPLY:
             tracker.track(before, after, manager=ctx.field_manager, now=ctx.now)
         after_owners = after["metadata"].get("managedFields") or []
-        shown = copy_object(after)
-        for each in (shown, before):
+        admitted = copy_object(after)
+        for each in (admitted, before):
             each["metadata"].pop("managedFields", None)
-        after = await core.admission.mutate(ctx, shown, before)
-        _check(after, old, ctx)
-        _put(old, _settings(info)["specReplicasPath"], (after.get("spec") or {}).get("replicas", 0))
+        after = await core.admission.mutate(ctx, admitted, before)
+        _check_scale(after, old, ctx)
+        _set_path(old, _settings(info)["specReplicasPath"], (after.get("spec") or {}).get("replicas", 0))
         old["metadata"]["resourceVersion"] = after["metadata"].get("resourceVersion", "")
         entries = from_scale(old["metadata"].get("managedFields") or (), after_owners, info.api_version, paths)
         if entries:
@@ -150,7 +150,7 @@ async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     return Reply(encode_as(scale_of(info, obj), output), 200, output.content_type)
 
 
-def _check(scale: Object, parent: Object, ctx: RequestContext) -> None:
+def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
         error = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
@@ -160,21 +160,21 @@ def _check(scale: Object, parent: Object, ctx: RequestContext) -> None:
         raise _uid_mismatch(ctx, uid, parent["metadata"].get("uid", ""))
 
 
-def _uid_mismatch(ctx: RequestContext, wanted: str, actual: str) -> StatusError:
-    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+def _uid_mismatch(ctx: RequestContext, expected: str, actual: str) -> StatusError:
+    message = f"Precondition failed: UID in precondition: {expected}, UID in object meta: {actual}"
     resource = ctx.info.resource._replace(resource=f"{ctx.info.plural}/scale")
-    return conflict(resource, ctx.name, why)
+    return conflict(resource, ctx.name, message)
 
 
-async def _put_change(call: Call, ctx: RequestContext) -> PatchFunction:
+async def _put_body(call: Call, ctx: RequestContext) -> PatchFunction:
     begin_write(call, ctx, "UPDATE")
     obj, data = await parse_typed(call, group="autoscaling", version="v1", kind="Scale")
-    body = _decoded(obj, ctx, duplicate_fields(data, obj))
+    body = _decode_scale(obj, ctx, duplicate_fields(data, obj))
     return lambda _: copy_object(body)
 
 
 async def _patch_change(core: Core, call: Call, ctx: RequestContext) -> PatchFunction:
-    media = check_media(call, ctx)
+    media = patch_media_type(call, ctx)
     data = await call.body()
     patch_options(call, ctx, is_apply=media == APPLY)
     if media == APPLY:
@@ -183,9 +183,9 @@ async def _patch_change(core: Core, call: Call, ctx: RequestContext) -> PatchFun
 
         def merge(old: Object) -> Object:
             new = tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
-            return _decoded(new, ctx, [])
+            return _decode_scale(new, ctx, [])
 
         return merge
     function = read_patch(media, data, ctx, schema=None)
     duplicates = duplicate_fields(data, load_json(data))
-    return lambda old: _decoded(function(old), ctx, duplicates)
+    return lambda old: _decode_scale(function(old), ctx, duplicates)

@@ -1,6 +1,6 @@
-"""Subresources and resources that are no plain objects: which handler each has.
+"""The handlers of subresources, and of resources that are not stored.
 
-The key is (group, plural, subresource), or (group, plural, verb) for a resource that is not stored.
+Keys are (group, plural, subresource), or (group, plural, verb) for a resource that is not stored.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from envtest.output import encode_as, object_reply
 
 __all__ = ["SUBRESOURCES"]
 
-_REQUESTED = "io.k8s.api.authentication.v1.TokenRequest"
+_REQUEST_TYPE = "io.k8s.api.authentication.v1.TokenRequest"
 
 Handler = Callable[[Core, Call, RequestContext, Output], Awaitable["Reply | web.StreamResponse"]]
 
 
 async def review(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """POST of a review: answered, not stored."""
+    """Handle POST of a review, which is answered but not stored."""
     begin_write(call, ctx, "CREATE")
     obj = await decode_object(call, ctx)
     check_namespace(obj, ctx)
@@ -51,18 +51,18 @@ async def review(core: Core, call: Call, ctx: RequestContext, output: Output) ->
 
 @cache
 def _token_tracker() -> Tracker:
-    kind = ObjectType.builtin(schema_of(_REQUESTED))
+    kind = ObjectType.builtin(schema_of(_REQUEST_TYPE))
     return Tracker(kind, "authentication.k8s.io/v1", "TokenRequest", subresource="token")
 
 
 async def token(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """POST of a TokenRequest for a service account."""
+    """Handle POST of a TokenRequest for a service account."""
     begin_write(call, ctx, "CREATE")
     obj, data = await parse_typed(call, group="authentication.k8s.io", version="v1", kind="TokenRequest")
     if isinstance(spec := obj.setdefault("spec", {}), dict):
         spec.setdefault("expirationSeconds", 3600)
     try:
-        obj, unknown = decode(_REQUESTED, obj)
+        obj, unknown = decode(_REQUEST_TYPE, obj)
     except DecodeError as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
     problems = duplicate_fields(data, obj) + [f'unknown field "{path}"' for path in unknown]

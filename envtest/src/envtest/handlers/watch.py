@@ -1,6 +1,6 @@
-"""Watches: what comes from history, what comes anew, bookmarks, and how a watch ends.
+"""Watches: events from history, new events, bookmarks, and the end of a watch.
 
-Lines are encoded once for each change and shared by all watchers that want the same form.
+Each change is encoded once per output format; all watchers of that format share the encoded line.
 """
 
 from __future__ import annotations
@@ -29,27 +29,30 @@ __all__ = ["watch_objects"]
 
 BOOKMARK_SECONDS = 60.0
 DEFAULT_TIMEOUT = 30 * 60
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 
 
 class _Encoder:
-    """Makes watch lines for one form of answer; what it makes of a change is kept with the change."""
+    """Encodes watch events in one output format, and caches the lines of a change in the change."""
 
     def __init__(self, call: Call, info: ResourceInfo, output: Output) -> None:
         self.info = info
         self.output = output
         self.include = check_include(call) if output.as_kind == "Table" else ""
-        self.plain = not output.as_kind and not output.yaml and info.api_version == info.storage_version
-        self.form = (info.api_version, output.as_kind, output.as_version, output.yaml, self.include)
+        self.is_stored_form = not output.as_kind and not output.yaml and info.api_version == info.storage_version
+        self.cache_key = (info.api_version, output.as_kind, output.as_version, output.yaml, self.include)
         self.tables = 0
 
     async def change(self, change: Change, kind: str, record: Record) -> bytes:
-        """The line that says ``kind`` of ``record``, which is the change's or made from it."""
-        if self.plain and kind == change.type and record is change.record and not self.info.read_through:
+        """Return the line of an event of type ``kind`` about ``record``.
+
+        The record is that of the change, or derived from it.
+        """
+        if self.is_stored_form and kind == change.type and record is change.record and not self.info.read_through:
             return change.line()
         if self.output.as_kind == "Table":
             return await self.line(kind, record)
-        key = (*self.form, kind)
+        key = (*self.cache_key, kind)
         if change.lines is None:
             change.lines = {}
         line = change.lines.get(key)
@@ -58,7 +61,7 @@ class _Encoder:
         return line
 
     async def line(self, kind: str, record: Record) -> bytes:
-        """The line of an event about ``record``."""
+        """Return the line of an event about ``record``."""
         data = (await present(self.info, [record]))[0]
         if not self.output.as_kind and not self.output.yaml:
             return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
@@ -81,11 +84,14 @@ class _Encoder:
         return orjson.dumps({"type": kind, "object": obj}) + b"\n"
 
     def error(self, error: StatusError) -> bytes:
-        """An ERROR event: the watch cannot go on."""
+        """Return the line of an ERROR event, which ends the watch."""
         return self._encode("ERROR", error.status())
 
     def bookmark(self, revision: int, *, initial: bool) -> bytes:
-        """A BOOKMARK: everything up to ``revision`` was sent; ``initial`` ends the initial events."""
+        """Return the line of a BOOKMARK: all changes up to ``revision`` were sent.
+
+        ``initial`` marks the end of the initial events.
+        """
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
@@ -93,8 +99,11 @@ class _Encoder:
         return self._encode("BOOKMARK", self._convert(obj))
 
 
-def _selected(change: Change, selector: Selector) -> tuple[str, Record] | None:
-    """What a change is to a watcher with a selector: objects come and go with their labels and fields."""
+def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
+    """Return the event that a change is for a watcher with a selector, or ``None``.
+
+    An object that starts or stops matching the selector is ADDED or DELETED for this watcher.
+    """
     if selector.everything:
         return change.type, change.record
     before = change.previous is not None and selector.matches(change.previous)
@@ -108,12 +117,12 @@ def _selected(change: Change, selector: Selector) -> tuple[str, Record] | None:
     return DELETED, record_of(change.previous.obj(), change.revision)
 
 
-class _Cut(ConnectionError):
-    """The connection was cut because a fault wants it."""
+class _ConnectionCut(ConnectionError):
+    """An injected fault cut the connection."""
 
 
 class _Stream:
-    """The answer of a watch: lines go out with the client's pace, and as far as the faults in force let them."""
+    """The response of a watch: lines are sent at the client's pace, and as far as injected faults allow."""
 
     def __init__(self, call: Call, output: Output) -> None:
         self._call = call
@@ -122,41 +131,47 @@ class _Stream:
         for text in call.warnings:
             self.response.headers.add("Warning", f'299 - "{text}"')
         self.response.enable_chunked_encoding()
-        self._left = call.fault.cut_after if call.fault is not None else None
+        self._lines_until_cut = call.fault.cut_after if call.fault is not None else None
 
     async def open(self) -> None:
-        """Sends the headers."""
+        """Send the headers."""
         await self.response.prepare(self._call.raw)
 
     async def send(self, lines: Sequence[bytes]) -> None:
-        """Sends lines; raises ConnectionError when there is nobody to send to."""
+        """Send lines. Raises ConnectionError if the client has disconnected."""
         if self._call.faults is not None:
             await self._call.faults.pass_gate()
-        if self._left is not None:
-            self._left -= len(lines)
-            if self._left <= 0:
-                await self._cut(lines[: self._left] if self._left else lines, lines[self._left :][:1])
+        if self._lines_until_cut is not None:
+            self._lines_until_cut -= len(lines)
+            if self._lines_until_cut <= 0:
+                await self._cut(
+                    lines[: self._lines_until_cut] if self._lines_until_cut else lines,
+                    lines[self._lines_until_cut :][:1],
+                )
         if lines:
             await self.response.write(b"".join(lines))
 
     async def _cut(self, lines: Sequence[bytes], following: Sequence[bytes]) -> None:
-        torn = self._call.fault is not None and self._call.fault.torn
-        rest = following[0][: len(following[0]) // 2] if torn and following else b""
-        await self.response.write(b"".join(lines) + rest)
+        truncate = self._call.fault is not None and self._call.fault.torn
+        partial_line = following[0][: len(following[0]) // 2] if truncate and following else b""
+        await self.response.write(b"".join(lines) + partial_line)
         self.abort()
-        raise _Cut
+        raise _ConnectionCut
 
     def abort(self) -> None:
-        """Cuts the connection: what is not sent is lost, and the client resumes."""
+        """Cut the connection: unsent data is lost, and the client must resume the watch."""
         transport = self._call.raw.transport
         if transport is not None:
             transport.abort()
 
 
 async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> web.StreamResponse:
-    """Streams the changes of a collection until the client goes, the time is over or the watcher falls behind."""
+    """Stream the changes of a collection.
+
+    The watch ends when the client disconnects, the timeout expires or the watcher lags too far behind.
+    """
     options = list_options(call, watch=True)
-    fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the old path /watch/.../NAME
+    fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the legacy path /watch/.../NAME
     selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))))
     encoder = _Encoder(call, ctx.info, output)
     revision = parse_revision(options.resource_version)
@@ -172,12 +187,12 @@ async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Out
             return stream.response
         watcher.on_overflow = stream.abort
         await _send_initial(stream, encoder, core, options, initial, selector)
-        await _follow(stream, encoder, core, watcher, options, selector, max(revision, 0))
+        await _send_changes(stream, encoder, core, watcher, options, selector, max(revision, 0))
         await stream.response.write_eof()
     except ConnectionError:
         pass
-    except Exception:  # noqa: BLE001 - a bug ends this watch alone
-        log_failure("a watch failed", path=call.path)
+    except Exception:  # noqa: BLE001 - a bug ends only this watch
+        log_failure("Watch failed", path=call.path)
         stream.abort()
     finally:
         if watcher is not None:
@@ -188,7 +203,10 @@ async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Out
 def _open(
     core: Core, ctx: RequestContext, options: ListOptions, revision: int
 ) -> tuple[Watcher | None, Sequence[Record] | None, StatusError | None]:
-    """The watcher, the records of the initial events (``None``: there are none), or why it is an ERROR event."""
+    """Return the watcher, the records of the initial events, and the error to send as ERROR event, if there is one.
+
+    The records are ``None`` if no initial events are requested.
+    """
     store, table = core.store, ctx.info.storage
     wants_initial = options.initial_events
     if wants_initial is None:
@@ -221,7 +239,7 @@ async def _send_initial(
             line = await encoder.line(ADDED, record)
             lines.append(line)
             size += len(line)
-            if size > CHUNK:
+            if size > CHUNK_BYTES:
                 await stream.send(lines)
                 lines, size = [], 0
     if options.bookmarks:
@@ -231,19 +249,19 @@ async def _send_initial(
 
 
 def _next_bookmark(now: float, deadline: float) -> float:
-    """When the next bookmark is due: once a minute, and two seconds before the end."""
+    """Return the time of the next bookmark: every minute, and two seconds before the end."""
     before_end = deadline - 2.0
     return min(now + BOOKMARK_SECONDS, before_end) if before_end > now else now + BOOKMARK_SECONDS
 
 
-async def _follow(
+async def _send_changes(
     stream: _Stream,
     encoder: _Encoder,
     core: Core,
     watcher: Watcher,
     options: ListOptions,
     selector: Selector,
-    floor: int,
+    min_revision: int,
 ) -> None:
     loop = asyncio.get_running_loop()
     seconds = options.timeout or int(DEFAULT_TIMEOUT * (1 + secrets.randbelow(1000) / 1000))
@@ -259,9 +277,9 @@ async def _follow(
             break
         lines = []
         for change in batch:
-            if change.revision <= floor:
+            if change.revision <= min_revision:
                 continue
-            event = _selected(change, selector)
+            event = _event_for(change, selector)
             if event is not None:
                 lines.append(await encoder.change(change, *event))
         if options.bookmarks and loop.time() >= next_bookmark:

@@ -23,7 +23,7 @@ _JOBS = GroupResource("batch", "jobs")
 
 
 def check_namespace(obj: Object, ctx: RequestContext) -> None:
-    """The object's namespace becomes the request's; raises StatusError (400) where they differ."""
+    """Set the object's namespace to that of the request. Raises StatusError (400) if they differ."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
@@ -38,27 +38,27 @@ def check_namespace(obj: Object, ctx: RequestContext) -> None:
 
 
 def check_name(obj: Object, name: str) -> None:
-    """The object's name must be that of the URL; raises StatusError (400)."""
-    own = obj["metadata"].get("name") or ""
-    if not own:
+    """Check that the object's name is that of the URL. Raises StatusError (400) if it is not."""
+    object_name = obj["metadata"].get("name") or ""
+    if not object_name:
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
-    if own != name:
-        raise bad_request(f"the name of the object ({own}) does not match the name on the URL ({name})")
+    if object_name != name:
+        raise bad_request(f"the name of the object ({object_name}) does not match the name on the URL ({name})")
 
 
 async def create(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """POST of an object."""
+    """Handle POST of an object."""
     begin_write(call, ctx, "CREATE")
     obj = await decode_object(call, ctx)
     check_namespace(obj, ctx)
     if ctx.info.terminating:
-        why = "create not allowed while custom resource definition is terminating"
-        raise forbidden(ctx.info.resource, obj["metadata"].get("name") or "", why)
+        message = "create not allowed while custom resource definition is terminating"
+        raise forbidden(ctx.info.resource, obj["metadata"].get("name") or "", message)
     return object_reply(call, ctx.info, output, await create_object(core, ctx, obj), 201)
 
 
 async def update(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """PUT of an object, or of its status."""
+    """Handle PUT of an object or of its status."""
     begin_write(call, ctx, "UPDATE")
     body = await decode_object(call, ctx)
     check_namespace(body, ctx)
@@ -77,15 +77,15 @@ async def update(core: Core, call: Call, ctx: RequestContext, output: Output) ->
 
 
 async def delete(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """DELETE of an object."""
+    """Handle DELETE of an object."""
     options = await delete_options(call)
     ctx.operation = "DELETE"
     ctx.dry_run, ctx.options = options.dry_run, options.document
-    _warn_of_orphans(ctx, options)
+    _warn_about_orphans(ctx, options)
     return await _delete_reply(core, call, ctx, output, options)
 
 
-def _warn_of_orphans(ctx: RequestContext, options: DeleteOptions) -> None:
+def _warn_about_orphans(ctx: RequestContext, options: DeleteOptions) -> None:
     if ctx.info.resource == _JOBS and options.propagation is None and options.orphan_dependents is None:
         ctx.warn(
             "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
@@ -114,14 +114,14 @@ async def _delete_reply(core: Core, call: Call, ctx: RequestContext, output: Out
 
 
 async def delete_collection(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """DELETE of a collection: what the selectors choose, one by one; answers with what was chosen."""
-    chosen = list_options(call, watch=False)
+    """Handle DELETE of a collection: delete the selected objects one by one, and return them as a list."""
+    selection = list_options(call, watch=False)
     options = await delete_options(call)
     ctx.operation = "DELETE"
     ctx.dry_run, ctx.options = options.dry_run, options.document
-    _warn_of_orphans(ctx, options)
-    selector = selector_for(ctx.info, chosen.labels, chosen.fields)
-    page = take_page(core.store, ctx.info.storage, ctx.namespace, chosen, selector)
+    _warn_about_orphans(ctx, options)
+    selector = selector_for(ctx.info, selection.labels, selection.fields)
+    page = take_page(core.store, ctx.info.storage, ctx.namespace, selection, selector)
     reply = await list_reply(call, ctx.info, output, page)
     namespace = ctx.namespace
     for record in page.records:

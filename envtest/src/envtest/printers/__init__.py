@@ -1,6 +1,7 @@
-"""What tables of the built-in kinds show, kind by kind: columns, and the cells of a row.
+"""The columns of Tables of the built-in kinds, and functions that compute the cells of a row.
 
-Names, types and order of the columns are those of kube-apiserver's ``pkg/printers/internalversion``.
+Names, types and order of the columns are those of kube-apiserver's ``pkg/printers/internalversion``. So are
+descriptions of up to 60 characters; longer ones are the documentation of a field there, and a summary of it here.
 """
 
 from __future__ import annotations
@@ -23,4 +24,4 @@ PRINTERS: Final[dict[tuple[str, str], Printer]] = {
     **CONTROL,
     **INFRASTRUCTURE,
 }
-"""By group and kind."""
+"""Printers by group and kind."""

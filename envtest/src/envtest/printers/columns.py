@@ -1,4 +1,4 @@
-"""Columns, and the kinds of cells that many tables share."""
+"""Table columns, and the cell formats that many kinds share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = [
     "NAME",
     "NONE",
     "Column",
-    "Print",
     "Printer",
+    "RowFunction",
     "age",
     "containers_and_images",
     "labels_text",
@@ -25,15 +25,15 @@ __all__ = [
     "since",
 ]
 
-Print: TypeAlias = Callable[[Object, datetime], list[Any]]
-"""From an object and the present moment to the cells of its row."""
-Printer: TypeAlias = "tuple[tuple[Column, ...], Print]"
+RowFunction: TypeAlias = Callable[[Object, datetime], list[Any]]
+"""Returns the cells of the row of an object, given the current time."""
+Printer: TypeAlias = "tuple[tuple[Column, ...], RowFunction]"
 
 NONE: Final = "<none>"
 
 
 class Column(NamedTuple):
-    """A column of a table; those of priority 0 are always shown, others with ``-o wide``."""
+    """A column of a Table: those of priority 0 are always shown, others only with ``-o wide``."""
 
     name: str
     description: str
@@ -42,7 +42,7 @@ class Column(NamedTuple):
     format: str = ""
 
     def definition(self) -> dict[str, Any]:
-        """As a Table carries it."""
+        """Return the entry of ``columnDefinitions`` of a Table."""
         return {
             "name": self.name,
             "type": self.type,
@@ -58,14 +58,14 @@ NAME: Final = Column(
     format="name",
 )
 AGE: Final = Column(
-    "Age", "How long ago the server created the object, by its own clock; creationTimestamp has the moment itself."
+    "Age", "The time since the object was created, by the clock of the API server; see metadata.creationTimestamp."
 )
 CONTAINERS: Final = Column("Containers", "Names of each container in the template.", priority=1)
 IMAGES: Final = Column("Images", "Images referenced by each container in the template.", priority=1)
 
 
 def since(moment: datetime, now: datetime) -> str:
-    """The time from ``moment`` to ``now`` in two or three significant figures: ``42s``, ``5m3s``, ``2d4h``."""
+    """Format the time from ``moment`` to ``now`` with two or three significant figures: ``42s``, ``5m3s``, ``2d4h``."""
     seconds = int((now - moment).total_seconds())
     if seconds < -1:
         return "<invalid>"
@@ -75,26 +75,26 @@ def since(moment: datetime, now: datetime) -> str:
         return f"{seconds}s"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
+        return _two_units(minutes, "m", seconds % 60, "s")
     if minutes < 180:
         return f"{minutes}m"
     if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
+        return _two_units(hours, "h", minutes % 60, "m")
     if hours < 48:
         return f"{hours}h"
     if hours < 24 * 8:
-        return _two(days, "d", hours % 24, "h")
+        return _two_units(days, "d", hours % 24, "h")
     if days < 365 * 2:
         return f"{days}d"
-    return _two(days // 365, "y", days % 365, "d") if days < 365 * 8 else f"{days // 365}y"
+    return _two_units(days // 365, "y", days % 365, "d") if days < 365 * 8 else f"{days // 365}y"
 
 
-def _two(large: int, unit: str, small: int, small_unit: str) -> str:
+def _two_units(large: int, unit: str, small: int, small_unit: str) -> str:
     return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"
 
 
 def age(timestamp: str | None, now: datetime) -> str:
-    """As :func:`since`, from an RFC 3339 time; ``<unknown>`` where there is none."""
+    """Format the time since an RFC 3339 timestamp like :func:`since`; ``<unknown>`` without a valid timestamp."""
     if not timestamp:
         return "<unknown>"
     try:
@@ -104,12 +104,12 @@ def age(timestamp: str | None, now: datetime) -> str:
 
 
 def labels_text(labels: Mapping[str, str] | None) -> str:
-    """``a=b,c=d``, sorted; ``<none>``."""
+    """Format labels as ``a=b,c=d``, sorted, or ``<none>``."""
     return ",".join(f"{name}={value}" for name, value in sorted((labels or {}).items())) or NONE
 
 
 def selector_text(selector: Mapping[str, Any] | None) -> str:
-    """A LabelSelector as ``kubectl`` writes it: ``a=b,c in (d,e),!f``."""
+    """Format a LabelSelector as ``kubectl`` does: ``a=b,c in (d,e),!f``."""
     if selector is None:
         return NONE
     parts = [(name, f"{name}={value}") for name, value in (selector.get("matchLabels") or {}).items()]
@@ -126,7 +126,7 @@ def selector_text(selector: Mapping[str, Any] | None) -> str:
 
 
 def containers_and_images(template: Mapping[str, Any] | None) -> list[str]:
-    """The two cells about the containers of a pod template."""
+    """Return the two cells that list the containers of a pod template and their images."""
     containers = ((template or {}).get("spec") or {}).get("containers") or ()
     return [
         ",".join(container.get("name", "") for container in containers),
@@ -134,8 +134,8 @@ def containers_and_images(template: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def named_list(items: Iterable[str], *, most: int = 3, empty: str = "<unset>") -> str:
-    """The first items, and how many more there are."""
+def named_list(items: Iterable[str], *, limit: int = 3, empty: str = "<unset>") -> str:
+    """Join the first ``limit`` items, and append how many more there are."""
     texts = list(items)
-    shown = ",".join(texts[:most])
-    return f"{shown} + {len(texts) - most} more..." if len(texts) > most else shown or empty
+    shown = ",".join(texts[:limit])
+    return f"{shown} + {len(texts) - limit} more..." if len(texts) > limit else shown or empty

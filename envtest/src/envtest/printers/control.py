@@ -1,4 +1,4 @@
-"""Rows of what rules the cluster: bindings, leases, webhooks, admission policies, priorities, API services."""
+"""Tables of roles, leases, webhooks, admission policies, priority classes, API services and signing requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _age(obj: Object, now: datetime) -> str:
 
 
 def _subjects(subjects: Iterable[Mapping[str, Any]] | None) -> list[str]:
-    """The cells of users, groups and service accounts."""
+    """Return the cells of users, groups and service accounts."""
     by_kind: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
     for subject in subjects or ():
         kind, name = subject.get("kind", ""), subject.get("name", "")
@@ -111,7 +111,7 @@ def _signing_request(obj: Object, now: datetime) -> list[Any]:
 
 _BINDING_COLUMNS: Final = (
     NAME,
-    Column("Role", "The role whose rules are given to the subjects; it can never be changed in an existing binding."),
+    Column("Role", "The role whose rules are granted to the subjects; this field of a binding is immutable."),
     AGE,
 )
 
@@ -124,15 +124,17 @@ def _binding_columns(kind: str) -> tuple[Column, ...]:
 _WEBHOOK_COLUMNS: Final = (
     NAME,
     Column(
-        "Webhooks", "How many webhooks the configuration registers; each has its own rules and selectors.", "integer"
+        "Webhooks", "The number of webhooks in this configuration; each has its own rules and selectors.", "integer"
     ),
     AGE,
 )
 _PARAM_KIND: Final = Column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy")
 _POLICY_BINDING_COLUMNS: Final = (
     NAME,
-    Column("PolicyName", "The policy that is put into force by the binding; without it the binding does nothing."),
-    Column("ParamRef", "The objects that parameterize the policy, where it takes parameters at all."),
+    Column(
+        "PolicyName", "The name of the policy to which this binding applies; without such a policy it has no effect."
+    ),
+    Column("ParamRef", "The parameter resources of the policy, if the policy has parameters (paramKind)."),
     AGE,
 )
 
@@ -142,7 +144,7 @@ CONTROL: Final[dict[tuple[str, str], Printer]] = {
     ("coordination.k8s.io", "Lease"): (
         (
             NAME,
-            Column("Holder", "Who holds the lease at present, by whatever name holders of this lease give themselves."),
+            Column("Holder", "The identity of the current holder of the lease, in a format that its holders choose."),
             AGE,
         ),
         _lease,
@@ -180,18 +182,18 @@ CONTROL: Final[dict[tuple[str, str], Printer]] = {
             NAME,
             Column(
                 "Value",
-                "The priority that pods of the class get; of those that wait the largest goes first.",
+                "The priority of the pods of this class; pending pods of a higher priority are scheduled first.",
                 "integer",
             ),
             Column(
                 "Global-Default",
-                "Whether pods that name no class get this one; there is at most one such class.",
+                "Whether this class applies to pods without a priority class; at most one class is the default.",
                 "boolean",
             ),
             AGE,
             Column(
                 "PreemptionPolicy",
-                "Whether pods of the class may take the place of pods of a lower priority.",
+                "Whether pods of this class may preempt pods of a lower priority: Never or PreemptLowerPriority.",
             ),
         ),
         _priority_class,
@@ -210,10 +212,13 @@ CONTROL: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             AGE,
-            Column("SignerName", "The signer that is asked; those of Kubernetes itself are named kubernetes.io/..."),
-            Column("Requestor", "The user who made the request; the server fills it in, and it cannot be changed."),
             Column(
-                "RequestedDuration", "For how long the certificate should be valid; the signer may decide otherwise."
+                "SignerName", "The requested signer; the names of Kubernetes' own signers start with kubernetes.io/."
+            ),
+            Column("Requestor", "The user who created the request; it is set by the API server and immutable."),
+            Column(
+                "RequestedDuration",
+                "The requested validity period of the certificate; the signer may choose a different one.",
             ),
             Column("Condition", "Whether the request was approved or denied, and whether a certificate was issued."),
         ),

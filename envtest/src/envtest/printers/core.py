@@ -1,4 +1,4 @@
-"""Rows of the kinds of the core group, and of what belongs to networks and storage."""
+"""Tables of the core group, of networking.k8s.io and discovery.k8s.io, and of storage classes."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def _addresses(status: Mapping[str, Any] | None) -> str:
     return ",".join(sorted({one.get("ip") or one.get("hostname") or "" for one in ingress} - {""}))
 
 
-def _external(obj: Object) -> str:
+def _external_ips(obj: Object) -> str:
     spec = obj.get("spec") or {}
     kind, external = spec.get("type"), spec.get("externalIPs") or []
     if kind == "ExternalName":
         return str(spec.get("externalName", ""))
     if kind == "LoadBalancer":
-        balanced = _addresses(obj.get("status"))
+        load_balancer = _addresses(obj.get("status"))
         if external:
-            return ",".join([balanced, *external] if balanced else external)
-        return balanced or "<pending>"
+            return ",".join([load_balancer, *external] if load_balancer else external)
+        return load_balancer or "<pending>"
     return ",".join(external) or NONE
 
 
@@ -82,7 +82,7 @@ def _service(obj: Object, now: datetime) -> list[Any]:
         _name(obj),
         spec.get("type", ""),
         (spec.get("clusterIPs") or [spec.get("clusterIP")])[0] or NONE,
-        _external(obj),
+        _external_ips(obj),
         _ports(spec.get("ports") or ()),
         _age(obj, now),
         labels_text(spec.get("selector")),
@@ -108,13 +108,13 @@ def _endpoint_slice(obj: Object, now: datetime) -> list[Any]:
 
 
 def _hosts(rules: list[Mapping[str, Any]]) -> str:
-    named = [(at, rule["host"]) for at, rule in enumerate(rules) if rule.get("host")]
+    named = [(position, rule["host"]) for position, rule in enumerate(rules) if rule.get("host")]
     if not named:
         return "*"
-    most = 3
-    shown = ",".join(host for _, host in named[:most])
-    more = len(named) >= most and named[most - 1][0] < len(rules) - 1
-    return f"{shown} + {len(rules) - most} more..." if more else shown
+    limit = 3
+    first_hosts = ",".join(host for _, host in named[:limit])
+    truncated = len(named) >= limit and named[limit - 1][0] < len(rules) - 1
+    return f"{first_hosts} + {len(rules) - limit} more..." if truncated else first_hosts
 
 
 def _ingress(obj: Object, now: datetime) -> list[Any]:
@@ -158,8 +158,8 @@ def _node(obj: Object, now: datetime) -> list[Any]:
     info = status.get("nodeInfo") or {}
 
     def address(kind: str) -> str:
-        found = (one.get("address", "") for one in status.get("addresses") or () if one.get("type") == kind)
-        return next(found, NONE)
+        matching = (one.get("address", "") for one in status.get("addresses") or () if one.get("type") == kind)
+        return next(matching, NONE)
 
     return [
         _name(obj),
@@ -174,7 +174,7 @@ def _node(obj: Object, now: datetime) -> list[Any]:
 
 
 def _event(obj: Object, now: datetime) -> list[Any]:
-    """Events of both groups are stored as those of the core group, and may carry the fields of either."""
+    """Return the cells of an Event, which is stored in the core version but may have the fields of both groups."""
     first = age(obj.get("firstTimestamp") or obj.get("deprecatedFirstTimestamp") or obj.get("eventTime"), now)
     moment = obj.get("lastTimestamp") or obj.get("deprecatedLastTimestamp")
     last = age(moment, now) if moment else first
@@ -204,8 +204,8 @@ _MODES: Final = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany":
 
 
 def _modes(modes: Iterable[str] | None) -> str:
-    wanted = set(modes or ())
-    return ",".join(short for mode, short in _MODES.items() if mode in wanted)
+    mode_set = set(modes or ())
+    return ",".join(short for mode, short in _MODES.items() if mode in mode_set)
 
 
 _CLASS: Final = "volume.beta.kubernetes.io/storage-class"
@@ -287,7 +287,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "ConfigMap"): (
         (
             NAME,
-            Column("Data", "How many entries the object has; keys consist of letters, digits, '-', '_' and '.'."),
+            Column("Data", "The number of entries; keys consist of alphanumeric characters, '-', '_' and '.'."),
             AGE,
         ),
         _config_map,
@@ -295,8 +295,11 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "Secret"): (
         (
             NAME,
-            Column("Type", "What the secret is for, so that programs can tell; some types have rules for their keys."),
-            Column("Data", "How many entries the secret has; values are arbitrary bytes, in base64 on the wire."),
+            Column(
+                "Type",
+                "The type of the secret, which facilitates its use by programs; some types require certain keys.",
+            ),
+            Column("Data", "The number of entries; values are arbitrary bytes, which JSON represents in base64."),
             AGE,
         ),
         _secret,
@@ -305,7 +308,8 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column(
-                "Secrets", "How many secrets pods that run as this account may use, where use is restricted to them."
+                "Secrets",
+                "The number of secrets that pods of this account may use, if their use is restricted to these.",
             ),
             AGE,
         ),
@@ -316,13 +320,16 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Type", "How the service is exposed: ClusterIP, NodePort, LoadBalancer or ExternalName."),
-            Column("Cluster-IP", "The address of the service within the cluster, allocated by the server if not said."),
-            Column("External-IP", "The addresses outside of the cluster at which the service can be reached, too."),
-            Column("Port(s)", "The ports that the service exposes, with the ports of nodes that lead there."),
+            Column(
+                "Cluster-IP",
+                "The IP address of the service within the cluster; allocated by the API server by default.",
+            ),
+            Column("External-IP", "The addresses outside of the cluster at which the service is also available."),
+            Column("Port(s)", "The ports that the service exposes, each with its node port if it has one."),
             AGE,
             Column(
                 "Selector",
-                "The labels of the pods to which the service routes; without, endpoints are made by hand.",
+                "The labels of the pods that the service routes to; without one, endpoints are managed manually.",
                 priority=1,
             ),
         ),
@@ -331,7 +338,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "Endpoints"): (
         (
             NAME,
-            Column("Endpoints", "The addresses and ports that make up the service; each subset is their product."),
+            Column("Endpoints", "The endpoints of the service: the product of addresses and ports of each subset."),
             AGE,
         ),
         _endpoints,
@@ -339,9 +346,13 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("discovery.k8s.io", "EndpointSlice"): (
         (
             NAME,
-            Column("AddressType", "The type of all addresses of the slice: IPv4, IPv6 or FQDN; it never changes."),
-            Column("Ports", "The ports that each endpoint of the slice exposes; a port without number means all."),
-            Column("Endpoints", "The addresses of the endpoints of the slice, of which there may be a thousand."),
+            Column(
+                "AddressType", "The type of all addresses of this slice: IPv4, IPv6 or FQDN; this field is immutable."
+            ),
+            Column(
+                "Ports", "The ports that each endpoint of this slice exposes; a port without a number means all ports."
+            ),
+            Column("Endpoints", "The addresses of the endpoints of this slice; a slice has at most 1000 endpoints."),
             AGE,
         ),
         _endpoint_slice,
@@ -349,9 +360,11 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("networking.k8s.io", "Ingress"): (
         (
             NAME,
-            Column("Class", "The IngressClass whose controller is to implement the object, if it names one of them."),
-            Column("Hosts", "The hosts against which requests are matched before the rules are applied to them."),
-            Column("Address", "The addresses at which the load balancer of the Ingress takes its requests."),
+            Column("Class", "The name of the IngressClass, whose controller implements this Ingress, if it has one."),
+            Column(
+                "Hosts", "The host names of the rules; a request must match the host of a rule for the rule to apply."
+            ),
+            Column("Address", "The addresses at which the load balancer of this Ingress receives requests."),
             Column("Ports", "Ports of TLS configurations that open"),
             AGE,
         ),
@@ -370,7 +383,8 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column(
-                "Pod-Selector", "The labels of the pods that the policy is about; empty selects all of the namespace."
+                "Pod-Selector",
+                "The labels of the pods that this policy applies to; an empty selector matches all pods.",
             ),
             AGE,
         ),
@@ -385,25 +399,25 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
             Column("Version", "Kubelet Version reported by the node."),
             Column(
                 "Internal-IP",
-                "The address of the node within the cluster, as the kubelet or its cloud reports it.",
+                "The address of the node within the cluster, as reported by the kubelet or the cloud provider.",
                 priority=1,
             ),
             Column(
                 "External-IP",
-                "The address of the node outside of the cluster, where its cloud reports one.",
+                "The address of the node outside of the cluster, if the cloud provider reports one.",
                 priority=1,
             ),
             Column(
                 "OS-Image",
-                "The operating system of the node, as it says in /etc/os-release on the node itself.",
+                "The operating system of the node, as reported in /etc/os-release of the node.",
                 priority=1,
             ),
             Column(
-                "Kernel-Version", "The version of the kernel of the node, as 'uname -r' prints it there.", priority=1
+                "Kernel-Version", "The kernel version of the node, as reported by 'uname -r' on the node.", priority=1
             ),
             Column(
                 "Container-Runtime",
-                "The container runtime of the node and its version, containerd://2.1.0 for one.",
+                "The container runtime of the node and its version, such as containerd://2.1.0.",
                 priority=1,
             ),
         ),
@@ -411,24 +425,24 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ),
     ("", "Event"): (
         (
-            Column("Last Seen", "When the event happened last, as far as its reporter told; older ones may be merged."),
-            Column("Type", "The type of the event, Normal or Warning at present; there may be new ones later."),
-            Column("Reason", "Why the object got into the state that it is in; short and readable for programs."),
+            Column("Last Seen", "The time of the most recent occurrence of the event, as recorded by its reporter."),
+            Column("Type", "The type of the event, currently Normal or Warning; new types may be added in the future."),
+            Column("Reason", "The reason for the transition of the object: a short, machine-readable string."),
             Column("Object", "The object that this event is about."),
             Column(
                 "Subobject",
-                "The part of the object that the event is about, a container of a pod for example.",
+                "The part of the object that the event is about, for example a container of a pod.",
                 priority=1,
             ),
             Column(
                 "Source",
-                "The component that reports the event, and the host that it runs on where that matters.",
+                "The component that reports the event and, if it is known, the host that it runs on.",
                 priority=1,
             ),
-            Column("Message", "What happened to the object, in a sentence that is written for people to read."),
+            Column("Message", "A human-readable description of what happened to the object that the event is about."),
             Column(
                 "First Seen",
-                "When the event was first recorded, by the clock of the component that reported it.",
+                "The time at which the event was first recorded, by the clock of its reporter.",
                 priority=1,
             ),
             Column("Count", "The number of times this event has occurred.", priority=1),
@@ -439,20 +453,24 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "PersistentVolume"): (
         (
             NAME,
-            Column("Capacity", "The resources of the volume, of which there is one at present: storage, in bytes."),
-            Column("Access Modes", "All the ways in which the volume can be mounted, in the usual abbreviations."),
-            Column("Reclaim Policy", "What happens to the volume once its claim releases it: Retain, Delete, Recycle."),
-            Column("Status", "Whether the volume is available, bound to a claim, released by one, or has failed."),
-            Column("Claim", "The claim that the volume is bound to, or that it is reserved for, by name."),
+            Column(
+                "Capacity", "The resources and capacity of the volume; currently storage, in bytes, is the only one."
+            ),
+            Column("Access Modes", "All the modes in which the volume can be mounted, in their usual abbreviations."),
+            Column(
+                "Reclaim Policy", "What happens to the volume when its claim releases it: Retain, Delete or Recycle."
+            ),
+            Column("Status", "Whether the volume is available, bound to a claim, released by its claim, or failed."),
+            Column("Claim", "The namespace and name of the claim that the volume is bound to or reserved for."),
             Column("StorageClass", "StorageClass of the pv"),
             Column(
-                "VolumeAttributesClass", "The class of attributes that the volume has; empty for those without one."
+                "VolumeAttributesClass", "The name of the VolumeAttributesClass of the volume; empty if it has none."
             ),
-            Column("Reason", "Why the volume failed, in one word in CamelCase that programs may read and show."),
+            Column("Reason", "The reason for the failure of the volume: a short, machine-readable CamelCase string."),
             AGE,
             Column(
                 "VolumeMode",
-                "Whether the volume is used with a file system on it or as a raw block device.",
+                "Whether the volume is used with a formatted file system or as a raw block device.",
                 priority=1,
             ),
         ),
@@ -462,17 +480,18 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Status", "phase represents the current phase of PersistentVolumeClaim."),
-            Column("Volume", "The name of the volume that the claim is bound to, once there is such a volume."),
-            Column("Capacity", "The resources of the volume that the claim is bound to, as they really are."),
-            Column("Access Modes", "The ways in which the volume of the claim can be mounted, as abbreviations."),
+            Column("Volume", "The name of the PersistentVolume that the claim is bound to, if it is bound to one."),
+            Column("Capacity", "The actual resources and capacity of the volume that the claim is bound to."),
+            Column("Access Modes", "The modes in which the bound volume can be mounted, in their usual abbreviations."),
             Column("StorageClass", "StorageClass of the pvc"),
             Column(
-                "VolumeAttributesClass", "The class of attributes that the claim asks for; it may be changed later."
+                "VolumeAttributesClass",
+                "The name of the VolumeAttributesClass that the claim requests; it may be changed.",
             ),
             AGE,
             Column(
                 "VolumeMode",
-                "Whether the claim wants a file system or a raw block device; the former if unsaid.",
+                "Whether the claim requires a formatted file system (the default) or a raw block device.",
                 priority=1,
             ),
         ),
@@ -482,10 +501,13 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Provisioner", "provisioner indicates the type of the provisioner."),
-            Column("ReclaimPolicy", "What happens to volumes of the class once they are released; Delete if unsaid."),
-            Column("VolumeBindingMode", "When claims are bound: at once, or when a pod that uses them was scheduled."),
+            Column("ReclaimPolicy", "The reclaim policy of the volumes of this class: Delete (the default) or Retain."),
             Column(
-                "AllowVolumeExpansion", "Whether volumes of the class can be made larger by a change of their claim."
+                "VolumeBindingMode",
+                "When claims are bound: immediately, or when the first pod that uses them is scheduled.",
+            ),
+            Column(
+                "AllowVolumeExpansion", "Whether volumes of this class can be expanded by an update of their claim."
             ),
             AGE,
         ),
@@ -494,8 +516,8 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
     ("", "ResourceQuota"): (
         (
             NAME,
-            Column("Request", "What is requested of what may be, for each resource that the quota limits."),
-            Column("Limit", "What is claimed by limits of what may be, for each resource that the quota limits."),
+            Column("Request", "Used and hard amount of the requests of each resource that the quota constrains."),
+            Column("Limit", "Used and hard amount of the limits of each resource that the quota constrains."),
             AGE,
         ),
         _quota,

@@ -1,4 +1,4 @@
-"""Rows of what a cluster is built upon: storage drivers, devices, addresses, the server's own queues."""
+"""Tables of storage drivers, devices, IP addresses, and API priority and fairness."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["INFRASTRUCTURE"]
 _UNSET: Final = "<unset>"
 
 
-def _head(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
+def _common_fields(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
     metadata = obj["metadata"]
     return (
         metadata.get("name", ""),
@@ -24,11 +24,11 @@ def _head(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[st
 
 
 def _named(obj: Object, now: datetime) -> list[Any]:
-    return list(_head(obj, now)[:2])
+    return list(_common_fields(obj, now)[:2])
 
 
 def _driver(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, _ = _head(obj, now)
+    name, object_age, spec, _ = _common_fields(obj, now)
     requests = spec.get("tokenRequests")
     return [
         name,
@@ -38,47 +38,47 @@ def _driver(obj: Object, now: datetime) -> list[Any]:
         _UNSET if requests is None else ",".join(one.get("audience", "") for one in requests),
         bool(spec.get("requiresRepublish")),
         ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
-        old,
+        object_age,
     ]
 
 
 def _storage_node(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, _ = _head(obj, now)
-    return [name, len(spec.get("drivers") or ()), old]
+    name, object_age, spec, _ = _common_fields(obj, now)
+    return [name, len(spec.get("drivers") or ()), object_age]
 
 
 def _capacity(obj: Object, now: datetime) -> list[Any]:
-    return [_head(obj, now)[0], obj.get("storageClassName", ""), obj.get("capacity", _UNSET)]
+    return [_common_fields(obj, now)[0], obj.get("storageClassName", ""), obj.get("capacity", _UNSET)]
 
 
 def _attachment(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     volume = (spec.get("source") or {}).get("persistentVolumeName", "")
-    return [name, spec.get("attacher", ""), volume, spec.get("nodeName", ""), bool(status.get("attached")), old]
+    return [name, spec.get("attacher", ""), volume, spec.get("nodeName", ""), bool(status.get("attached")), object_age]
 
 
 def _attributes_class(obj: Object, now: datetime) -> list[Any]:
-    name, old, _, _ = _head(obj, now)
-    return [name, obj.get("driverName", ""), old]
+    name, object_age, _, _ = _common_fields(obj, now)
+    return [name, obj.get("driverName", ""), object_age]
 
 
 def _address(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, _ = _head(obj, now)
+    name, object_age, spec, _ = _common_fields(obj, now)
     text = NONE
     if parent := spec.get("parentRef"):
         group = f".{parent['group']}" if parent.get("group") else ""
         parts = (f"{parent.get('resource', '')}{group}".lower(), parent.get("namespace"), parent.get("name", ""))
         text = "/".join(part for part in parts if part is not None)
-    return [name, text, old]
+    return [name, text, object_age]
 
 
 def _address_range(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, _ = _head(obj, now)
-    return [name, ",".join(spec.get("cidrs") or ()), old]
+    name, object_age, spec, _ = _common_fields(obj, now)
+    return [name, ",".join(spec.get("cidrs") or ()), object_age]
 
 
 def _claim(obj: Object, now: datetime) -> list[Any]:
-    name, old, _, status = _head(obj, now)
+    name, object_age, _, status = _common_fields(obj, now)
     deleted = bool(obj["metadata"].get("deletionTimestamp"))
     states = ["deleted"] if deleted else []
     if status.get("allocation") is not None:
@@ -87,16 +87,22 @@ def _claim(obj: Object, now: datetime) -> list[Any]:
             states.append("reserved")
     elif not deleted:
         states.append("pending")
-    return [name, ",".join(states), old]
+    return [name, ",".join(states), object_age]
 
 
 def _slice(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, _ = _head(obj, now)
-    return [name, spec.get("nodeName", ""), spec.get("driver", ""), (spec.get("pool") or {}).get("name", ""), old]
+    name, object_age, spec, _ = _common_fields(obj, now)
+    return [
+        name,
+        spec.get("nodeName", ""),
+        spec.get("driver", ""),
+        (spec.get("pool") or {}).get("name", ""),
+        object_age,
+    ]
 
 
 def _flow(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     dangling = "?"
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Dangling":
@@ -107,13 +113,13 @@ def _flow(obj: Object, now: datetime) -> list[Any]:
         (spec.get("priorityLevelConfiguration") or {}).get("name", ""),
         spec.get("matchingPrecedence") or 0,
         (spec.get("distinguisherMethod") or {}).get("type", NONE),
-        old,
+        object_age,
         dangling,
     ]
 
 
 def _level(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, _ = _head(obj, now)
+    name, object_age, spec, _ = _common_fields(obj, now)
     limited = spec.get("limited")
     cells: list[Any] = [NONE] * 4
     if limited is not None:
@@ -121,7 +127,7 @@ def _level(obj: Object, now: datetime) -> list[Any]:
         queuing = (limited.get("limitResponse") or {}).get("queuing")
         if queuing is not None:
             cells[1:] = [queuing.get(field) or 0 for field in ("queues", "handSize", "queueLengthLimit")]
-    return [name, spec.get("type", ""), *cells, old]
+    return [name, spec.get("type", ""), *cells, object_age]
 
 
 _STORAGE: Final[dict[tuple[str, str], Printer]] = {
@@ -130,26 +136,28 @@ _STORAGE: Final[dict[tuple[str, str], Printer]] = {
             NAME,
             Column(
                 "AttachRequired",
-                "Whether volumes of the driver have to be attached to a node before they can be mounted there.",
+                "Whether volumes of this driver must be attached to a node before they can be mounted.",
                 "boolean",
             ),
             Column(
                 "PodInfoOnMount",
-                "Whether the driver is told, at every mount, of the pod that the volume is mounted for.",
+                "Whether the driver receives information about the pod with each mount of a volume.",
                 "boolean",
             ),
             Column(
                 "StorageCapacity",
-                "Whether the scheduler should look at the capacity that the driver says is left, per place.",
+                "Whether the scheduler considers the storage capacity that the driver reports per topology segment.",
                 "boolean",
             ),
-            Column("TokenRequests", "The audiences of the service account tokens that the driver is handed at mounts."),
+            Column(
+                "TokenRequests", "The audiences of the service account tokens that the driver receives with mounts."
+            ),
             Column(
                 "RequiresRepublish",
-                "Whether the driver wants to be called again and again for volumes that are mounted already.",
+                "Whether the kubelet periodically calls the driver again for volumes that are already mounted.",
                 "boolean",
             ),
-            Column("Modes", "Which kinds of volumes the driver supports: persistent ones, or those inline in a pod."),
+            Column("Modes", "The kinds of volumes that the driver supports: Persistent, Ephemeral (inline in a pod)."),
             AGE,
         ),
         _driver,
@@ -166,20 +174,22 @@ _STORAGE: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column(
-                "StorageClassName", "The class of the volumes that the capacity is meant for; it cannot be changed."
+                "StorageClassName", "The StorageClass that the reported capacity applies to; this field is immutable."
             ),
-            Column("Capacity", "What the driver says can still be allocated of the storage class in this place."),
+            Column("Capacity", "The capacity that is still available for this storage class in this topology segment."),
         ),
         _capacity,
     ),
     ("storage.k8s.io", "VolumeAttachment"): (
         (
             NAME,
-            Column("Attacher", "The driver that has to handle the request to attach the volume.", format="name"),
-            Column("PV", "The volume to attach, where it is one that stands on its own, by its name."),
-            Column("Node", "The node that the volume should be attached to, by the name of its object."),
+            Column("Attacher", "The name of the volume driver that must handle this attachment.", format="name"),
+            Column("PV", "The name of the PersistentVolume to attach, if it is not an inline volume."),
+            Column("Node", "The name of the Node object of the node that the volume should be attached to."),
             Column(
-                "Attached", "Whether the volume is attached; only who attaches volumes may set this field.", "boolean"
+                "Attached",
+                "Whether the volume is attached; only the component that attaches volumes sets this.",
+                "boolean",
             ),
             AGE,
         ),
@@ -201,9 +211,9 @@ _DEVICES: Final[dict[tuple[str, str], Printer]] = {
     ("resource.k8s.io", "ResourceSlice"): (
         (
             NAME,
-            Column("Node", "The node that the devices are attached to, where they are attached to a single one."),
-            Column("Driver", "The driver that offers the devices, named by a domain of whoever made the driver."),
-            Column("Pool", "The pool that the devices belong to; within a driver pools are told apart by their names."),
+            Column("Node", "The name of the node that provides the devices, if they belong to a single node."),
+            Column("Driver", "The name of the driver that provides the devices: a DNS subdomain of its vendor."),
+            Column("Pool", "The name of the pool that the devices belong to, which is unique within the driver."),
             AGE,
         ),
         _slice,
@@ -214,22 +224,26 @@ INFRASTRUCTURE: Final[dict[tuple[str, str], Printer]] = {
     **_STORAGE,
     **_DEVICES,
     ("networking.k8s.io", "IPAddress"): (
-        (NAME, Column("ParentRef", "The object that the address was given to; there has to be one."), AGE),
+        (NAME, Column("ParentRef", "The object that the address is allocated to; this field is required."), AGE),
         _address,
     ),
     ("networking.k8s.io", "ServiceCIDR"): (
-        (NAME, Column("CIDRs", "The ranges that services' addresses are taken from: at most one of each family."), AGE),
+        (NAME, Column("CIDRs", "The ranges from which cluster IPs are allocated: at most one per IP family."), AGE),
         _address_range,
     ),
     ("flowcontrol.apiserver.k8s.io", "FlowSchema"): (
         (
             NAME,
-            Column("PriorityLevel", "The priority level that the requests of the schema are given to, by its name."),
+            Column(
+                "PriorityLevel", "The name of the priority level that requests of this flow schema are assigned to."
+            ),
             Column(
                 "MatchingPrecedence",
-                "Which schema goes first where several match a request: that of the smallest number.",
+                "The precedence among flow schemas that match a request: the lowest number applies.",
             ),
-            Column("DistinguisherMethod", "By what the requests of the schema are told apart into flows, if at all."),
+            Column(
+                "DistinguisherMethod", "How requests of this flow schema are divided into flows: ByUser or ByNamespace."
+            ),
             AGE,
             Column("MissingPL", "references a broken or non-existent PriorityLevelConfiguration"),
         ),
@@ -238,13 +252,16 @@ INFRASTRUCTURE: Final[dict[tuple[str, str], Printer]] = {
     ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): (
         (
             NAME,
-            Column("Type", "Whether the number of concurrent requests of the level is limited: Limited or Exempt."),
+            Column("Type", "Whether the concurrency of requests of this priority level is limited: Limited or Exempt."),
             Column(
-                "NominalConcurrencyShares", "The share of the server's concurrency that the level gets, of all shares."
+                "NominalConcurrencyShares",
+                "The shares of the server's concurrency that this level gets, out of all shares.",
             ),
-            Column("Queues", "How many queues the level has; more of them let flows disturb one another less."),
-            Column("HandSize", "How many of the queues a flow may use: the shortest of a few is chosen per request."),
-            Column("QueueLengthLimit", "How many requests may wait in one queue; those beyond it are turned away."),
+            Column("Queues", "The number of queues of this level; more queues reduce collisions between flows."),
+            Column(
+                "HandSize", "The number of queues that a flow is assigned; each request joins the shortest of them."
+            ),
+            Column("QueueLengthLimit", "The maximum number of requests in a queue; excess requests are rejected."),
             AGE,
         ),
         _level,

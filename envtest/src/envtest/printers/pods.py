@@ -1,4 +1,4 @@
-"""The row of a pod: what its containers say, in one word."""
+"""The Table of pods, whose status summarizes the state of all containers in one word."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ _COLUMNS: Final = (
     NAME,
     Column("Ready", "The aggregate readiness state of this pod for accepting traffic."),
     Column("Status", "The aggregate status of the containers in this pod."),
-    Column("Restarts", "The number of times the containers in this pod have been restarted and when the last was."),
+    Column("Restarts", "The number of restarts of the containers of this pod, and the time since the last one."),
     AGE,
     Column(
-        "IP", "The address of the pod, routable at least within the cluster; empty until it was allocated.", priority=1
+        "IP", "The address of the pod, routable at least within the cluster; empty until it is allocated.", priority=1
     ),
     Column(
         "Node",
-        "The node that the pod runs on; empty until the pod was scheduled, or where it asks for a node.",
+        "The name of the node that the pod is scheduled to; empty until the pod is scheduled.",
         priority=1,
     ),
     Column(
-        "Nominated Node", "The node on which other pods are preempted so that the pod will fit there later.", priority=1
+        "Nominated Node",
+        "The node on which pods of lower priority are being preempted to make room for this pod.",
+        priority=1,
     ),
     Column(
-        "Readiness Gates", "The conditions, beyond those of its containers, that the pod needs to be ready.", priority=1
+        "Readiness Gates",
+        "The additional conditions that must be true for the pod to be ready, and how many are.",
+        priority=1,
     ),
 )
 
 
-class _Tally:
-    """How often containers were restarted, and when last."""
+class _RestartCount:
+    """Counts restarts of containers, and keeps the time of the last one."""
 
     def __init__(self) -> None:
         self.restarts = 0
@@ -63,13 +67,13 @@ def _is_true(conditions: Any, kind: str) -> bool:
     return any(one.get("type") == kind and one.get("status") == "True" for one in conditions or ())
 
 
-def _initializing(pod: Object, tally: _Tally, sidecars: _Tally) -> tuple[str, int]:
-    """What the init containers say of the pod (nothing, once they are done), and how many sidecars are ready."""
+def _init_status(pod: Object, restart_count: _RestartCount, sidecars: _RestartCount) -> tuple[str, int]:
+    """Return the status that the init containers imply (empty when they are done), and the number of ready sidecars."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     by_name = {container.get("name"): container for container in spec.get("initContainers") or ()}
     ready = 0
     for index, one in enumerate(status.get("initContainerStatuses") or ()):
-        tally.add(one)
+        restart_count.add(one)
         is_sidecar = _is_sidecar(by_name.get(one.get("name")))
         if is_sidecar:
             sidecars.add(one)
@@ -88,12 +92,12 @@ def _initializing(pod: Object, tally: _Tally, sidecars: _Tally) -> tuple[str, in
     return "", ready
 
 
-def _running(pod: Object, reason: str, tally: _Tally) -> tuple[str, int]:
-    """What the containers say of the pod, and how many are ready."""
+def _containers_status(pod: Object, reason: str, restart_count: _RestartCount) -> tuple[str, int]:
+    """Return the status that the containers imply, and the number of ready containers."""
     status = pod.get("status") or {}
     ready, running = 0, False
     for one in reversed(status.get("containerStatuses") or ()):
-        tally.add(one)
+        restart_count.add(one)
         state = one.get("state") or {}
         if (state.get("waiting") or {}).get("reason"):
             reason = state["waiting"]["reason"]
@@ -113,23 +117,23 @@ def _print(pod: Object, now: datetime) -> list[Any]:
     reason = status.get("reason") or status.get("phase") or ""
     if any(one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated" for one in conditions):
         reason = "SchedulingGated"
-    tally, sidecars = _Tally(), _Tally()
-    init_reason, ready = _initializing(pod, tally, sidecars)
+    restart_count, sidecars = _RestartCount(), _RestartCount()
+    init_reason, ready = _init_status(pod, restart_count, sidecars)
     total = len(spec.get("containers") or ()) + sum(map(_is_sidecar, spec.get("initContainers") or ()))
     if init_reason and not _is_true(conditions, "Initialized"):
         reason = init_reason
     else:
-        tally = sidecars
-        reason, running = _running(pod, reason, tally)
+        restart_count = sidecars
+        reason, running = _containers_status(pod, reason, restart_count)
         ready += running
     if metadata.get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             reason = "Unknown"
         elif status.get("phase") not in ("Succeeded", "Failed"):
             reason = "Terminating"
-    restarts = str(tally.restarts)
-    if tally.restarts and tally.last_restart:
-        restarts += f" ({age(tally.last_restart, now)} ago)"
+    restarts = str(restart_count.restarts)
+    if restart_count.restarts and restart_count.last_restart:
+        restarts += f" ({age(restart_count.last_restart, now)} ago)"
     addresses = status.get("podIPs") or [{}]
     return [
         metadata.get("name", ""),
@@ -140,11 +144,11 @@ def _print(pod: Object, now: datetime) -> list[Any]:
         addresses[0].get("ip") or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
-        _gates(spec.get("readinessGates") or (), conditions),
+        _readiness_gates(spec.get("readinessGates") or (), conditions),
     ]
 
 
-def _gates(gates: Any, conditions: Any) -> str:
+def _readiness_gates(gates: Any, conditions: Any) -> str:
     if not gates:
         return NONE
     return f"{sum(_is_true(conditions, gate.get('conditionType', '')) for gate in gates)}/{len(gates)}"

@@ -1,4 +1,4 @@
-"""Rows of what runs pods: Deployments and their kin, Jobs, autoscalers."""
+"""Tables of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, autoscalers and disruption budgets."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from envtest.printers.columns import (
 __all__ = ["WORKLOADS"]
 
 _SELECTOR: Final = Column(
-    "Selector", "The labels of the pods that belong to the object; it must match those of the pod template.", priority=1
+    "Selector",
+    "The label selector of the pods of this object; it must match the labels of the pod template.",
+    priority=1,
 )
 _READY: Final = Column("Ready", "Number of the pod with ready state")
 
 
-def _head(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
+def _common_fields(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
     metadata = obj["metadata"]
     return (
         metadata.get("name", ""),
@@ -41,40 +43,40 @@ def _head(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[st
 
 
 def _deployment(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     return [
         name,
         f"{status.get('readyReplicas') or 0}/{spec.get('replicas') or 0}",
         status.get("updatedReplicas") or 0,
         status.get("availableReplicas") or 0,
-        old,
+        object_age,
         *containers_and_images(spec.get("template")),
         selector_text(spec.get("selector")),
     ]
 
 
 def _replica_set(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     selector = spec.get("selector")
     return [
         name,
         spec.get("replicas") or 0,
         status.get("replicas") or 0,
         status.get("readyReplicas") or 0,
-        old,
+        object_age,
         *containers_and_images(spec.get("template")),
         labels_text(selector) if obj.get("kind") == "ReplicationController" else selector_text(selector),
     ]
 
 
 def _stateful_set(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     ready = f"{status.get('readyReplicas') or 0}/{spec.get('replicas') or 0}"
-    return [name, ready, old, *containers_and_images(spec.get("template"))]
+    return [name, ready, object_age, *containers_and_images(spec.get("template"))]
 
 
 def _daemon_set(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     template = spec.get("template") or {}
     counts = (
         "desiredNumberScheduled",
@@ -87,7 +89,7 @@ def _daemon_set(obj: Object, now: datetime) -> list[Any]:
         name,
         *(status.get(count) or 0 for count in counts),
         labels_text((template.get("spec") or {}).get("nodeSelector")),
-        old,
+        object_age,
         *containers_and_images(template),
         selector_text(spec.get("selector")),
     ]
@@ -107,7 +109,7 @@ def _job_status(obj: Object, status: Mapping[str, Any]) -> str:
 
 
 def _job(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     succeeded = status.get("succeeded") or 0
     if spec.get("completions") is not None:
         completions = f"{succeeded}/{spec['completions']}"
@@ -123,14 +125,14 @@ def _job(obj: Object, now: datetime) -> list[Any]:
         _job_status(obj, status),
         completions,
         duration,
-        old,
+        object_age,
         *containers_and_images(spec.get("template")),
         selector_text(spec.get("selector")),
     ]
 
 
 def _cron_job(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     job = (spec.get("jobTemplate") or {}).get("spec") or {}
     last = status.get("lastScheduleTime")
     suspend = spec.get("suspend")
@@ -141,19 +143,19 @@ def _cron_job(obj: Object, now: datetime) -> list[Any]:
         "<unset>" if suspend is None else str(suspend).capitalize(),
         len(status.get("active") or ()),
         age(last, now) if last else NONE,
-        old,
+        object_age,
         *containers_and_images(job.get("template")),
         selector_text(job.get("selector")),
     ]
 
 
 def _target_text(metric: Mapping[str, Any] | None, current: Mapping[str, Any] | None, kind: str) -> str:
-    """``cpu: 40%/80%``, what is over what should be."""
+    """Format the current and the target value of a metric as ``cpu: 40%/80%``."""
     metric, current = metric or {}, current or {}
     target, now = metric.get("target") or {}, current.get("current") or {}
     if target.get("averageUtilization") is not None:
-        one = f"{now['averageUtilization']}%" if now.get("averageUtilization") is not None else "<unknown>"
-        text = f"{one}/{target['averageUtilization']}%"
+        current_text = f"{now['averageUtilization']}%" if now.get("averageUtilization") is not None else "<unknown>"
+        text = f"{current_text}/{target['averageUtilization']}%"
     elif target.get("averageValue") is not None:
         average = " (avg)" if kind in ("External", "Object") else ""
         text = f"{now.get('averageValue') or '<unknown>'}/{target['averageValue']}{average}"
@@ -162,7 +164,7 @@ def _target_text(metric: Mapping[str, Any] | None, current: Mapping[str, Any] | 
     return f"{metric['name']}: {text}" if kind in ("Resource", "ContainerResource") else text
 
 
-_SOURCES: Final = {
+_METRIC_FIELDS: Final = {
     "Resource": "resource",
     "ContainerResource": "containerResource",
     "Pods": "pods",
@@ -172,19 +174,19 @@ _SOURCES: Final = {
 
 
 def _autoscaler(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
+    name, object_age, spec, status = _common_fields(obj, now)
     reference = spec.get("scaleTargetRef") or {}
-    currents = status.get("currentMetrics") or []
+    current_metrics = status.get("currentMetrics") or []
     targets = []
     for index, metric in enumerate(spec.get("metrics") or ()):
         kind = metric.get("type", "")
-        source = _SOURCES.get(kind, "")
-        current = currents[index].get(source) if index < len(currents) else None
+        source = _METRIC_FIELDS.get(kind, "")
+        current = current_metrics[index].get(source) if index < len(current_metrics) else None
         targets.append(_target_text(metric.get(source), current, kind))
-    most = 2
-    text = ", ".join(targets[:most]) or NONE
-    if len(targets) > most:
-        text += f" + {len(targets) - most} more..."
+    max_count = 2
+    text = ", ".join(targets[:max_count]) or NONE
+    if len(targets) > max_count:
+        text += f" + {len(targets) - max_count} more..."
     return [
         name,
         f"{reference.get('kind', '')}/{reference.get('name', '')}",
@@ -192,19 +194,19 @@ def _autoscaler(obj: Object, now: datetime) -> list[Any]:
         str(spec["minReplicas"]) if spec.get("minReplicas") is not None else "<unset>",
         spec.get("maxReplicas") or 0,
         status.get("currentReplicas") or 0,
-        old,
+        object_age,
     ]
 
 
 def _budget(obj: Object, now: datetime) -> list[Any]:
-    name, old, spec, status = _head(obj, now)
-    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+    name, object_age, spec, status = _common_fields(obj, now)
+    min_available, max_count = spec.get("minAvailable"), spec.get("maxUnavailable")
     return [
         name,
-        "N/A" if least is None else str(least),
-        "N/A" if most is None else str(most),
+        "N/A" if min_available is None else str(min_available),
+        "N/A" if max_count is None else str(max_count),
         status.get("disruptionsAllowed") or 0,
-        old,
+        object_age,
     ]
 
 
@@ -224,13 +226,11 @@ _REPLICA_SET_COLUMNS: Final = (
     NAME,
     Column(
         "Desired",
-        "How many pods there should be; one when nothing is said, and zero is different from that.",
+        "The number of desired pods; defaults to one, and may explicitly be set to zero.",
         "integer",
     ),
-    Column(
-        "Current", "How many pods there are at present, whether they are ready yet or not, as last observed.", "integer"
-    ),
-    Column("Ready", "How many of the pods have the condition Ready, by the count of their controller.", "integer"),
+    Column("Current", "The most recently observed number of pods, whether they are ready or not.", "integer"),
+    Column("Ready", "The number of pods with a Ready condition, as reported by the controller.", "integer"),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -242,8 +242,8 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             _READY,
-            Column("Up-to-date", "How many of the pods were made from the pod template as it is at present."),
-            Column("Available", "How many of the pods have been ready for as long as minReadySeconds demands."),
+            Column("Up-to-date", "The number of pods that were created from the current pod template."),
+            Column("Available", "The number of pods that have been ready for at least minReadySeconds."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -259,14 +259,16 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
             NAME,
             Column(
                 "Desired",
-                "How many nodes should run the daemon pod, by the selectors and tolerations of it.",
+                "The number of nodes that should run the daemon pod, by its selectors and tolerations.",
                 "integer",
             ),
-            Column("Current", "How many nodes run at least one daemon pod and are supposed to run it.", "integer"),
-            Column("Ready", "How many nodes have at least one daemon pod with a condition Ready.", "integer"),
-            Column("Up-to-date", "How many nodes run a daemon pod made from the present pod template.", "integer"),
-            Column("Available", "How many nodes have a daemon pod that was ready for minReadySeconds.", "integer"),
-            Column("Node Selector", "The labels that a node must have for the daemon pod to be placed on it."),
+            Column("Current", "The number of nodes that run at least one daemon pod and should run it.", "integer"),
+            Column("Ready", "The number of nodes with at least one daemon pod that has a Ready condition.", "integer"),
+            Column("Up-to-date", "The number of nodes that run a daemon pod of the current pod template.", "integer"),
+            Column(
+                "Available", "The number of nodes with a daemon pod that has been ready for minReadySeconds.", "integer"
+            ),
+            Column("Node Selector", "The labels that a node must have for the daemon pod to be scheduled to it."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -278,7 +280,7 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Status", "Status of the job."),
-            Column("Completions", "How many pods have reached the phase Succeeded, of as many as the job asks for."),
+            Column("Completions", "The number of pods that reached the phase Succeeded, out of the desired number."),
             Column("Duration", "Time required to complete the job."),
             AGE,
             CONTAINERS,
@@ -290,13 +292,11 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
     ("batch", "CronJob"): (
         (
             NAME,
-            Column("Schedule", "When jobs are started, in the format of Cron: minute, hour, day, month, weekday."),
-            Column("Timezone", "The time zone in which the schedule is read, by default that of the controller."),
-            Column(
-                "Suspend", "Whether no more jobs are started for now; those that run already are left alone.", "boolean"
-            ),
+            Column("Schedule", "The schedule in Cron format: minute, hour, day of month, month and day of week."),
+            Column("Timezone", "The time zone of the schedule; defaults to the time zone of kube-controller-manager."),
+            Column("Suspend", "Whether no new jobs are started; jobs that already run are not affected.", "boolean"),
             Column("Active", "A list of pointers to currently running jobs.", "integer"),
-            Column("Last Schedule", "When a job was last started successfully by this schedule; ages go from then."),
+            Column("Last Schedule", "The time since the last job of this schedule was successfully scheduled."),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -307,11 +307,11 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
     ("autoscaling", "HorizontalPodAutoscaler"): (
         (
             NAME,
-            Column("Reference", "The object whose scale subresource is read and written by the autoscaler."),
-            Column("Targets", "What is measured and what it should be; the largest wish of all metrics is followed."),
+            Column("Reference", "The object whose scale subresource the autoscaler reads and writes."),
+            Column("Targets", "Current and target values of all metrics; the one that demands most replicas applies."),
             Column("MinPods", "The lower limit for the number of replicas to which the autoscaler can scale down."),
             Column("MaxPods", "The upper limit for the number of replicas to which the autoscaler can scale up."),
-            Column("Replicas", "How many replicas there were when the autoscaler last looked at them."),
+            Column("Replicas", "The number of replicas that the autoscaler observed most recently."),
             AGE,
         ),
         _autoscaler,
@@ -323,7 +323,7 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
             Column("Max Unavailable", "The maximum number of pods that may be unavailable."),
             Column(
                 "Allowed Disruptions",
-                "How many pods may be disrupted now without breaking the budget, as reckoned.",
+                "The number of pods that may currently be disrupted without violating the budget.",
                 "integer",
             ),
             AGE,
@@ -334,7 +334,7 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
         (
             NAME,
             Column("Controller", "Controller of the object"),
-            Column("Revision", "The number of the revision of the state that is kept in the object's data."),
+            Column("Revision", "The number of the revision whose state is stored in the data of this object."),
             AGE,
         ),
         _revision,

@@ -1,4 +1,4 @@
-"""Service accounts: each namespace has a ``default`` one, and Secrets that ask for a token get it."""
+"""The service account controllers: default accounts, token Secrets and the CA ConfigMap of each namespace."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
 
 
 class DefaultAccounts(Controller[str]):
-    """Makes the ServiceAccount ``default``, again if it is deleted. Keys are the names of namespaces."""
+    """Creates the ServiceAccount ``default``, again if it is deleted. Keys are the names of namespaces."""
 
     account = "service-account-controller"
 
-    def begin(self) -> None:
-        """Looks at all namespaces."""
-        for record in self.actor.records(NAMESPACES):
+    def enqueue_all(self) -> None:
+        """Enqueue all namespaces."""
+        for record in self.client.records(NAMESPACES):
             self.queue.add(record.name)
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Follows namespaces as they come, and accounts as they go."""
+        """Enqueue new namespaces, and namespaces whose default account was deleted."""
         if resource == NAMESPACES:
             if change.type == "ADDED":
                 self.queue.add(change.record.name)
         elif resource == ACCOUNTS and change.type == "DELETED" and change.record.name == "default":
             self.queue.add(change.record.namespace)
 
-    async def work(self, key: str) -> None:
-        """Makes the account, unless the namespace is going."""
-        namespace = self.actor.record(NAMESPACES, "", key)
-        if namespace is None or namespace.deleting or self.actor.record(ACCOUNTS, key, "default") is not None:
+    async def reconcile(self, key: str) -> None:
+        """Create the account, unless the namespace is being deleted."""
+        namespace = self.client.record(NAMESPACES, "", key)
+        if namespace is None or namespace.deleting or self.client.record(ACCOUNTS, key, "default") is not None:
             return
-        await self.actor.create(ACCOUNTS, {"metadata": {"name": "default", "namespace": key}})
+        await self.client.create(ACCOUNTS, {"metadata": {"name": "default", "namespace": key}})
 
 
 class _Name(NamedTuple):
@@ -53,32 +53,32 @@ class _Name(NamedTuple):
 
 
 class TokenSecrets(Controller[_Name]):
-    """Fills Secrets of type ``kubernetes.io/service-account-token``, and deletes those whose account is gone.
+    """Fills Secrets of type ``kubernetes.io/service-account-token``, and deletes those whose account was deleted.
 
-    ``authority`` is the certificate (PEM) that goes into them beside the token.
+    ``ca`` is the certificate (PEM) that is stored in them next to the token.
     """
 
     account = "tokens-controller"
 
-    def begin(self) -> None:
-        """Looks at all Secrets."""
-        for record in self.actor.records(SECRETS):
+    def enqueue_all(self) -> None:
+        """Enqueue all Secrets."""
+        for record in self.client.records(SECRETS):
             self.queue.add(_Name(record.namespace, record.name))
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Follows Secrets that are for tokens, and accounts."""
+        """Enqueue token Secrets that changed, and the token Secrets in the namespace of an account that changed."""
         record = change.record
         if resource == SECRETS:
             if change.type != "DELETED" and TOKEN_TYPE.encode() in record.data:
                 self.queue.add(_Name(record.namespace, record.name))
         elif resource == ACCOUNTS:
-            for secret in self.actor.records(SECRETS, record.namespace):
+            for secret in self.client.records(SECRETS, record.namespace):
                 if TOKEN_TYPE.encode() in secret.data:
                     self.queue.add(_Name(secret.namespace, secret.name))
 
-    async def work(self, key: _Name) -> None:
-        """Issues the token that a Secret asks for."""
-        record = self.actor.record(SECRETS, key.namespace, key.name)
+    async def reconcile(self, key: _Name) -> None:
+        """Issue the token of a Secret, or delete the Secret if its account does not exist."""
+        record = self.client.record(SECRETS, key.namespace, key.name)
         if record is None or record.deleting or TOKEN_TYPE.encode() not in record.data:
             return
         secret = record.obj()
@@ -86,25 +86,25 @@ class TokenSecrets(Controller[_Name]):
         name = annotations.get(ACCOUNT_NAME)
         if secret.get("type") != TOKEN_TYPE or not name:
             return
-        account = self.actor.record(ACCOUNTS, key.namespace, name)
+        account = self.client.record(ACCOUNTS, key.namespace, name)
         if account is None or annotations.get(ACCOUNT_UID, account.uid) != account.uid:
-            await self.actor.delete(SECRETS, key.namespace, key.name, uid=record.uid)
+            await self.client.delete(SECRETS, key.namespace, key.name, uid=record.uid)
             return
         token = self.core.tokens.legacy_token(key.namespace, name, account.uid, key.name)
         uid = account.uid
-        await self.actor.modify(
+        await self.client.modify(
             SECRETS, key.namespace, key.name, lambda obj: self._fill(obj, uid, token), uid=record.uid
         )
 
     def _fill(self, secret: Object, uid: str, token: str) -> bool:
         data = secret.setdefault("data", {}) or {}
         annotations = secret["metadata"]["annotations"]
-        wanted = {"namespace": secret["metadata"]["namespace"].encode()}
+        desired = {"namespace": secret["metadata"]["namespace"].encode()}
         if "token" not in data:
-            wanted["token"] = token.encode()
-        if self.authority:
-            wanted["ca.crt"] = self.authority
-        filled = {**data, **{name: base64.b64encode(value).decode() for name, value in wanted.items()}}
+            desired["token"] = token.encode()
+        if self.ca:
+            desired["ca.crt"] = self.ca
+        filled = {**data, **{name: base64.b64encode(value).decode() for name, value in desired.items()}}
         if filled == data and annotations.get(ACCOUNT_UID) == uid:
             return False
         secret["data"] = filled
@@ -113,38 +113,38 @@ class TokenSecrets(Controller[_Name]):
 
 
 class RootCertificates(Controller[str]):
-    """Publishes the authority of the API server as ConfigMap ``kube-root-ca.crt`` in each namespace."""
+    """Publishes the CA of the API server as ConfigMap ``kube-root-ca.crt`` in each namespace."""
 
     account = "root-ca-cert-publisher"
     config_map = "kube-root-ca.crt"
 
-    def begin(self) -> None:
-        """Looks at all namespaces."""
-        for record in self.actor.records(NAMESPACES):
+    def enqueue_all(self) -> None:
+        """Enqueue all namespaces."""
+        for record in self.client.records(NAMESPACES):
             self.queue.add(record.name)
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Follows namespaces and the ConfigMap."""
+        """Enqueue new namespaces, and namespaces whose ConfigMap changed."""
         if resource == NAMESPACES:
             if change.type == "ADDED":
                 self.queue.add(change.record.name)
         elif resource == CONFIG_MAPS and change.record.name == self.config_map:
             self.queue.add(change.record.namespace)
 
-    async def work(self, key: str) -> None:
-        """Makes the ConfigMap, or puts it right."""
-        namespace = self.actor.record(NAMESPACES, "", key)
+    async def reconcile(self, key: str) -> None:
+        """Create the ConfigMap, or restore its data."""
+        namespace = self.client.record(NAMESPACES, "", key)
         if namespace is None or namespace.deleting:
             return
-        data = {"ca.crt": self.authority.decode()}
-        if self.actor.record(CONFIG_MAPS, key, self.config_map) is None:
+        data = {"ca.crt": self.ca.decode()}
+        if self.client.record(CONFIG_MAPS, key, self.config_map) is None:
             text = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints."
             metadata = {
                 "name": self.config_map,
                 "namespace": key,
                 "annotations": {"kubernetes.io/description": text},
             }
-            await self.actor.create(CONFIG_MAPS, {"metadata": metadata, "data": data})
+            await self.client.create(CONFIG_MAPS, {"metadata": metadata, "data": data})
             return
 
         def change(obj: Object) -> bool:
@@ -153,4 +153,4 @@ class RootCertificates(Controller[str]):
             obj["data"] = data
             return True
 
-        await self.actor.modify(CONFIG_MAPS, key, self.config_map, change)
+        await self.client.modify(CONFIG_MAPS, key, self.config_map, change)

@@ -1,11 +1,11 @@
-"""rbac.authorization.k8s.io: roles and bindings."""
+"""Strategies of rbac.authorization.k8s.io: roles and bindings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.builtins.strategy import PathNamed
+from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, Verbatim, go_json, invalid, not_supported, required
@@ -17,13 +17,13 @@ __all__ = ["BindingStrategy", "RoleStrategy"]
 _GROUP = "rbac.authorization.k8s.io"
 
 
-class RoleStrategy(PathNamed):
-    """Role and ClusterRole."""
+class RoleStrategy(PathSegmentNameStrategy):
+    """Strategy of Role and ClusterRole."""
 
     allow_create_on_update = True
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of the rules."""
+        """Yield the errors of the rules and of the aggregation rule."""
         for position, rule in enumerate(obj.get("rules") or ()):
             yield from _rule_errors(rule, f"rules[{position}]", namespaced=self.resource.namespaced)
         selectors = (obj.get("aggregationRule") or {}).get("clusterRoleSelectors")
@@ -51,13 +51,13 @@ def _rule_errors(rule: Mapping[str, Any], path: str, *, namespaced: bool) -> Ite
         yield required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
-class BindingStrategy(PathNamed):
-    """RoleBinding and ClusterRoleBinding."""
+class BindingStrategy(PathSegmentNameStrategy):
+    """Strategy of RoleBinding and ClusterRoleBinding."""
 
     allow_create_on_update = True
 
     def set_defaults(self, obj: Object) -> None:
-        """The API groups of the role and the subjects."""
+        """Set the API group of the role reference and of users and groups."""
         reference = obj["roleRef"]
         if not reference.get("apiGroup"):
             reference["apiGroup"] = _GROUP
@@ -66,7 +66,7 @@ class BindingStrategy(PathNamed):
                 subject.setdefault("apiGroup", _GROUP)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of the role reference, which never changes, and the subjects."""
+        """Yield the errors of the role reference, which is immutable, and of the subjects."""
         reference = obj["roleRef"]
         if reference.get("apiGroup") != _GROUP:
             yield not_supported("roleRef.apiGroup", reference.get("apiGroup") or "", (_GROUP,))
@@ -82,8 +82,8 @@ class BindingStrategy(PathNamed):
             yield from _subject_errors(subject, f"subjects[{position}]", namespaced=self.resource.namespaced)
         if old is not None and old["roleRef"] != reference:
             names = (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))
-            shown = ",".join(f'"{go}":{go_json(reference.get(name) or "")}' for go, name in names)
-            yield invalid("roleRef", Verbatim("{" + shown + "}"), "cannot change roleRef")
+            rendered = ",".join(f'"{go}":{go_json(reference.get(name) or "")}' for go, name in names)
+            yield invalid("roleRef", Verbatim("{" + rendered + "}"), "cannot change roleRef")
 
 
 def _subject_errors(subject: Mapping[str, Any], path: str, *, namespaced: bool) -> Iterator[FieldError]:

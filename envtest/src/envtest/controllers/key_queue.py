@@ -1,4 +1,4 @@
-"""A queue of keys to work on: each is there once, and nobody else works on a key while somebody does."""
+"""A queue of keys to reconcile: each key is queued once, and is processed by one worker at a time."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ __all__ = ["KeyQueue"]
 
 K = TypeVar("K", bound=Hashable)
 
-FIRST_DELAY: Final = 0.005
-LONGEST_DELAY: Final = 30.0
+BASE_DELAY: Final = 0.005
+MAX_DELAY: Final = 30.0
 
 
 class KeyQueue(Generic[K]):
-    """Keys that are added while they are worked on come again afterwards; those that fail come later and later."""
+    """Keys to reconcile; failed ones are retried with back-off.
+
+    A key that is added while it is processed is queued again afterwards.
+    """
 
     def __init__(self) -> None:
         self._ready: deque[K] = deque()
         self._dirty: set[K] = set()
-        self._taken: set[K] = set()
+        self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
 
     def add(self, key: K) -> None:
-        """Adds a key; nothing happens if it waits already."""
+        """Add a key, unless it is queued already."""
         if key in self._dirty:
             return
         self._dirty.add(key)
-        if key not in self._taken:
+        if key not in self._processing:
             self._ready.append(key)
             self._wake.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Adds a key when ``seconds`` have passed; the sooner of two wishes holds."""
+        """Add a key after ``seconds``; of several calls for one key, the earliest time applies."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is not None:
@@ -49,19 +52,19 @@ class KeyQueue(Generic[K]):
         self._timers.pop(key, None)
         self.add(key)
 
-    async def take(self) -> K:
-        """The next key; give it back with :meth:`done`."""
+    async def get(self) -> K:
+        """Return the next key, when there is one. The caller must pass it to :meth:`done`."""
         while not self._ready:
             self._wake.clear()
             await self._wake.wait()
         key = self._ready.popleft()
         self._dirty.discard(key)
-        self._taken.add(key)
+        self._processing.add(key)
         return key
 
     def done(self, key: K, *, failed: bool = False) -> None:
-        """Ends the work on a key; a failed one is tried again after a delay that doubles each time."""
-        self._taken.discard(key)
+        """Finish processing a key; a failed key is retried after a delay that doubles with each failure."""
+        self._processing.discard(key)
         if key in self._dirty:
             self._ready.append(key)
             self._wake.set()
@@ -69,10 +72,10 @@ class KeyQueue(Generic[K]):
             self._failures.pop(key, None)
             return
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        self.add_after(key, min(FIRST_DELAY * 2 ** min(count, 20), LONGEST_DELAY))
+        self.add_after(key, min(BASE_DELAY * 2 ** min(count, 20), MAX_DELAY))
 
     def close(self) -> None:
-        """Forgets all timers."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

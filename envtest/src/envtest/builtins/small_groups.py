@@ -1,16 +1,16 @@
-"""Kinds of small groups: leases, disruption budgets, autoscalers, priority classes, endpoint slices, API services."""
+"""Strategies of API groups with one or two kinds, such as Lease, PodDisruptionBudget and HorizontalPodAutoscaler."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from envtest.builtins.strategy import BuiltinStrategy, PathNamed
+from envtest.builtins.strategy import BuiltinStrategy, PathSegmentNameStrategy
 from envtest.builtins.string_validation import (
-    above_all_errors,
     is_ip,
     label_selector_errors,
     nonnegative,
+    percent_above_100_errors,
     percent_or_int_errors,
 )
 from envtest.context import RequestContext
@@ -24,25 +24,25 @@ __all__ = [
     "CertificateRequestStrategy",
     "DisruptionBudgetStrategy",
     "EndpointSliceStrategy",
+    "GenerationStrategy",
     "LeaseStrategy",
     "PriorityClassStrategy",
-    "VersionedStrategy",
 ]
 
 
-class VersionedStrategy(BuiltinStrategy):
-    """Kinds that count generations and have no rules here."""
+class GenerationStrategy(BuiltinStrategy):
+    """Strategy of kinds that count generations and have no other rules."""
 
     has_spec_generation = True
 
 
 class LeaseStrategy(BuiltinStrategy):
-    """coordination.k8s.io/v1 Lease."""
+    """Strategy of coordination.k8s.io/v1 Lease."""
 
     allow_create_on_update = True
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """A duration above zero."""
+        """Yield the errors of the duration, the number of transitions and the preferred holder."""
         spec = obj["spec"]
         duration = spec.get("leaseDurationSeconds")
         if duration is not None and duration <= 0:
@@ -54,13 +54,13 @@ class LeaseStrategy(BuiltinStrategy):
 
 
 class DisruptionBudgetStrategy(BuiltinStrategy):
-    """policy/v1 PodDisruptionBudget."""
+    """Strategy of policy/v1 PodDisruptionBudget."""
 
     allow_unconditional_update = False
     has_spec_generation = True
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """One bound, and a selector; the counts of the status are not negative."""
+        """Yield the errors of the bounds and the selector or, of an update of the status, of its counts."""
         if ctx.subresource == "status":
             for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
                 yield from nonnegative(f"status.{name}", obj["status"].get(name))
@@ -72,7 +72,7 @@ class DisruptionBudgetStrategy(BuiltinStrategy):
         for name in ("minAvailable", "maxUnavailable"):
             if spec.get(name) is not None:
                 yield from percent_or_int_errors(f"spec.{name}", spec[name])
-                yield from above_all_errors(f"spec.{name}", spec[name])
+                yield from percent_above_100_errors(f"spec.{name}", spec[name])
         yield from label_selector_errors(spec.get("selector"), "spec.selector")
         policy = spec.get("unhealthyPodEvictionPolicy")
         if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
@@ -80,10 +80,10 @@ class DisruptionBudgetStrategy(BuiltinStrategy):
 
 
 class AutoscalerStrategy(BuiltinStrategy):
-    """autoscaling HorizontalPodAutoscaler, v1 and v2."""
+    """Strategy of autoscaling HorizontalPodAutoscaler, v1 and v2."""
 
     def set_defaults(self, obj: Object) -> None:
-        """One replica at least; 80 % CPU where no metric is named."""
+        """Set the defaults: at minimum one replica, and 80 % CPU utilization if no metric is given."""
         spec = obj["spec"]
         if spec.get("minReplicas") is None:
             spec["minReplicas"] = 1
@@ -92,20 +92,20 @@ class AutoscalerStrategy(BuiltinStrategy):
             spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
         behavior = spec.get("behavior")
         if behavior is not None:
-            spec["behavior"] = _behavior(behavior)
+            spec["behavior"] = _behavior_defaults(behavior)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Bounds and target."""
+        """Yield the errors of the bounds, the scale target and the metrics."""
         if ctx.subresource == "status":
             return
         spec = obj["spec"]
-        least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
-        if least is not None and least < 1:
-            yield invalid("spec.minReplicas", least, "must be greater than or equal to 1")
-        if most < 1:
-            yield invalid("spec.maxReplicas", most, "must be greater than 0")
-        if least is not None and most < least:
-            yield invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
+        minimum, maximum = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+        if minimum is not None and minimum < 1:
+            yield invalid("spec.minReplicas", minimum, "must be greater than or equal to 1")
+        if maximum < 1:
+            yield invalid("spec.maxReplicas", maximum, "must be greater than 0")
+        if minimum is not None and maximum < minimum:
+            yield invalid("spec.maxReplicas", maximum, "must be greater than or equal to `minReplicas`")
         target = spec.get("scaleTargetRef") or {}
         for name in ("kind", "name"):
             if not target.get(name):
@@ -130,20 +130,20 @@ def _metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]
     if kind not in _METRICS:
         yield not_supported(f"{path}.type", kind, tuple(_METRICS))
         return
-    wanted = _METRICS[kind]
-    if metric.get(wanted) is None:
-        yield required(f"{path}.{wanted}", "must populate information for the given metric source")
+    expected = _METRICS[kind]
+    if metric.get(expected) is None:
+        yield required(f"{path}.{expected}", "must populate information for the given metric source")
     for other in _METRICS.values():
-        if other != wanted and metric.get(other) is not None:
+        if other != expected and metric.get(other) is not None:
             yield forbidden(f"{path}.{other}", "must populate the given metric source only")
-    if wanted in ("resource", "containerResource") and metric.get(wanted) is not None:
-        if not metric[wanted].get("name"):
-            yield required(f"{path}.{wanted}.name", "must specify a resource name")
-        if wanted == "containerResource" and not metric[wanted].get("container"):
-            yield required(f"{path}.{wanted}.container", "must specify a container")
+    if expected in ("resource", "containerResource") and metric.get(expected) is not None:
+        if not metric[expected].get("name"):
+            yield required(f"{path}.{expected}.name", "must specify a resource name")
+        if expected == "containerResource" and not metric[expected].get("container"):
+            yield required(f"{path}.{expected}.container", "must specify a container")
 
 
-def _behavior(behavior: Mapping[str, Any]) -> Object:
+def _behavior_defaults(behavior: Mapping[str, Any]) -> Object:
     up = {
         "stabilizationWindowSeconds": 0,
         "selectPolicy": "Max",
@@ -160,21 +160,21 @@ def _behavior(behavior: Mapping[str, Any]) -> Object:
 
 
 class PriorityClassStrategy(BuiltinStrategy):
-    """scheduling.k8s.io/v1 PriorityClass."""
+    """Strategy of scheduling.k8s.io/v1 PriorityClass."""
 
     has_spec_generation = False
 
     def set_defaults(self, obj: Object) -> None:
-        """It preempts."""
+        """Set the default preemption policy, which is to preempt."""
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """It counts generations, which never change: nothing in it does."""
+        """Set the generation to 1. It never changes, because all fields that it would count are immutable."""
         super().prepare_create(obj, ctx)
         obj["metadata"]["generation"] = 1
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """A value that users may have, and that stays."""
+        """Yield the errors of the value, which is limited for users and immutable, and of the name."""
         name, value = obj["metadata"].get("name") or "", obj.get("value") or 0
         if name.startswith("system-"):
             if old is None and name not in ("system-node-critical", "system-cluster-critical"):
@@ -191,12 +191,12 @@ class PriorityClassStrategy(BuiltinStrategy):
 
 
 class EndpointSliceStrategy(BuiltinStrategy):
-    """discovery.k8s.io/v1 EndpointSlice."""
+    """Strategy of discovery.k8s.io/v1 EndpointSlice."""
 
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Ports have a name, if an empty one, and speak TCP."""
+        """Set the defaults of the ports: an empty name, and TCP."""
         for port in obj.get("ports") or ():
             if port.get("name") is None:
                 port["name"] = ""
@@ -204,7 +204,7 @@ class EndpointSliceStrategy(BuiltinStrategy):
                 port["protocol"] = "TCP"
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Addresses of the slice's family."""
+        """Yield the errors of the address type, which is immutable, and of addresses that do not match it."""
         kind = obj.get("addressType") or ""
         if not kind:
             yield required("addressType")
@@ -222,19 +222,19 @@ class EndpointSliceStrategy(BuiltinStrategy):
 
 
 class APIServiceStrategy(BuiltinStrategy):
-    """apiregistration.k8s.io/v1 APIService."""
+    """Strategy of apiregistration.k8s.io/v1 APIService."""
 
     def set_defaults(self, obj: Object) -> None:
-        """The HTTPS port."""
+        """Set the default port of the service, 443."""
         service = obj["spec"].get("service")
         if service is not None:
             service.setdefault("port", 443)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The name says group and version."""
+        """Yield the errors of the name, which is made of version and group, and of the priorities."""
         spec = obj["spec"]
-        wanted = f"{spec.get('version') or ''}.{spec.get('group') or ''}"
-        if obj["metadata"].get("name") != wanted:
+        expected = f"{spec.get('version') or ''}.{spec.get('group') or ''}"
+        if obj["metadata"].get("name") != expected:
             yield invalid("metadata.name", obj["metadata"].get("name"), 'must be `spec.version+"."+spec.group`')
         for name in ("groupPriorityMinimum", "versionPriority"):
             if not spec.get(name):
@@ -242,16 +242,16 @@ class APIServiceStrategy(BuiltinStrategy):
                 yield invalid(f"spec.{name}", spec.get(name) or 0, f"must be positive and less than {limit}")
 
 
-class CertificateRequestStrategy(PathNamed):
-    """certificates.k8s.io/v1 CertificateSigningRequest."""
+class CertificateRequestStrategy(PathSegmentNameStrategy):
+    """Strategy of certificates.k8s.io/v1 CertificateSigningRequest."""
 
     allow_create_on_update = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Nothing: the v1 API has no defaults."""
+        """Set no defaults: the v1 API has none."""
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Who asks is what the server knows, not what the request says."""
+        """Fill in the requesting user from the authenticated user, replacing any values that the client sent."""
         super().prepare_create(obj, ctx)
         spec = obj["spec"]
         for name in ("username", "uid", "groups", "extra"):
@@ -265,12 +265,12 @@ class CertificateRequestStrategy(PathNamed):
             spec["extra"] = {name: list(values) for name, values in ctx.user.extra.items()}
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """The spec never changes; conditions of approval change at their own endpoint."""
+        """Restore the spec, which is immutable; approval conditions are changed through their own subresource."""
         super().prepare_update(new, old, ctx)
         new["spec"] = copy_json(old["spec"])
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """A signer and usages."""
+        """Yield the errors of the request, the usages and the signer name."""
         spec = obj["spec"]
         if not spec.get("request"):
             yield invalid("spec.request", None, "PEM block type must be CERTIFICATE REQUEST")

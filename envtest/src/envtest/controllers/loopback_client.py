@@ -1,4 +1,4 @@
-"""How a controller acts on objects: as a user of the API, through the same pipeline as every request."""
+"""The client of the controllers: an ordinary API user whose requests go through the same pipeline as all others."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from envtest.registry import ResourceInfo
 from envtest.storage import Record
 from envtest.write import admit_mutating, copy_object, create_object, update_object
 
-__all__ = ["Actor"]
+__all__ = ["LoopbackClient"]
 
 
 class _Unchanged(Exception):
-    """There is nothing to write."""
+    """Raised to end an update that would change nothing."""
 
     def __init__(self, obj: Object) -> None:
         super().__init__("unchanged")
         self.obj = obj
 
 
-class Actor:
-    """Reads the store and writes through the pipeline, as a service account of ``kube-system`` that may do anything.
+class LoopbackClient:
+    """Reads the store and writes through the request pipeline, as a service account of ``kube-system``.
 
-    ``account`` is the name of the service account, ``manager`` the field manager of its writes.
+    ``account`` is the name of the service account, which is allowed to do everything; ``manager`` is the field manager
+    of its writes.
     """
 
     def __init__(self, core: Core, account: str, manager: str = "kube-controller-manager") -> None:
@@ -44,11 +45,11 @@ class Actor:
         self._generation = -1
 
     def now(self) -> str:
-        """The present moment as objects carry it."""
+        """Return the current time in the format of object timestamps."""
         return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def info(self, resource: GroupResource) -> ResourceInfo | None:
-        """The resource whose objects are in the table ``resource``, in their stored version if that is served."""
+        """Return the resource whose objects are in the table ``resource``, in the storage version if that is served."""
         registry = self.core.registry
         if self._generation != registry.generation:
             self._infos = {info.storage: info for info in registry.stored()}
@@ -56,20 +57,20 @@ class Actor:
         return self._infos.get(resource)
 
     def infos(self) -> list[ResourceInfo]:
-        """One for each table whose objects are served."""
+        """Return one resource for each table whose objects are served."""
         self.info(GroupResource("", ""))
         return list(self._infos.values())
 
     def record(self, resource: GroupResource, namespace: str, name: str) -> Record | None:
-        """What is stored under a name."""
+        """Return the stored record of this name, if there is one."""
         return self.core.store.get(resource, namespace, name)
 
     def records(self, resource: GroupResource, namespace: str = "") -> Sequence[Record]:
-        """What is stored in a namespace, or in all."""
+        """Return the stored records of a namespace, or of all namespaces."""
         return self.core.store.list(resource, namespace)
 
     async def read(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
-        """The object, in the version that :meth:`info` gives."""
+        """Return the object of this name, in the version of :meth:`info`; ``None`` if it does not exist."""
         record, info = self.record(resource, namespace, name), self.info(resource)
         return None if record is None or info is None else await from_storage(info, record)
 
@@ -90,8 +91,8 @@ class Actor:
         )
 
     async def create(self, resource: GroupResource, obj: Object) -> Object | None:
-        """Creates an object; ``None`` if one of that name exists. Raises StatusError for other refusals."""
-        info = self._known(resource)
+        """Create an object; return ``None`` if one of that name exists. Raises StatusError for other errors."""
+        info = self._require_info(resource)
         metadata = obj["metadata"]
         obj.setdefault("apiVersion", info.api_version)
         obj.setdefault("kind", info.kind)
@@ -114,11 +115,12 @@ class Actor:
         uid: str = "",
         subresource: str = "",
     ) -> Object | None:
-        """Writes what ``change`` makes of the object, in place; nothing if it returns ``False``.
+        """Apply ``change`` to the object in place and write it; write nothing if ``change`` returns ``False``.
 
-        ``None`` if the object is gone, or another one (by ``uid``) has its name. Raises StatusError for refusals.
+        Returns ``None`` if the object does not exist, or if the object of this name has another uid than ``uid``.
+        Raises StatusError if the API server rejects the write.
         """
-        info = self._known(resource)
+        info = self._require_info(resource)
         ctx = self._context(info, "update", namespace, name, subresource)
         tracker = self.core.trackers.of(info, subresource)
 
@@ -135,8 +137,8 @@ class Actor:
         try:
             obj, _ = await update_object(self.core, ctx, transform)
         except _Unchanged as unchanged:
-            same = unchanged.obj
-            return same if same and (not uid or same["metadata"].get("uid") == uid) else None
+            unchanged_obj = unchanged.obj
+            return unchanged_obj if unchanged_obj and (not uid or unchanged_obj["metadata"].get("uid") == uid) else None
         except StatusError as error:
             if error.code == 404:
                 return None
@@ -153,8 +155,8 @@ class Actor:
         propagation: str | None = None,
         grace_period: int | None = None,
     ) -> bool:
-        """Asks for a deletion; returns whether there was something to delete. Raises StatusError for refusals."""
-        info = self._known(resource)
+        """Request the deletion of an object; return whether there was one. Raises StatusError if it is rejected."""
+        info = self._require_info(resource)
         ctx = self._context(info, "delete", namespace, name)
         options = DeleteOptions(grace_period=grace_period, propagation=propagation, uid=uid or None)
         try:
@@ -166,24 +168,24 @@ class Actor:
         return True
 
     async def put(self, obj: Object) -> None:
-        """Creates an object, or replaces the one of its name. Raises StatusError; LookupError for an unknown kind."""
+        """Create an object, or replace the one of its name. Raises StatusError, and LookupError for an unknown kind."""
         info = self._info_of(obj)
         metadata = obj["metadata"]
         if await self.create(info.storage, copy_object(obj)) is not None:
             return
-        wanted = copy_object(obj)
-        info.strategy.decode(wanted, self._context(info, "update", metadata.get("namespace") or "", metadata["name"]))
+        desired = copy_object(obj)
+        info.strategy.decode(desired, self._context(info, "update", metadata.get("namespace") or "", metadata["name"]))
 
         def replace(live: Object) -> None:
             revision = live["metadata"]["resourceVersion"]
             live.clear()
-            live.update(copy_object(wanted))
+            live.update(copy_object(desired))
             live["metadata"]["resourceVersion"] = revision
 
         await self.modify(info.storage, metadata.get("namespace") or "", metadata["name"], replace)
 
     async def remove(self, obj: Object) -> None:
-        """Deletes the object of this kind and name, if there is one. Raises as :meth:`put`."""
+        """Delete the object of this kind and name, if there is one. Raises the same errors as :meth:`put`."""
         info, metadata = self._info_of(obj), obj["metadata"]
         await self.delete(info.storage, metadata.get("namespace") or "", metadata["name"])
 
@@ -192,10 +194,10 @@ class Actor:
         group, _, short = version.rpartition("/")
         info = self.core.registry.by_kind(group, short, str(obj.get("kind")))
         if info is None:
-            raise LookupError(f"{obj.get('kind')} in {version or 'no version'} is not served")
+            raise LookupError(f"kind {obj.get('kind')} in apiVersion {version!r} is not served")
         return info
 
-    def _known(self, resource: GroupResource) -> ResourceInfo:
+    def _require_info(self, resource: GroupResource) -> ResourceInfo:
         info = self.info(resource)
         if info is None:
             raise LookupError(f"{resource} is not served")

@@ -1,9 +1,9 @@
-"""The garbage collector: what has owners goes when the last of them is gone.
+"""The garbage collector: objects are deleted when the last of their owners was deleted.
 
-It follows `the real one`_: an owner reference whose object does not exist (by uid) is dangling; an object none of whose
-owners exists is deleted; dangling references of others are removed. An owner that is deleted with the policy Foreground
-waits for those dependents that block its deletion; one that is deleted with Orphan goes after its dependents have lost
-their references to it.
+It follows `the real one`_. An owner reference is dangling if no object of its uid exists. An object none of whose
+owners exists is deleted; dangling references of other objects are removed. An owner that is deleted with the policy
+Foreground waits for those dependents that block its deletion; one that is deleted with Orphan is deleted after the
+references to it were removed from its dependents.
 
 .. _the real one: https://kubernetes.io/docs/concepts/architecture/garbage-collection/
 """
@@ -29,24 +29,24 @@ ORPHAN: Final = "orphan"
 
 class _Reference(msgspec.Struct):
     uid: str = ""
-    apiVersion: str = ""  # noqa: N815 - the name on the wire
+    apiVersion: str = ""  # noqa: N815 - name of the JSON field
     kind: str = ""
     name: str = ""
-    blockOwnerDeletion: bool | None = None  # noqa: N815 - the name on the wire
+    blockOwnerDeletion: bool | None = None  # noqa: N815 - name of the JSON field
 
 
 class _Metadata(msgspec.Struct):
     uid: str = ""
-    ownerReferences: list[_Reference] | None = None  # noqa: N815 - the name on the wire
+    ownerReferences: list[_Reference] | None = None  # noqa: N815 - name of the JSON field
     finalizers: list[str] | None = None
-    deletionTimestamp: str | None = None  # noqa: N815 - the name on the wire
+    deletionTimestamp: str | None = None  # noqa: N815 - name of the JSON field
 
     @property
     def owners(self) -> list[_Reference]:
         return self.ownerReferences or []
 
-    def is_going(self, finalizer: str) -> bool:
-        """Whether the object is being deleted and held by this finalizer."""
+    def waits_for_finalizer(self, finalizer: str) -> bool:
+        """Return whether the object is being deleted and waits for this finalizer."""
         return self.deletionTimestamp is not None and finalizer in (self.finalizers or ())
 
 
@@ -62,7 +62,7 @@ def _metadata(record: Record) -> _Metadata:
 
 
 class _Item(NamedTuple):
-    """An object in the graph."""
+    """A node of the ownership graph."""
 
     resource: GroupResource
     namespace: str
@@ -75,11 +75,14 @@ class _Item(NamedTuple):
 
 
 class _Unresolved(Exception):
-    """An owner of a kind that is not served (yet), or that can be no owner: nobody knows whether it exists."""
+    """The existence of an owner is unknown: its kind is not served (yet), or cannot own the object."""
 
 
 class GarbageCollector(Controller[_Item]):
-    """See the module. Owners of kinds that are not served keep what they own until their kind is there."""
+    """Reconciles the nodes of the ownership graph.
+
+    An object whose owner has a kind that is not served is kept until that kind is served.
+    """
 
     account = "generic-garbage-collector"
 
@@ -87,7 +90,7 @@ class GarbageCollector(Controller[_Item]):
         super().__init__(core)
         self._owned: dict[_Item, list[_Reference]] = {}
         self._dependents: dict[str, set[_Item]] = {}
-        self._waiting: dict[str, _Item] = {}
+        self._foreground_owners: dict[str, _Item] = {}
         self._unresolved: set[_Item] = set()
         core.registry.on_change.append(self._resources_changed)
 
@@ -96,25 +99,25 @@ class GarbageCollector(Controller[_Item]):
         for item in unresolved:
             self.queue.add(item)
 
-    def begin(self) -> None:
-        """Builds the graph."""
+    def enqueue_all(self) -> None:
+        """Build the graph."""
         for resource in self.core.store.tables():
             for record in self.core.store.list(resource):
-                self._seen(resource, record)
+                self._track(resource, record)
 
     def observe(self, resource: GroupResource, change: Change) -> None:
-        """Keeps the graph."""
+        """Update the graph."""
         if change.type != "DELETED":
-            self._seen(resource, change.record)
+            self._track(resource, change.record)
             return
         item = _Item.of(resource, change.record)
         self._set_owners(item, [])
-        self._waiting.pop(item.uid, None)
+        self._foreground_owners.pop(item.uid, None)
         self._unresolved.discard(item)
         for dependent in self._dependents.get(item.uid, ()):
             self.queue.add(dependent)
 
-    def _seen(self, resource: GroupResource, record: Record) -> None:
+    def _track(self, resource: GroupResource, record: Record) -> None:
         if not record.deleting and b'"ownerReferences":[' not in record.data:
             if self._owned:
                 self._set_owners(_Item.of(resource, record), [])
@@ -122,22 +125,22 @@ class GarbageCollector(Controller[_Item]):
         item, metadata = _Item.of(resource, record), _metadata(record)
         if self._set_owners(item, metadata.owners):
             self.queue.add(item)
-        if metadata.is_going(FOREGROUND):
-            if item.uid not in self._waiting:
-                self._waiting[item.uid] = item
-                self._look_at_dependents(item)
+        if metadata.waits_for_finalizer(FOREGROUND):
+            if item.uid not in self._foreground_owners:
+                self._foreground_owners[item.uid] = item
+                self._enqueue_dependents(item)
             self.queue.add(item)
-        elif metadata.is_going(ORPHAN):
+        elif metadata.waits_for_finalizer(ORPHAN):
             self.queue.add(item)
         else:
-            self._waiting.pop(item.uid, None)
+            self._foreground_owners.pop(item.uid, None)
 
-    def _look_at_dependents(self, item: _Item) -> None:
+    def _enqueue_dependents(self, item: _Item) -> None:
         for dependent in self._dependents.get(item.uid, ()):
             self.queue.add(dependent)
 
     def _set_owners(self, item: _Item, owners: list[_Reference]) -> bool:
-        """Notes the owners of an item; returns whether it has owners that it did not have before."""
+        """Record the owners of an item; return whether they changed and are not empty."""
         before = self._owned.get(item, [])
         if before == owners:
             return False
@@ -147,40 +150,40 @@ class GarbageCollector(Controller[_Item]):
             self._owned.pop(item, None)
         old, new = {owner.uid for owner in before}, {owner.uid for owner in owners}
         for uid in old - new:
-            left = self._dependents.get(uid, set())
-            left.discard(item)
-            if not left:
+            dependents = self._dependents.get(uid, set())
+            dependents.discard(item)
+            if not dependents:
                 self._dependents.pop(uid, None)
         for uid in new - old:
             self._dependents.setdefault(uid, set()).add(item)
         for uid in old | new:
-            if uid in self._waiting:
-                self.queue.add(self._waiting[uid])
+            if uid in self._foreground_owners:
+                self.queue.add(self._foreground_owners[uid])
         return bool(new)
 
-    async def work(self, key: _Item) -> None:
-        """Deletes an item whose owners are gone, or lets one go whose dependents are."""
-        record = self.actor.record(key.resource, key.namespace, key.name)
-        info = self.actor.info(key.resource)
+    async def reconcile(self, key: _Item) -> None:
+        """Delete an item whose owners were deleted, or finish the deletion of an item that waits for its dependents."""
+        record = self.client.record(key.resource, key.namespace, key.name)
+        info = self.client.info(key.resource)
         if record is None or record.uid != key.uid or info is None:
             return
         metadata = _metadata(record)
-        if metadata.is_going(ORPHAN):
-            await self._orphan(key)
-        elif metadata.is_going(FOREGROUND):
-            await self._release_if_alone(key)
-        if metadata.owners and (metadata.deletionTimestamp is None or metadata.is_going(FOREGROUND)):
-            await self._judge(key, info, metadata)
+        if metadata.waits_for_finalizer(ORPHAN):
+            await self._orphan_dependents(key)
+        elif metadata.waits_for_finalizer(FOREGROUND):
+            await self._finish_foreground_deletion(key)
+        if metadata.owners and (metadata.deletionTimestamp is None or metadata.waits_for_finalizer(FOREGROUND)):
+            await self._attempt_delete(key, info, metadata)
 
-    async def _judge(self, key: _Item, info: ResourceInfo, metadata: _Metadata) -> None:
-        """Deletes the item, or its references, as its owners demand."""
+    async def _attempt_delete(self, key: _Item, info: ResourceInfo, metadata: _Metadata) -> None:
+        """Delete the item, or remove references from it, depending on which of its owners exist."""
         solid, dangling, waiting = [], [], []
         try:
             for owner in metadata.owners:
                 found = self._owner(key, info, owner)
                 if found is None:
                     dangling.append(owner)
-                elif found.is_going(FOREGROUND):
+                elif found.waits_for_finalizer(FOREGROUND):
                     waiting.append(owner)
                 else:
                     solid.append(owner)
@@ -192,22 +195,22 @@ class GarbageCollector(Controller[_Item]):
             return
         if metadata.deletionTimestamp is not None:
             return
-        held = metadata.finalizers or []
+        finalizers = metadata.finalizers or []
         if waiting and self._dependents.get(key.uid):
-            if any(dependent.uid in self._waiting for dependent in self._dependents[key.uid]):
+            if any(dependent.uid in self._foreground_owners for dependent in self._dependents[key.uid]):
                 await self._unblock_owners(key)
             policy = "Foreground"
         else:
-            policy = "Orphan" if ORPHAN in held else "Foreground" if FOREGROUND in held else "Background"
-        await self.actor.delete(key.resource, key.namespace, key.name, uid=key.uid, propagation=policy)
+            policy = "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else "Background"
+        await self.client.delete(key.resource, key.namespace, key.name, uid=key.uid, propagation=policy)
 
     def _owner(self, key: _Item, info: ResourceInfo, owner: _Reference) -> _Metadata | None:
-        """The owner as it is now, ``None`` if there is none. Raises _Unresolved."""
+        """Return the metadata of the owner, or ``None`` if it does not exist. Raises _Unresolved."""
         group, _, version = owner.apiVersion.rpartition("/")
         kind = self.core.registry.by_kind(group, version, owner.kind)
         if kind is None or (kind.namespaced and not info.namespaced):
             raise _Unresolved
-        record = self.actor.record(kind.storage, key.namespace if kind.namespaced else "", owner.name)
+        record = self.client.record(kind.storage, key.namespace if kind.namespaced else "", owner.name)
         return None if record is None or record.uid != owner.uid else _metadata(record)
 
     async def _drop_references(self, key: _Item, uids: set[str]) -> None:
@@ -216,19 +219,19 @@ class GarbageCollector(Controller[_Item]):
 
         def change(obj: Object) -> bool:
             owners = obj["metadata"].get("ownerReferences") or []
-            kept = [owner for owner in owners if owner.get("uid") not in uids]
-            if len(kept) == len(owners):
+            remaining = [owner for owner in owners if owner.get("uid") not in uids]
+            if len(remaining) == len(owners):
                 return False
-            if kept:
-                obj["metadata"]["ownerReferences"] = kept
+            if remaining:
+                obj["metadata"]["ownerReferences"] = remaining
             else:
                 del obj["metadata"]["ownerReferences"]
             return True
 
-        await self.actor.modify(key.resource, key.namespace, key.name, change, uid=key.uid)
+        await self.client.modify(key.resource, key.namespace, key.name, change, uid=key.uid)
 
     async def _unblock_owners(self, key: _Item) -> None:
-        """Breaks a circle of objects that wait for each other."""
+        """Break a cycle of objects that wait for each other."""
 
         def change(obj: Object) -> bool:
             blocking = [one for one in obj["metadata"].get("ownerReferences") or () if one.get("blockOwnerDeletion")]
@@ -236,16 +239,16 @@ class GarbageCollector(Controller[_Item]):
                 owner["blockOwnerDeletion"] = False
             return bool(blocking)
 
-        await self.actor.modify(key.resource, key.namespace, key.name, change, uid=key.uid)
+        await self.client.modify(key.resource, key.namespace, key.name, change, uid=key.uid)
 
-    async def _orphan(self, key: _Item) -> None:
-        """Takes the references to the item from its dependents, then lets it go."""
+    async def _orphan_dependents(self, key: _Item) -> None:
+        """Remove the references to the item from its dependents, then the finalizer from the item."""
         for dependent in list(self._dependents.get(key.uid, ())):
             await self._drop_references(dependent, {key.uid})
         await self._remove_finalizer(key, ORPHAN)
 
-    async def _release_if_alone(self, key: _Item) -> None:
-        """Lets an item go that waited for dependents, unless some of them still block it."""
+    async def _finish_foreground_deletion(self, key: _Item) -> None:
+        """Finish a foreground deletion, unless dependents still block it."""
         blocking = [
             dependent
             for dependent in self._dependents.get(key.uid, ())
@@ -255,17 +258,17 @@ class GarbageCollector(Controller[_Item]):
             await self._remove_finalizer(key, FOREGROUND)
             return
         for dependent in blocking:
-            if dependent.uid not in self._waiting:
+            if dependent.uid not in self._foreground_owners:
                 self.queue.add(dependent)
 
     async def _remove_finalizer(self, key: _Item, finalizer: str) -> None:
         def change(obj: Object) -> bool:
-            held = obj["metadata"].get("finalizers") or []
-            if finalizer not in held:
+            finalizers = obj["metadata"].get("finalizers") or []
+            if finalizer not in finalizers:
                 return False
-            held.remove(finalizer)
-            if not held:
+            finalizers.remove(finalizer)
+            if not finalizers:
                 del obj["metadata"]["finalizers"]
             return True
 
-        await self.actor.modify(key.resource, key.namespace, key.name, change, uid=key.uid)
+        await self.client.modify(key.resource, key.namespace, key.name, change, uid=key.uid)

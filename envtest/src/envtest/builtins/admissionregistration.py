@@ -1,4 +1,4 @@
-"""admissionregistration.k8s.io: webhook configurations and admission policies."""
+"""Strategies of admissionregistration.k8s.io: webhook configurations and admission policies."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from envtest.schema.cel import CELCompileError, compile_expression
 __all__ = ["CONDITION_VARIABLES", "PolicyBindingStrategy", "PolicyStrategy", "WebhookConfigurationStrategy"]
 
 CONDITION_VARIABLES = {"object": "dyn", "oldObject": "dyn", "request": "dyn", "authorizer": "dyn"}
-"""The variables of match conditions."""
+"""The variables of match conditions and their CEL types."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _REVIEW_VERSIONS = ("v1", "v1beta1")
 
 
 class WebhookConfigurationStrategy(BuiltinStrategy):
-    """MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
+    """Strategy of MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
 
     allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Fail closed, match equivalents, ten seconds."""
+        """Set the defaults, such as failure policy ``Fail``, match policy ``Equivalent`` and timeout 10 s."""
         for webhook in obj.get("webhooks") or ():
             for name, value in (
                 ("failurePolicy", "Fail"),
@@ -52,7 +52,7 @@ class WebhookConfigurationStrategy(BuiltinStrategy):
                 rule.setdefault("scope", "*")
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of all webhooks."""
+        """Yield the errors of all webhooks."""
         names: set[str] = set()
         for position, webhook in enumerate(obj.get("webhooks") or ()):
             path = f"webhooks[{position}]"
@@ -122,21 +122,21 @@ def _version_errors(versions: Sequence[str], path: str) -> Iterator[FieldError]:
 
 
 def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of a rule with operations: what requests are meant."""
+    """Yield the errors of a rule, which selects requests by operation and resource."""
     for name in ("apiGroups", "apiVersions", "resources"):
         values = rule.get(name) or ()
-        where = f"{path}.{name}"
+        field_path = f"{path}.{name}"
         if not values:
-            yield required(where)
+            yield required(field_path)
         elif name == "resources":
-            yield from _resource_errors(values, where)
+            yield from _resource_errors(values, field_path)
         elif "*" in values and len(values) > 1:
-            what = "API groups" if name == "apiGroups" else "API versions"
-            yield invalid(where, list(values), f"if '*' is present, must not specify other {what}")
+            noun = "API groups" if name == "apiGroups" else "API versions"
+            yield invalid(field_path, list(values), f"if '*' is present, must not specify other {noun}")
         if name == "apiVersions":
             for position, value in enumerate(values):
                 if not value:
-                    yield required(f"{where}[{position}]")
+                    yield required(f"{field_path}[{position}]")
     scope = rule.get("scope")
     if scope is not None and scope not in ("*", "Cluster", "Namespaced"):
         yield not_supported(f"{path}.scope", scope, ("*", "Cluster", "Namespaced"))
@@ -152,11 +152,11 @@ def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
-    plain, every_sub, every_resource = "*" in resources, set(), set()
+    has_wildcard, every_sub, every_resource = "*" in resources, set(), set()
     for position, each in enumerate(resources):
-        where = f"{path}[{position}]"
+        field_path = f"{path}[{position}]"
         if not each:
-            yield required(where)
+            yield required(field_path)
         if each == "*/*" and len(resources) > 1:
             yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
         resource, slash, sub = each.partition("/")
@@ -165,40 +165,44 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
         if sub == "*":
             every_sub.add(resource)
         elif resource in every_sub:
-            yield invalid(where, each, f"if '{resource}/*' is present, must not specify {each}")
+            yield invalid(field_path, each, f"if '{resource}/*' is present, must not specify {each}")
         if resource == "*":
             every_resource.add(sub)
         elif sub in every_resource:
-            yield invalid(where, each, f"if '*/{sub}' is present, must not specify {each}")
-    if plain and sum(1 for each in resources if "/" not in each) > 1:
+            yield invalid(field_path, each, f"if '*/{sub}' is present, must not specify {each}")
+    if has_wildcard and sum(1 for each in resources if "/" not in each) > 1:
         text = "if '*' is present, must not specify other resources without subresources"
         yield invalid(path, list(resources), text)
 
 
 def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """The errors of match conditions."""
+    """Yield the errors of match conditions."""
     if len(conditions) > 64:
         yield too_many(path, len(conditions), 64)
     names: set[str] = set()
     for position, condition in enumerate(conditions):
-        where, name, expression = f"{path}[{position}]", condition.get("name") or "", condition.get("expression") or ""
+        field_path, name, expression = (
+            f"{path}[{position}]",
+            condition.get("name") or "",
+            condition.get("expression") or "",
+        )
         if not expression.strip():
-            yield required(f"{where}.expression")
+            yield required(f"{field_path}.expression")
         else:
-            yield from expression_errors(expression, f"{where}.expression", CONDITION_VARIABLES, kind="bool")
+            yield from expression_errors(expression, f"{field_path}.expression", CONDITION_VARIABLES, kind="bool")
         if not name:
-            yield required(f"{where}.name")
+            yield required(f"{field_path}.name")
         for problem in qualified_name(name) if name else ():
-            yield invalid(f"{where}.name", name, problem)
+            yield invalid(f"{field_path}.name", name, problem)
         if name and name in names:
-            yield duplicate(f"{where}.name", name)
+            yield duplicate(f"{field_path}.name", name)
         names.add(name)
 
 
 def expression_errors(
     expression: str, path: str, variables: Mapping[str, str], *, kind: str = ""
 ) -> Iterator[FieldError]:
-    """The errors of a CEL expression."""
+    """Yield the errors of a CEL expression; ``kind`` is the CEL type of its result, empty for any."""
     try:
         program = compile_expression(expression, variables)
     except CELCompileError as error:
@@ -209,19 +213,19 @@ def expression_errors(
 
 
 class PolicyStrategy(BuiltinStrategy):
-    """ValidatingAdmissionPolicy and MutatingAdmissionPolicy."""
+    """Strategy of ValidatingAdmissionPolicy and MutatingAdmissionPolicy."""
 
     allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Fail closed, match equivalents."""
+        """Set the failure policy ``Fail`` and the match policy ``Equivalent``."""
         spec = obj["spec"]
         spec.setdefault("failurePolicy", "Fail")
         _constraint_defaults(spec.get("matchConstraints"))
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of the constraints and expressions."""
+        """Yield the errors of the match constraints and expressions."""
         spec = obj["spec"]
         constraints = spec.get("matchConstraints")
         if constraints is None:
@@ -254,22 +258,22 @@ class PolicyStrategy(BuiltinStrategy):
                 continue
             yield from expression_errors(expression, f"{path}.expression", variables, kind="bool")
             if (validation.get("messageExpression") or "").strip():
-                where = f"{path}.messageExpression"
-                yield from expression_errors(validation["messageExpression"], where, variables, kind="string")
+                field_path = f"{path}.messageExpression"
+                yield from expression_errors(validation["messageExpression"], field_path, variables, kind="string")
 
 
 class PolicyBindingStrategy(BuiltinStrategy):
-    """Bindings of admission policies."""
+    """Strategy of ValidatingAdmissionPolicyBinding and MutatingAdmissionPolicyBinding."""
 
     allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Match equivalents."""
+        """Set the match policy ``Equivalent``."""
         _constraint_defaults(obj["spec"].get("matchResources"))
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """A policy to bind, and what happens when it is broken."""
+        """Yield the errors of the policy name and the validation actions."""
         spec = obj["spec"]
         if not spec.get("policyName"):
             yield required("spec.policyName")

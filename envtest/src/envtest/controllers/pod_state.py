@@ -1,4 +1,4 @@
-"""What controllers ask of pods, and how they make them."""
+"""Reading the state of pods, and creating pods from templates."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from envtest.objects import Object, find_condition
 
 __all__ = [
     "PODS",
-    "available_in",
+    "deletion_order",
     "is_active",
     "is_available",
     "is_finished",
     "is_ready",
     "pod_from_template",
-    "to_delete_first",
+    "seconds_until_available",
 ]
 
 PODS: Final = GroupResource("", "pods")
 
 
 def pod_from_template(template: Mapping[str, Any], namespace: str, reference: Mapping[str, Any]) -> Object:
-    """A pod as its template wants it, controlled by ``reference``; it still needs a name or a generateName."""
+    """Return a pod as specified by its template, controlled by ``reference``, without a name or generateName."""
     copied: Object = orjson.loads(orjson.dumps(template))
     metadata = copied.get("metadata") or {}
-    kept = {name: metadata[name] for name in ("labels", "annotations", "finalizers") if metadata.get(name)}
-    kept |= {"namespace": namespace, "ownerReferences": [dict(reference)]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": copied.get("spec") or {}}
+    pod_metadata = {name: metadata[name] for name in ("labels", "annotations", "finalizers") if metadata.get(name)}
+    pod_metadata |= {"namespace": namespace, "ownerReferences": [dict(reference)]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": pod_metadata, "spec": copied.get("spec") or {}}
 
 
 def phase(pod: Mapping[str, Any]) -> str:
-    """The phase of a pod; ``Pending`` where nothing is said."""
+    """Return the phase of a pod; ``Pending`` if its status has none."""
     return (pod.get("status") or {}).get("phase") or "Pending"
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod has run to its end, well or not."""
+    """Return whether the pod succeeded or failed."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
 def is_active(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod counts as a replica: neither finished nor going."""
+    """Return whether the pod counts as a replica: it is neither finished nor being deleted."""
     return not is_finished(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
@@ -54,14 +54,14 @@ def _ready_condition(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod has the condition Ready."""
+    """Return whether the condition Ready of the pod is true."""
     return _ready_condition(pod).get("status") == "True"
 
 
-def available_in(pod: Mapping[str, Any], min_ready: int, now: datetime) -> float | None:
-    """The seconds until a ready pod has been ready for ``min_ready`` seconds (not more than 0: it has been).
+def seconds_until_available(pod: Mapping[str, Any], min_ready: int, now: datetime) -> float | None:
+    """Return the seconds until a ready pod has been ready for ``min_ready`` seconds (at most 0 if it has been).
 
-    ``None`` if it is not ready.
+    Returns ``None`` if the pod is not ready.
     """
     if not is_ready(pod):
         return None
@@ -72,13 +72,16 @@ def available_in(pod: Mapping[str, Any], min_ready: int, now: datetime) -> float
 
 
 def is_available(pod: Mapping[str, Any], min_ready: int, now: datetime) -> bool:
-    """Whether the pod has been ready for ``min_ready`` seconds."""
-    left = available_in(pod, min_ready, now)
-    return left is not None and left <= 0
+    """Return whether the pod has been ready for ``min_ready`` seconds."""
+    seconds = seconds_until_available(pod, min_ready, now)
+    return seconds is not None and seconds <= 0
 
 
-def to_delete_first(pods: Iterable[Object]) -> list[Object]:
-    """Pods in the order in which a ReplicaSet parts with them: unassigned, pending, not ready, young ones first."""
+def deletion_order(pods: Iterable[Object]) -> list[Object]:
+    """Sort pods in the order in which a ReplicaSet deletes them.
+
+    Unscheduled, pending, unready, cheap and young pods come first; the cost is the annotation ``pod-deletion-cost``.
+    """
     order = {"Pending": 0, "Unknown": 1, "Running": 2}
 
     def cost(pod: Object) -> int:
