@@ -23,6 +23,7 @@ from cfo.demo.run import read_objects
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
+from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
 from envtest.certificates import Authority
@@ -76,9 +77,11 @@ async def service_account(there: World, directory: Path) -> Path:
     """What a pod of the operator finds in its file system: token, authority, namespace."""
     resource = f"{there.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
     answer = await there.client.transport.request(
-        "POST",
-        urlsplit(resource).path,
-        body=b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}',
+        APIRequest(
+            "POST",
+            urlsplit(resource).path,
+            body=b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}',
+        )
     )
     folder = directory / "serviceaccount"
     folder.mkdir()
