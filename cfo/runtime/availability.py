@@ -57,7 +57,7 @@ class Availability:
         self._clock = clock
         self._pending: list[tuple[GVK, Setup]] = []
         self._changed = asyncio.Event()
-        self._groups: set[str] = set()
+        self._changed_groups: set[str] = set()
         self._informer: Informer | None = None
 
     @property
@@ -96,7 +96,7 @@ class Availability:
     def _on_event(self, event: Event) -> None:
         _, _, group = event.key.name.partition(".")
         if event.new is not None and any(gvk.group == group for gvk, _ in self._pending):
-            self._groups.add(group)
+            self._changed_groups.add(group)
             self._changed.set()
 
     async def _check_pending(self) -> bool:
@@ -109,9 +109,9 @@ class Availability:
             await self._clock.sleep(delay)
             self._mapper.invalidate()
             all_known = await self._set_up_served()
-            if not any(gvk.group in self._groups for gvk, _ in self._pending):
+            if not any(gvk.group in self._changed_groups for gvk, _ in self._pending):
                 break
-        self._groups.clear()
+        self._changed_groups.clear()
         return all_known
 
     async def _set_up_served(self) -> bool:

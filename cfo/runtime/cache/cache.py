@@ -219,7 +219,7 @@ class Cache(ClientCache):
         return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
 
     def record_write(self, gvk: GVK, response: bytes) -> None:
-        """Store the response to a write or a quorum read: one whole object. Do not call it for dry runs."""
+        """Store the response to a write or a quorum read: one complete object. Do not call it for dry runs."""
         try:
             head = _response.decode(response)
             if head.kind != gvk.kind:

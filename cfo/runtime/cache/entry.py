@@ -153,7 +153,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         return self._meta or _meta_of(_wire_object.decode(self.raw).metadata)
 
     def keep_meta(self) -> None:
-        """Keep the metadata decoded for the event handlers that are about to run. A new entry already does so."""
+        """Keep the metadata decoded for the event handlers that are about to run. A new entry has decoded metadata."""
         self._meta = self.meta
 
     def drop_meta(self) -> None:

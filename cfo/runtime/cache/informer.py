@@ -201,7 +201,7 @@ class Informer:
         return "" in self._store.feeds or namespace in self._store.feeds
 
     def record_write(self, response: bytes) -> None:
-        """Store the API server's response to a write: a whole object. See :mod:`cfo.runtime.cache.store`.
+        """Store the API server's response to a write: a complete object. See :mod:`cfo.runtime.cache.store`.
 
         Raises :class:`msgspec.DecodeError` if it is not an object.
         """

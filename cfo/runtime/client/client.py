@@ -233,8 +233,9 @@ class Client:
         client created, set its ``metadata.uid``. A Secret's ``stringData`` is applied as ``data``, which is the field
         that the server persists.
 
-        The event handlers and predicates of all informers of this kind run synchronously inside this call: the response
-        is stored in the cache and delivered to them before ``apply`` returns. This holds for the other writes too.
+        The event handlers and predicates of all informers of this kind run synchronously inside this call: a response
+        that changes the cached object is stored and delivered to them before ``apply`` returns. This holds for the
+        other writes too.
         """
         manager = field_manager or self.field_manager
         desired = encode_string_data(obj)

@@ -2,7 +2,7 @@
 
 kubernetes-asyncio implements the file format, exec plugins, OIDC and GCP tokens, and the service account; it is called
 again whenever the credentials expire. A normal import of it also imports a thousand generated API models, which are not
-needed here: :func:`_library` imports only its ``config`` package.
+needed here: :func:`_load_library` imports only its ``config`` package.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class ClientCache(Protocol):
     def covers(self, gvk: GVK, namespace: str) -> bool:
         """Return whether the cache can answer reads of this kind in this namespace (empty: all namespaces).
 
-        True when a synced informer holds all these objects: without a selector, and not metadata-only.
+        True if a synced informer without a selector, and not metadata-only, holds all these objects.
         """
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
@@ -45,10 +45,10 @@ class ClientCache(Protocol):
         """Return copies of the matching objects; call it only where :meth:`covers` is true."""
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
-        """Return the object from any informer that stores it whole, including informers with a selector."""
+        """Return the object from any informer that is not metadata-only, including informers with a selector."""
 
     def record_write(self, gvk: GVK, response: bytes) -> None:
-        """Store the API server's response to a write (or a quorum read), which is one whole object.
+        """Store the API server's response to a write (or a quorum read), which is one complete object.
 
         The response to a write that removes the last finalizer is the object as it was before the write. The
         implementation therefore treats a deletion that :meth:`record_deletion` reported as final for that uid.
