@@ -1,12 +1,12 @@
-"""What the API server serves: kinds, and the resources that they are addressed by.
+"""Discovery: the kinds that the API server serves, and their resources.
 
-A :class:`RESTMapper` reads the aggregated discovery documents (KEP-3352; two requests for everything, answered with 304
-while nothing changed), or the documents of each group and version where a server has no aggregated ones. It asks
-when it must: at the first lookup, after :meth:`~RESTMapper.invalidate` (a CRD came or went), and
-when a lookup finds nothing, because what is missing may have been added a moment ago.
+A :class:`RESTMapper` reads the aggregated discovery documents (KEP-3352; two requests for everything, with a 304
+response if nothing changed), or the documents of each group and version if a server has no aggregated discovery. It
+makes requests only when necessary: at the first lookup, after :meth:`~RESTMapper.invalidate` (a CRD was created or
+deleted), and when a lookup finds nothing, because the kind may have been added a moment ago.
 
-**What is not known is not "no".** An aggregated API whose server is down stays listed, marked ``Stale``; a discovery
-that fails says nothing at all. Both raise :class:`DiscoveryIncomplete`: wait and ask again.
+**Unknown does not mean "not served".** An aggregated API whose server is down is still listed, with freshness
+``Stale``; a failed discovery request gives no information. Both raise :class:`DiscoveryIncomplete`: retry later.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import anyio
 import orjson
 import structlog
 
+from cfo.runtime.client.api_request import JSON, APIRequest
 from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
-from cfo.runtime.client.transport import JSON, Transport
+from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.objects import GVK, GVR
 from cfo.runtime.ratelimit import BucketRateLimiter
@@ -32,19 +33,19 @@ _AGGREGATED = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
 )
 _ACCEPT = f"{_AGGREGATED},{JSON}"
-_LOADS_PER_SECOND = 10.0
-_LOADS_AT_ONCE = 5
+_READS_PER_SECOND = 10.0
+_READ_BURST = 5
 
 _log = structlog.get_logger("cfo.discovery")
 
 
 class DiscoveryIncomplete(Exception):
-    """Part of the API did not answer discovery: what it serves is unknown now; ask again later."""
+    """Discovery of a part of the API failed: it is unknown which kinds that part serves; retry later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A resource as discovery describes it."""
+    """A resource, as described by discovery."""
 
     gvk: GVK
     plural: str
@@ -61,9 +62,9 @@ class Resource:
         return GVR(self.gvk.group, self.gvk.version, self.plural)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path, quoted, of the collection, of an object or of its subresource.
+        """Return the percent-encoded URL path of the collection, of an object or of its subresource.
 
-        ``namespace`` does not count for a cluster-scoped resource.
+        ``namespace`` is ignored for a cluster-scoped resource.
         """
         path = f"/apis/{self.gvk.group}/{self.gvk.version}" if self.gvk.group else f"/api/{self.gvk.version}"
         if namespace and self.namespaced:
@@ -75,7 +76,7 @@ class Resource:
 
 
 class _Version:
-    """What is known of one version of a group; ``resources`` (by plural) is ``None`` until it has been asked for."""
+    """The resources of one version of a group, by plural; ``resources`` is ``None`` until they have been read."""
 
     __slots__ = ("kinds", "resources", "stale")
 
@@ -84,7 +85,7 @@ class _Version:
         self.kinds: dict[str, Resource] = {}
         self.stale = False
 
-    def learn(self, resources: Iterable[Resource], *, stale: bool = False) -> Self:
+    def set_resources(self, resources: Iterable[Resource], *, stale: bool = False) -> Self:
         self.resources = {resource.plural: resource for resource in resources}
         self.kinds = {}
         for resource in self.resources.values():
@@ -96,7 +97,7 @@ class _Version:
 class _Document:
     """A root document: ``/api`` for the core group, ``/apis`` for all others.
 
-    ``etag`` makes asking for it again cheap; ``begun`` and ``loaded`` number its readings.
+    ``etag`` makes reading it again cheap; ``reads_begun`` and ``reads_completed`` are the numbers of the last reads.
     """
 
     def __init__(self, path: str) -> None:
@@ -104,97 +105,97 @@ class _Document:
         self.etag = ""
         self.groups: dict[str, dict[str, _Version]] = {}
         self.lock = anyio.Lock()
-        self.begun = 0
-        self.loaded = 0
+        self.reads_begun = 0
+        self.reads_completed = 0
         self.outdated = True
 
     def version(self, group: str, version: str) -> _Version | None:
-        """What is known of a version of a group, or ``None``."""
+        """Return a version of a group, or ``None`` if it is not listed."""
         return self.groups.get(group, {}).get(version)
 
 
 class RESTMapper:
     """Finds the resource of a kind in the API server's discovery.
 
-    However many lookups miss, the documents are read ten times a second at most: lookups share a reading, and wait
-    for it instead of answering from old knowledge.
+    The documents are read at most ten times a second, regardless of the number of failed lookups: concurrent lookups
+    share a read and wait for it instead of returning an outdated result.
     """
 
     def __init__(self, transport: Transport, *, clock: Clock | None = None) -> None:
         self._transport = transport
         self._clock = clock or SystemClock()
-        self._bucket = BucketRateLimiter(_LOADS_PER_SECOND, _LOADS_AT_ONCE, self._clock)
+        self._bucket = BucketRateLimiter(_READS_PER_SECOND, _READ_BURST, self._clock)
         self._core = _Document("/api")
         self._others = _Document("/apis")
 
     def invalidate(self) -> None:
-        """What was learned may have changed: the next lookup asks anew."""
+        """Mark the cached discovery as outdated: the next lookup reads it again."""
         self._core.outdated = self._others.outdated = True
 
     def cached(self, gvk: GVK) -> Resource | None:
-        """The resource as last learned, without asking."""
+        """Return the resource from the last discovery, without a request."""
         known = self._document(gvk.group).version(gvk.group, gvk.version)
         return known.kinds.get(gvk.kind) if known is not None else None
 
     async def resource(self, gvk: GVK) -> Resource:
-        """The resource that objects of this kind are found under.
+        """Return the resource of a kind.
 
-        Raises :class:`~cfo.runtime.client.errors.UnknownKind` when it is not served,
-        :class:`DiscoveryIncomplete` when the server of its group does not answer, and what requests raise.
+        Raises :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is not served, :class:`DiscoveryIncomplete`
+        if the server of its group does not respond, and the errors of requests.
         """
         found = await self._look_up(gvk.group, gvk.version, lambda known: known.kinds.get(gvk.kind))
         if found is None:
-            raise UnknownKind(f"the API server serves no {gvk.kind} in {gvk.api_version}")
+            raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
         return found
 
     async def resource_for(self, gvr: GVR) -> Resource:
-        """The resource of this name; raises as :meth:`resource` does."""
+        """Return the resource with this plural name; raises the same errors as :meth:`resource`."""
         found = await self._look_up(gvr.group, gvr.version, lambda known: (known.resources or {}).get(gvr.resource))
         if found is None:
-            raise UnknownKind(f"the API server serves no {gvr} in version {gvr.version}")
+            raise UnknownKind(f'no matches for resource "{gvr}" in version "{gvr.version}"')
         return found
 
     async def serves_group(self, group: str) -> bool:
-        """Whether any version of the group is served.
+        """Return whether any version of the group is served.
 
-        Raises :class:`DiscoveryIncomplete` when that cannot be known now: discovery failed, or the group
-        is that of an aggregated API which does not answer. (Another group's API being down is no reason: the
-        kube-aggregator lists every registered group, reachable or not.)
+        Raises :class:`DiscoveryIncomplete` if that is unknown: discovery failed, or the group is an aggregated API that
+        does not respond. Another group whose API is down does not matter, because kube-aggregator lists every
+        registered group, reachable or not.
         """
         document = self._document(group)
-        begun = document.begun
+        begun = document.reads_begun
         try:
-            await self._ensure_loaded(document)
-            if await self._answers(group) or (await self._under_way(document) and await self._answers(group)):
+            await self._ensure_read(document)
+            if await self._is_served(group) or (await self._wait_for_read(document) and await self._is_served(group)):
                 return True
-            await self._load(document, begun)
-            return await self._answers(group)
+            await self._read_since(document, begun)
+            return await self._is_served(group)
         except (APIError, TransportError) as error:
-            raise DiscoveryIncomplete(f"whether {group} is served is not known: {error}") from error
+            raise DiscoveryIncomplete(f"cannot determine whether group {group} is served: {error}") from error
 
-    async def _answers(self, group: str) -> bool:
+    async def _is_served(self, group: str) -> bool:
         versions = self._document(group).groups.get(group, {})
         for name, version in versions.items():
-            await self._complete(group, name, version)
+            await self._read_version(group, name, version)
         if not versions:
             return False
         if all(version.stale for version in versions.values()):
-            raise DiscoveryIncomplete(f"{group} is registered, but its API server does not answer")
+            raise DiscoveryIncomplete(f"{group} is registered, but its API server does not respond")
         return True
 
     async def _look_up(self, group: str, version: str, find: Callable[[_Version], Resource | None]) -> Resource | None:
         document = self._document(group)
-        begun = document.begun
-        await self._ensure_loaded(document)
+        begun = document.reads_begun
+        await self._ensure_read(document)
         found = await self._find(document, group, version, find)
-        if found is None and await self._under_way(document):
+        if found is None and await self._wait_for_read(document):
             found = await self._find(document, group, version, find)
         if found is None:
-            await self._load(document, begun)
+            await self._read_since(document, begun)
             found = await self._find(document, group, version, find)
         known = document.version(group, version)
         if found is None and known is not None and known.stale:
-            raise DiscoveryIncomplete(f"{group}/{version} is registered, but its API server does not answer")
+            raise DiscoveryIncomplete(f"{group}/{version} is registered, but its API server does not respond")
         return found
 
     async def _find(
@@ -203,56 +204,59 @@ class RESTMapper:
         known = document.version(group, version)
         if known is None:
             return None
-        await self._complete(group, version, known)
+        await self._read_version(group, version, known)
         return find(known)
 
     def _document(self, group: str) -> _Document:
         return self._others if group else self._core
 
-    async def _ensure_loaded(self, document: _Document) -> None:
+    async def _ensure_read(self, document: _Document) -> None:
         if not document.outdated:
             return
         try:
-            await self._load(document, document.begun)
+            await self._read_since(document, document.reads_begun)
         except (APIError, TransportError) as error:
-            if not document.loaded:
+            if not document.reads_completed:
                 raise
-            _log.warning("discovery failed; what was known before still counts", error=str(error))
+            _log.warning("Discovery failed, using the previous result", error=str(error))
 
-    async def _under_way(self, document: _Document) -> bool:
-        """Waits for the end of a reading, if there is one: it began too early to say no, but it may say yes."""
+    async def _wait_for_read(self, document: _Document) -> bool:
+        """Wait for a read in progress; return false if there is none.
+
+        Such a read began too early to prove that a kind is not served, but it may find the kind.
+        """
         if not document.lock.locked():
             return False
         async with document.lock:
             return True
 
-    async def _load(self, document: _Document, begun: int) -> None:
-        """Reads a root document, unless a reading that began after the one numbered ``begun`` has ended."""
+    async def _read_since(self, document: _Document, begun: int) -> None:
+        """Read a root document, unless a read that began after read number ``begun`` has completed."""
         async with document.lock:
-            if document.loaded > begun and not document.outdated:
+            if document.reads_completed > begun and not document.outdated:
                 return
-            if (wait := self._bucket.when(None)) > 0:
-                await self._clock.sleep(wait)
-            document.begun += 1
+            if (delay := self._bucket.when(None)) > 0:
+                await self._clock.sleep(delay)
+            document.reads_begun += 1
             document.outdated = False
             try:
                 await self._read(document)
             except BaseException:
                 document.outdated = True
                 raise
-            document.loaded = document.begun
+            document.reads_completed = document.reads_begun
 
     async def _read(self, document: _Document) -> None:
         headers = {"If-None-Match": document.etag} if document.etag else {}
-        answer = await self._transport.request(
-            "GET", document.path, accept=_ACCEPT, headers=headers, compress=True, verb="discover"
+        response = await self._transport.request(
+            APIRequest("GET", document.path, accept=_ACCEPT, headers=headers, compress=True, verb="discover")
         )
-        if answer.code == 304:
+        if response.code == 304:
             return
-        content = orjson.loads(answer.body)
+        content = orjson.loads(response.body)
         if content.get("kind") == "APIGroupDiscoveryList":
             document.groups = dict(_aggregated_group(item) for item in content.get("items") or ())
-            document.etag = answer.headers.get("ETag", "")
+            document.etag = response.headers.get("ETag", "")
         elif content.get("kind") == "APIVersions":
             document.groups = {"": {version: _Version() for version in content.get("versions") or ()}}
         else:
@@ -261,26 +265,26 @@ class RESTMapper:
                 for group in content.get("groups") or ()
             }
 
-    async def _complete(self, group: str, version: str, known: _Version) -> None:
-        """Asks for the resources of a version whose root document did not hold them."""
+    async def _read_version(self, group: str, version: str, known: _Version) -> None:
+        """Read the resources of a version, unless the root document contained them."""
         if known.resources is not None:
             return
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
-            answer = await self._transport.request("GET", path, compress=True, verb="discover")
+            response = await self._transport.request(APIRequest("GET", path, compress=True, verb="discover"))
         except NotFound:
-            known.learn(())
+            known.set_resources(())
         except (APIError, TransportError) as error:
-            _log.warning("an API does not answer discovery", path=path, error=str(error))
+            _log.warning("Discovery of an API failed", path=path, error=str(error))
             known.stale = True
         else:
-            known.learn(_listed_resources(group, version, orjson.loads(answer.body)))
+            known.set_resources(_listed_resources(group, version, orjson.loads(response.body)))
 
 
 def _aggregated_group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:
     group = (item.get("metadata") or {}).get("name") or ""
     return group, {
-        version["version"]: _Version().learn(
+        version["version"]: _Version().set_resources(
             _aggregated_resources(group, version), stale=version.get("freshness") == "Stale"
         )
         for version in item.get("versions") or ()
@@ -291,7 +295,7 @@ def _aggregated_resources(group: str, version: Mapping[str, Any]) -> Iterator[Re
     for item in version.get("resources") or ():
         kind = item.get("responseKind") or {}
         if not kind.get("kind"):
-            continue  # a parent that is not served itself and only holds subresources
+            continue  # a parent that is not served itself and only has subresources
         yield Resource(
             gvk=GVK(group, version["version"], kind["kind"]),
             plural=item["resource"],
@@ -305,7 +309,7 @@ def _aggregated_resources(group: str, version: Mapping[str, Any]) -> Iterator[Re
 
 
 def _listed_resources(group: str, version: str, content: Mapping[str, Any]) -> Iterator[Resource]:
-    """The resources of an APIResourceList, in which ``pods/log`` stands beside ``pods``."""
+    """Yield the resources of an APIResourceList, which lists subresources (``pods/log``) like resources (``pods``)."""
     items = content.get("resources") or ()
     subresources: dict[str, set[str]] = {}
     for item in items:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Event
+from cfo.runtime.cache.store import Event
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import Request

@@ -1,4 +1,4 @@
-"""GVK constants of built-in kinds."""
+"""GVK constants of the built-in kinds."""
 
 from __future__ import annotations
 

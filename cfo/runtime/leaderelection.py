@@ -34,6 +34,7 @@ import orjson
 import structlog
 from anyio.abc import TaskStatus
 
+from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, NotFound, TransportError
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.client.write_gate import WriteRefused
@@ -162,12 +163,14 @@ class LeaseLock(Lock):
 
     async def _ask(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
         answer = await self._transport.request(
-            method,
-            path,
-            body=orjson.dumps(body) if body is not None else None,
-            timeout=timeout,
-            verb=verb,
-            resource=f"leases.{LEASE.group} {self._name}",
+            APIRequest(
+                method,
+                path,
+                body=orjson.dumps(body) if body is not None else None,
+                timeout=timeout,
+                verb=verb,
+                resource=f"leases.{LEASE.group} {self._name}",
+            )
         )
         lease: Object = orjson.loads(answer.body)
         return lease

@@ -245,8 +245,8 @@ class Metrics:
         self.response_size.labels(method, host).observe(exchange.received)
         if exchange.retry_of:
             self.request_retries.labels(exchange.retry_of, method, host).inc()
-        if exchange.limited is not None:
-            self.rate_limited.labels(method, host).observe(exchange.limited)
+        if exchange.rate_limit_delay is not None:
+            self.rate_limited.labels(method, host).observe(exchange.rate_limit_delay)
 
     def observe_cache(self, informers: Callable[[], Iterable[Informer]]) -> None:
         """Tells the sizes of the informers that ``informers`` returns too, whenever the metrics are read."""
@@ -298,8 +298,8 @@ class _CacheSizes(Collector):
         synced = self._family("synced", "Whether the informers have their first lists (1) or wait for one (0).")
         sums: dict[tuple[str, ...], tuple[int, int, bool]] = {}
         for informer in (informer for informers in self._caches for informer in informers()):
-            selector = ",".join(filter(None, (str(informer.label_selector), str(informer.field_selector))))
-            labels: tuple[str, ...] = (*informer.gvk, selector, str(informer.metadata_only).lower())
+            selector = ",".join(informer.selection.params.values())
+            labels: tuple[str, ...] = (*informer.gvk, selector, str(informer.selection.metadata_only).lower())
             count, total, whole = sums.get(labels, (0, 0, True))
             reader = informer.reader
             sums[labels] = (count + len(reader), total + reader.size, whole and informer.has_synced)

@@ -1,9 +1,8 @@
-"""What an object is, and how to read the parts of it that every Kubernetes object has.
+"""The object model: plain dicts, and accessors for the fields that every Kubernetes object has.
 
-An object is a plain ``dict`` in its wire form (see "Decisions" in the architecture): nothing is
-converted, so fields that this library has never heard of survive every read-modify-write. The
-functions here read and write the standard metadata (`ObjectMeta`_) without caring what the kind is.
-None of them copies: a caller that was given an object by the cache owns it already.
+An object is a plain ``dict`` in its wire form (see "Decisions" in the architecture). Nothing is converted, so unknown
+fields survive every read-modify-write. The functions here read and write the standard metadata (`ObjectMeta`_) of any
+kind. None of them copies the object: a caller that got an object from the cache already owns it.
 
 .. _ObjectMeta: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
 """
@@ -41,7 +40,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 class GVK(NamedTuple):
-    """A kind: group, version and kind. The core group is the empty string."""
+    """Group, version and kind; the core group is the empty string."""
 
     group: str
     version: str
@@ -49,12 +48,12 @@ class GVK(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """``group/version``, or ``version`` alone in the core group."""
+        """``group/version``, or only ``version`` in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @classmethod
     def parse(cls, api_version: str, kind: str) -> GVK:
-        """The kind named by the ``apiVersion`` and ``kind`` of an object or a reference."""
+        """Return the GVK for the ``apiVersion`` and ``kind`` of an object or a reference."""
         group, _, version = api_version.rpartition("/")
         return cls(group, version, kind)
 
@@ -63,7 +62,7 @@ class GVK(NamedTuple):
 
 
 class GVR(NamedTuple):
-    """A resource: group, version and the plural name that stands in URLs."""
+    """Group, version and resource, the plural name in URLs."""
 
     group: str
     version: str
@@ -74,7 +73,7 @@ class GVR(NamedTuple):
 
 
 class NamespacedName(NamedTuple):
-    """The name of an object; ``namespace`` is empty for cluster-scoped ones."""
+    """The namespace and name of an object; ``namespace`` is empty for cluster-scoped objects."""
 
     namespace: str
     name: str
@@ -88,68 +87,68 @@ def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def gvk_of(obj: Mapping[str, Any]) -> GVK:
-    """The kind that an object says it is; parts are empty where it does not say."""
+    """Return the GVK from the ``apiVersion`` and ``kind`` of an object; missing parts are empty."""
     return GVK.parse(obj.get("apiVersion") or "", obj.get("kind") or "")
 
 
 def name_of(obj: Mapping[str, Any]) -> str:
-    """``metadata.name``, or the empty string."""
+    """Return ``metadata.name``, or the empty string."""
     return _metadata(obj).get("name") or ""
 
 
 def namespace_of(obj: Mapping[str, Any]) -> str:
-    """``metadata.namespace``, or the empty string."""
+    """Return ``metadata.namespace``, or the empty string."""
     return _metadata(obj).get("namespace") or ""
 
 
 def key_of(obj: Mapping[str, Any]) -> NamespacedName:
-    """The object's namespace and name."""
+    """Return the namespace and name of the object."""
     metadata = _metadata(obj)
     return NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
 
 
 def uid_of(obj: Mapping[str, Any]) -> str:
-    """``metadata.uid``, or the empty string for an object that was never persisted."""
+    """Return ``metadata.uid``, or the empty string for an object that was never persisted."""
     return _metadata(obj).get("uid") or ""
 
 
 def resource_version_of(obj: Mapping[str, Any]) -> str:
-    """``metadata.resourceVersion``, or the empty string."""
+    """Return ``metadata.resourceVersion``, or the empty string."""
     return _metadata(obj).get("resourceVersion") or ""
 
 
 def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
-    """``metadata.labels``; an empty dict (not attached to the object) where there are none."""
+    """Return ``metadata.labels``, or an empty dict (not attached to the object)."""
     return _metadata(obj).get("labels") or {}
 
 
 def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
-    """``metadata.annotations``; an empty dict (not attached to the object) where there are none."""
+    """Return ``metadata.annotations``, or an empty dict (not attached to the object)."""
     return _metadata(obj).get("annotations") or {}
 
 
 def is_deleting(obj: Mapping[str, Any]) -> bool:
-    """Whether deletion was requested, so that only finalizers keep the object."""
+    """Return whether deletion was requested, so that only finalizers delay it."""
     return bool(_metadata(obj).get("deletionTimestamp"))
 
 
 def has_finalizer(obj: Mapping[str, Any], finalizer: str) -> bool:
-    """Whether ``finalizer`` holds the object."""
+    """Return whether the object has ``finalizer``."""
     return finalizer in (_metadata(obj).get("finalizers") or ())
 
 
 def owner_references_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """``metadata.ownerReferences``; an empty list where there are none."""
+    """Return ``metadata.ownerReferences``, or an empty list."""
     return _metadata(obj).get("ownerReferences") or []
 
 
 def owner_reference(
     owner: Mapping[str, Any], *, controller: bool = True, block_owner_deletion: bool | None = None
 ) -> dict[str, Any]:
-    """An owner reference to ``owner``, which must have been persisted (it needs a uid).
+    """Return an owner reference to ``owner``, which must have been persisted (it needs a uid).
 
-    ``controller`` marks the one managing controller; ``block_owner_deletion`` is written only when
-    it is not ``None`` (it needs the right to update finalizers of the owner).
+    ``controller`` marks the single managing controller; ``block_owner_deletion`` is written only if it is not ``None``
+    (it requires permission to update the finalizers of the owner).
     """
     gvk = gvk_of(owner)
     reference: dict[str, Any] = {
@@ -166,7 +165,7 @@ def owner_reference(
 
 
 def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The owner reference whose ``controller`` is true, or ``None``."""
+    """Return the owner reference whose ``controller`` is true, or ``None``."""
     for reference in owner_references_of(obj):
         if reference.get("controller"):
             return reference
@@ -174,31 +173,31 @@ def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
-    """Whether ``owner`` (by uid) is the managing controller of ``obj``."""
+    """Return whether ``owner`` (by uid) is the managing controller of ``obj``."""
     reference = controller_of(obj)
     return reference is not None and reference.get("uid") == uid_of(owner)
 
 
-def find_condition(conditions: Iterable[Mapping[str, Any]] | None, kind: str) -> Mapping[str, Any] | None:
-    """The condition of type ``kind``, or ``None``."""
+def find_condition(conditions: Iterable[Mapping[str, Any]] | None, condition_type: str) -> Mapping[str, Any] | None:
+    """Return the condition of type ``condition_type``, or ``None``."""
     for condition in conditions or ():
-        if condition.get("type") == kind:
+        if condition.get("type") == condition_type:
             return condition
     return None
 
 
 def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *, now: str) -> bool:
-    """Adds or replaces the condition of the same type; returns whether anything changed.
+    """Add or replace the condition of the same type; return whether anything changed.
 
-    ``lastTransitionTime`` becomes ``now`` (RFC 3339) only when the status changes, as
+    ``lastTransitionTime`` is set to ``now`` (RFC 3339) only if the status changes, as
     apimachinery's ``meta.SetStatusCondition`` does.
     """
     for index, existing in enumerate(conditions):
         if existing.get("type") != condition["type"]:
             continue
-        moved = existing.get("status") != condition["status"]
+        status_changed = existing.get("status") != condition["status"]
         merged = {**existing, **condition}
-        merged["lastTransitionTime"] = now if moved else existing.get("lastTransitionTime", now)
+        merged["lastTransitionTime"] = now if status_changed else existing.get("lastTransitionTime", now)
         conditions[index] = merged
         return merged != existing
     conditions.append({**condition, "lastTransitionTime": now})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Event
+from cfo.runtime.cache.store import Event
 
 __all__ = [
     "AnnotationChanged",

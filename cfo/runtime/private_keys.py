@@ -1,7 +1,8 @@
-"""Private keys as PEM, read quickly.
+"""Fast loading of private keys in PEM format.
 
-To prove that the factors of an RSA key are primes takes OpenSSL 30 ms, in which an event loop stands still; and keys
-from one's own Secrets are read again and again. Damage shows without that proof: the numbers of a key belong together.
+OpenSSL takes 30 ms to verify that the factors of an RSA key are primes, which blocks the event loop, and the keys in
+our own Secrets are loaded repeatedly. A damaged key is detected without that check, because the numbers of a key must
+be consistent.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
 def load_private_key(pem: bytes) -> PrivateKey:
-    """The unencrypted RSA or EC key in ``pem``; not for keys of people who are not trusted.
+    """Load the unencrypted RSA or EC key in ``pem``; do not use it for keys from untrusted sources.
 
-    Raises :class:`ValueError`, whose text goes on after "the key": "is missing or is not a private key".
+    Raises :class:`ValueError` with a message that completes a sentence starting with "the key": "is missing or is not a
+    private key".
     """
     try:
         key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError("is missing or is not a private key") from None
     if not isinstance(key, PrivateKey):
-        raise ValueError("is neither an RSA nor an ECDSA key")  # noqa: TRY004 (the text is at fault, not its type)
+        raise ValueError("is neither an RSA nor an ECDSA key")  # noqa: TRY004 (the value is invalid, not the type)
     if isinstance(key, rsa.RSAPrivateKey) and not _is_consistent(key.private_numbers()):
         raise ValueError("is a damaged RSA key")
     return key
 
 
 def _is_consistent(numbers: rsa.RSAPrivateNumbers) -> bool:
-    """Whether the numbers of an RSA key belong together, so that what the private one signs the public one verifies."""
+    """Return whether the numbers of an RSA key are consistent, so that the public key verifies its signatures."""
     p, q, e = numbers.p, numbers.q, numbers.public_numbers.e
     return (
         min(p, q) > 1

@@ -1,7 +1,7 @@
-"""The pytest fixture ``kube_client``: a :class:`~cfo.runtime.client.client.Client` of the test control plane.
+"""The pytest fixture ``kube_client``: a :class:`~cfo.runtime.client.client.Client` for the test control plane.
 
-It needs the fixture ``control_plane``, which ``envtest`` provides, and pytest-asyncio. Nothing of the runtime is
-imported until a test uses it.
+It requires the fixture ``control_plane``, which ``envtest`` provides, and pytest-asyncio. The runtime is not imported
+until a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def _kube_client(control_plane: Any) -> AsyncIterator[Client]:
-    """A client of :mod:`cfo.runtime` for asynchronous tests (pytest-asyncio)."""
+    """Provide a client of :mod:`cfo.runtime` for asynchronous tests (pytest-asyncio)."""
     from cfo.runtime.client.client import Client
     from cfo.runtime.client.config import ClientConfig
     from cfo.runtime.client.transport import Transport
@@ -32,8 +32,8 @@ except ImportError:  # pytest-asyncio is optional
 
     @pytest.fixture
     def kube_client() -> None:
-        """A client for asynchronous tests."""
+        """Fail, because asynchronous fixtures require pytest-asyncio."""
         pytest.fail("the fixture kube_client is asynchronous: install pytest-asyncio")
 
 else:
-    _asynchronous = pytest_asyncio.fixture(_kube_client, name="kube_client")
+    _async_kube_client = pytest_asyncio.fixture(_kube_client, name="kube_client")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from random import random as default_random
 from typing import Protocol
 
 from cfo.runtime.clock import Clock, SystemClock
 
 __all__ = [
+    "Backoff",
     "BucketRateLimiter",
     "ExponentialRateLimiter",
     "MaxOfRateLimiter",
@@ -122,3 +124,32 @@ def default_rate_limiter(clock: Clock | None = None) -> RateLimiter:
     client-go's ``DefaultTypedControllerRateLimiter``.
     """
     return MaxOfRateLimiter(ExponentialRateLimiter(), BucketRateLimiter(clock=clock))
+
+
+class Backoff:
+    """Increasing delays between failures: 0.8 s, doubling up to 30 s, each with up to 100 % jitter.
+
+    The delays start over after two minutes without a failure. The numbers are those of client-go's reflector.
+    ``random`` returns numbers in [0, 1).
+    """
+
+    def __init__(self, clock: Clock, random: Callable[[], float] = default_random) -> None:
+        self._clock = clock
+        self._random = random
+        self._failures = 0
+        self._last_failure = 0.0
+
+    @property
+    def has_recovered(self) -> bool:
+        """Whether there was no failure in the last two minutes."""
+        return self._failures == 0 or self._clock.monotonic() - self._last_failure > 120.0
+
+    def record_failure(self) -> None:
+        """Count a failure."""
+        self._failures = 1 if self.has_recovered else self._failures + 1
+        self._last_failure = self._clock.monotonic()
+
+    def delay(self, at_least: float | None = None) -> float:
+        """Return the seconds to wait after the failures so far; a server's Retry-After is the minimum."""
+        delay = min(30.0, 0.8 * 2.0 ** min(self._failures - 1, 10)) * (1.0 + self._random())
+        return max(delay, at_least or 0.0)

@@ -9,7 +9,8 @@ from typing import Protocol
 import structlog
 
 from cfo.runtime.availability import is_served
-from cfo.runtime.cache.informer import Event, Informer
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.store import Event
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.handler import EventHandler

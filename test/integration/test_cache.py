@@ -10,7 +10,9 @@ from typing import Any
 import anyio
 
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.cache.informer import Event, EventType, Informer
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.reflector import ReflectorOptions
+from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client import Client, Transport
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.discovery import RESTMapper
@@ -82,7 +84,7 @@ async def until(informer: Informer, condition: Callable[[], bool]) -> None:
 
 
 async def test_informers_hold_what_they_were_asked_for(plane: ControlPlane) -> None:
-    async with session(plane, page_size=2) as running:
+    async with session(plane, options=ReflectorOptions(page_size=2)) as running:
         await running.other.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
         for number in range(5):
             await running.other.create(config_map(f"m{number}", app="x" if number % 2 else "y"))

@@ -204,7 +204,7 @@ async def test_a_cluster_scoped_kind(client: Client) -> None:
 
 
 async def test_kinds_that_come_and_go(plane: ControlPlane, client: Client) -> None:
-    with pytest.raises(UnknownKind, match=r"serves no Widget in client\.example\.com/v1"):
+    with pytest.raises(UnknownKind, match=r"no matches for kind \"Widget\" in version \"client\.example\.com/v1\""):
         await client.list(WIDGET)
     assert not await client.mapper.serves_group(WIDGET.group)
     await plane.install_crds(WIDGET_CRD)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.runtime.cache import reflector
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.reflector import POSITION_CHECK_SECONDS, ReflectorOptions
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
@@ -30,7 +29,9 @@ async def following(carried: Wire, *, idle_seconds: float = 75.0) -> AsyncIterat
     """An informer of ConfigMaps at the other end of the wire."""
     async with Transport(carried.config) as transport, anyio.create_task_group() as tasks:
         mapper = RESTMapper(transport)
-        cache = Cache(transport, mapper, clock=Hasty(), idle_seconds=idle_seconds, page_size=7)
+        cache = Cache(
+            transport, mapper, clock=Hasty(), options=ReflectorOptions(idle_seconds=idle_seconds, page_size=7)
+        )
         informer = cache.informer(CONFIG_MAP)
         tasks.start_soon(cache.run)
         yield informer
@@ -92,9 +93,9 @@ async def test_a_connection_that_goes_silent_is_noticed_and_nothing_is_missed(pl
 
 def test_silence_is_noticed_within_90_seconds() -> None:
     """A bookmark comes every minute: who hears nothing for longer asks, on a new connection, with a short patience."""
-    idle = inspect.signature(Cache.__init__).parameters["idle_seconds"].default
+    idle = ReflectorOptions().idle_seconds
     assert idle > 60
-    assert idle + reflector._ASK_SECONDS <= 90
+    assert idle + POSITION_CHECK_SECONDS <= 90
 
 
 async def test_a_server_that_hangs_with_its_connections_open(plane: ControlPlane) -> None:

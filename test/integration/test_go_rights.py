@@ -138,8 +138,9 @@ def _of(event: dict[str, Any], part: str) -> str:
 
 
 def warnings(running: Operator, word: str) -> list[str]:
-    """The lines of the log which say that a right is missing, and that have ``word``."""
-    return [line for line in running.output.splitlines() if "a right is missing" in line and word in line]
+    """The lines of the log that report a missing permission and contain ``word``."""
+    messages = ("Permission denied", "a right is missing")
+    return [line for line in running.output.splitlines() if any(map(line.__contains__, messages)) and word in line]
 
 
 async def made(there: World, *, openshift: bool) -> None:

@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 from cfo.runtime.builder import Builder
-from cfo.runtime.cache.informer import Event, Informer
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.store import Event
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Invalid

@@ -19,6 +19,7 @@ import anyio
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
+from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Response, Transport
 from cfo.runtime.clock import Clock, SystemClock
@@ -175,12 +176,12 @@ class Unruly(Transport):
         self.random = random.Random(seed)
         self.writes = 0
 
-    async def request(self, method: str, path: str, **how: Any) -> Response:
+    async def request(self, request: APIRequest) -> Response:
         """Asks, unless the process is dead."""
         if self.crashed.is_set():
             await anyio.sleep_forever()
-        answer = await super().request(method, path, **how)
-        if method != "GET" and "/events" not in path:
+        answer = await super().request(request)
+        if request.method != "GET" and "/events" not in request.path:
             self.writes += 1
             if self.crash_after is not None and self.writes >= self.crash_after:
                 self.crashed.set()
@@ -188,9 +189,9 @@ class Unruly(Transport):
         return answer
 
     @asynccontextmanager
-    async def stream(self, path: str, **how: Any) -> AsyncIterator[Any]:
+    async def stream(self, request: APIRequest, *, read_timeout: float | None = None) -> AsyncIterator[Any]:
         """A watch that goes with the flow."""
-        async with super().stream(path, **how) as body:
+        async with super().stream(request, read_timeout=read_timeout) as body:
             yield _Body(body, self)
 
 

@@ -17,6 +17,7 @@ import yaml
 
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.operator import CONFIG_MAP_NAME
+from cfo.runtime.client.api_request import APIRequest
 from envtest.embedded import EmbeddedControlPlane
 from test.support.operator_process import Operator
 from test.support.raycluster_environment import (
@@ -61,9 +62,11 @@ async def service_account(there: World, directory: Path) -> Path:
     """What a pod of the operator finds in its file system: token, authority, namespace."""
     resource = f"{there.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
     answer = await there.client.transport.request(
-        "POST",
-        urlsplit(resource).path,
-        body=b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}',
+        APIRequest(
+            "POST",
+            urlsplit(resource).path,
+            body=b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}',
+        )
     )
     folder = directory / "serviceaccount"
     folder.mkdir()

@@ -214,7 +214,8 @@ class World:
             await _until(self._idle, "idle controllers")
 
     async def _caught_up(self, informer: Informer) -> None:
-        selectors = {"label_selector": str(informer.label_selector), "field_selector": str(informer.field_selector)}
+        selection = informer.selection
+        selectors = {"label_selector": str(selection.label_selector), "field_selector": str(selection.field_selector)}
         there = {key_of(item): resource_version_of(item) for item in await self.client.list(informer.gvk, **selectors)}
 
         def seen() -> bool:

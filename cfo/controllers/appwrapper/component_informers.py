@@ -129,7 +129,7 @@ class ComponentKinds:
 
 def _holds_all(informer: Informer) -> bool:
     """Whether the informer knows all components of its kind: the operator's own selector may leave some out."""
-    return str(informer.label_selector) == str(LabelSelector.of(APPWRAPPER_LABEL))
+    return informer.selection.label_selector == LabelSelector.of(APPWRAPPER_LABEL)
 
 
 def _facts(entry: Entry, ends: tuple[str, str] | None) -> tuple[Any, ...]:

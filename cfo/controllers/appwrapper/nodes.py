@@ -14,7 +14,8 @@ import msgspec
 
 from cfo.config import AutopilotConfiguration
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Event, Informer
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.store import Event
 from cfo.runtime.kinds import NODE
 from cfo.runtime.predicate import Predicate
 

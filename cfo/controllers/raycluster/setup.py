@@ -27,7 +27,8 @@ from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, s
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Event, Informer
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.store import Event
 from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
 from cfo.runtime.kinds import (

@@ -1,1 +1,1 @@
-"""Informers and the cache that shares them: list, watch, bytes, indexes, reads without requests."""
+"""Informers and the shared cache: list and watch, objects stored as bytes, indexes, reads without requests."""

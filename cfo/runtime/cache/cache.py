@@ -1,18 +1,16 @@
-"""The cache: the informers of a process, each shared by all who ask for the same thing.
+"""The cache: creates, runs and shares the informers of a process.
 
-What is *the same* is the kind, the selectors, the namespaces and whether only metadata is kept. Two
-informers of one kind with different selectors are two watches: choose selectors by what a process needs
-as a whole.
+Two requests share an informer if the kind, the selectors, the namespaces and metadata-only are equal. Two informers of
+one kind with different selectors are two watches: choose selectors that fit the process as a whole.
 
-To the client the cache is a :class:`~cfo.runtime.client.cache.ClientCache`: reads that an informer can answer
-make no request, and the answers to writes are readable at once.
+The client uses the cache as a :class:`~cfo.runtime.client.object_cache.ClientCache`: a read that an informer can answer
+makes no request, and the response to a write is readable at once.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from random import random as default_random
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import anyio
@@ -21,8 +19,9 @@ import msgspec
 import structlog
 
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
-from cfo.runtime.client.cache import ClientCache, Stored
+from cfo.runtime.cache.reflector import ReflectorOptions
+from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
+from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
@@ -32,27 +31,25 @@ from cfo.runtime.objects import GVK, NamespacedName, Object
 __all__ = ["Cache", "SyncTimeoutError"]
 
 
-UNCERTAIN_KEPT: Final = 10_000
-"""How many objects are remembered whose next read must go to the API server; the oldest are forgotten first."""
+MAX_UNCERTAIN: Final = 10_000
+"""The maximum number of objects whose next read must go to the API server; the oldest are forgotten first."""
 
 _log = structlog.get_logger(__name__)
 
-_Identity = tuple[GVK, str, str, tuple[str, ...], bool]
-
 
 class SyncTimeoutError(TimeoutError):
-    """Some informers did not get their first list in time; the message says which, and why each did not."""
+    """Some informers did not complete their first list in time; the message lists them with the cause for each."""
 
 
 class Cache(ClientCache):
-    """Makes, shares and runs informers.
+    """Creates, shares and runs informers.
 
-    ``field_managers`` are the field managers that are ours: their managedFields entries are kept for
-    :meth:`stored`. ``namespaces`` restricts all informers of namespaced kinds to these (``None``: every
-    namespace); each is then listed and watched by itself, so that rights in these namespaces suffice.
-    ``selectors`` are label selectors by kind: of these kinds nothing else exists for the cache, which counts as all
-    there is. ``never_whole`` are kinds of which the cache refuses to keep every object of the cluster: they need
-    a selector, a namespace, or metadata alone. ``random`` returns numbers in [0, 1).
+    ``field_managers`` are our own field managers: their managedFields entries are kept for :meth:`stored`.
+    ``namespaces`` restricts all informers of namespaced kinds to these (``None``: all namespaces); each is listed and
+    watched separately, so that permissions in these namespaces suffice. ``selectors`` are label selectors by kind: for
+    the cache, no other objects of that kind exist. ``never_cluster_wide`` are kinds of which the cache refuses to store
+    all objects of the cluster: they require a selector, a namespace, or metadata-only. ``options`` are settings of list
+    and watch.
     """
 
     def __init__(
@@ -63,23 +60,19 @@ class Cache(ClientCache):
         field_managers: Collection[str] = (),
         namespaces: Collection[str] | None = None,
         selectors: Mapping[GVK, str] | None = None,
-        never_whole: Collection[GVK] = (SECRET,),
+        never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
-        random: Callable[[], float] = default_random,
-        page_size: int = 500,
-        idle_seconds: float = 75.0,
+        options: ReflectorOptions | None = None,
     ) -> None:
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
-        self._selectors = {gvk: LabelSelector.of(text) for gvk, text in (selectors or {}).items() if text}
-        self._never_whole = frozenset(never_whole)
+        self._selectors = {gvk: LabelSelector.of(selector) for gvk, selector in (selectors or {}).items() if selector}
+        self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
-        self._random = random
-        self._page_size = page_size
-        self._idle_seconds = idle_seconds
-        self._informers: dict[_Identity, Informer] = {}
+        self._options = options or ReflectorOptions()
+        self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -96,39 +89,37 @@ class Cache(ClientCache):
         namespace: str = "",
         metadata_only: bool = False,
     ) -> Informer:
-        """The informer of this kind, selection, namespace (empty: all of the cache's) and depth.
+        """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
 
-        It is made when nobody asked for it before, and started at once when the cache runs. Raises
-        :class:`ValueError` for a selector that cannot be read, a namespace outside the cache's, and the
-        whole of a kind that must not be kept whole (Secrets).
+        A new informer is created if there is none, and started at once if the cache is running. Raises
+        :class:`ValueError` for an invalid selector, a namespace outside of the cache's namespaces, and for all objects
+        of a kind that must not be cached cluster-wide (Secrets).
         """
-        labels, fields = self._within(gvk, LabelSelector.of(label_selector)), FieldSelector.of(field_selector)
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
             raise ValueError(f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}")
-        namespaces = (namespace,) if namespace else self._namespaces
-        identity = (gvk, str(labels), str(fields), namespaces, metadata_only)
-        known = self._informers.get(identity)
-        if known is not None:
-            return known
-        if gvk in self._never_whole and namespaces == ("",) and not (labels or fields or metadata_only):
+        selection = Selection.of(
+            label_selector=self._restrict(gvk, LabelSelector.of(label_selector)),
+            field_selector=field_selector,
+            namespaces=(namespace,) if namespace else self._namespaces,
+            metadata_only=metadata_only,
+        )
+        existing = self._informers.get((gvk, selection))
+        if existing is not None:
+            return existing
+        if gvk in self._never_cluster_wide and selection == Selection():
             raise ValueError(
-                f"{gvk}: not to be cached for the whole cluster; give a label_selector, a namespace or metadata_only"
+                f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
             )
         informer = Informer(
             self._transport,
             self._mapper,
             gvk,
-            label_selector=labels,
-            field_selector=fields,
-            namespaces=namespaces,
-            metadata_only=metadata_only,
+            selection,
             field_managers=self._field_managers,
             clock=self._clock,
-            random=self._random,
-            page_size=self._page_size,
-            idle_seconds=self._idle_seconds,
+            options=self._options,
         )
-        self._informers[identity] = informer
+        self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
         if self._tasks is not None:
             self._tasks.start_soon(self._run_informer, informer)
@@ -140,9 +131,9 @@ class Cache(ClientCache):
         return list(self._informers.values())
 
     def remove(self, informer: Informer) -> None:
-        """Stops an informer and forgets what it knows; its handlers are told nothing more."""
-        for identity, known in list(self._informers.items()):
-            if known is informer:
+        """Stop an informer and forget its objects; its handlers are not called any more."""
+        for identity, existing in list(self._informers.items()):
+            if existing is informer:
                 del self._informers[identity]
                 self._of_kind[informer.gvk].remove(informer)
         scope = self._scopes.get(informer)
@@ -150,15 +141,15 @@ class Cache(ClientCache):
             scope.cancel()
 
     def wake(self, gvk: GVK) -> None:
-        """Says that the kind may be served now: informers that wait for it ask discovery at once."""
+        """Make informers that wait for this kind repeat discovery at once, because the kind may be served now."""
         for informer in self._of_kind.get(gvk, ()):
             informer.wake()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Runs all informers, those of now and those that are asked for later, until it is cancelled.
+        """Run all informers, existing and future ones, until cancelled.
 
-        To be started in the manager's task group; ``task_status`` is told once informers are being
-        started (not: synced).
+        Start it in the manager's task group. ``task_status`` is set when the informers have been started, not when they
+        have synced.
         """
         try:
             async with anyio.create_task_group() as self._tasks:
@@ -180,10 +171,10 @@ class Cache(ClientCache):
                 del self._scopes[informer]
 
     async def wait_for_sync(self, timeout: float | None = None) -> None:
-        """Returns when every informer has its first list.
+        """Wait until every informer has completed its first list.
 
-        Raises :class:`SyncTimeoutError` after ``timeout`` seconds (``None``: waits for ever), with what each
-        informer is waiting for.
+        Raises :class:`SyncTimeoutError` after ``timeout`` seconds (``None``: waits forever), with the cause for each
+        informer that has not synced.
         """
         try:
             with anyio.fail_after(timeout):
@@ -191,120 +182,120 @@ class Cache(ClientCache):
                     await informer.wait_for_sync()
         except TimeoutError:
             waiting = [
-                f"{informer.gvk}: {informer.problem or 'the list is not complete'}"
+                f"{informer.gvk}: {informer.problem or 'the first list is not complete'}"
                 for informer in self.informers
                 if not informer.has_synced
             ]
             raise SyncTimeoutError(f"not synced after {timeout:g} s: {'; '.join(waiting)}") from None
 
-    # What the client asks (cfo.runtime.client.cache.ClientCache).
+    # For the client (cfo.runtime.client.object_cache.ClientCache).
 
     def covers(self, gvk: GVK, namespace: str) -> bool:
-        """Whether a synced informer of whole objects, without selectors, holds all of the namespace.
+        """Return whether a synced informer, without selectors and not metadata-only, holds the whole namespace.
 
-        An empty namespace means all objects: all of those namespaces that the cache is restricted to.
+        An empty namespace means all objects of all namespaces to which the cache is restricted.
         """
-        return self._covering(gvk, namespace) is not None
+        return self._covering_informer(gvk, namespace) is not None
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
-        """The object, or ``None``; raises :class:`LookupError` where :meth:`covers` is false."""
-        return self._covering_or_raise(gvk, key.namespace).reader.get(key)
+        """Return a copy of the object, or ``None``; raises :class:`LookupError` if :meth:`covers` is false."""
+        return self._require_covering_informer(gvk, key.namespace).reader.get(key)
 
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
-        """The objects that match; raises :class:`LookupError` where :meth:`covers` is false."""
-        return self._covering_or_raise(gvk, namespace).reader.list(namespace, label_selector)
+        """Return copies of the matching objects; raises :class:`LookupError` if :meth:`covers` is false."""
+        return self._require_covering_informer(gvk, namespace).reader.list(namespace, label_selector)
 
-    def stored(self, gvk: GVK, key: NamespacedName) -> Stored | None:
-        """The newest state of the object in any informer of whole objects that holds it."""
+    def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
+        """Return the newest state of the object in any informer that is not metadata-only."""
         entries = [
             entry
             for informer in self._of_kind.get(gvk, ())
-            if not informer.metadata_only and (entry := informer.reader.entry(key)) is not None
+            if not informer.selection.metadata_only and (entry := informer.reader.entry(key)) is not None
         ]
         if not entries:
             return None
         newest = max(entries, key=lambda entry: entry.version)
         meta = newest.meta
-        return Stored(newest.raw, newest.managers, meta.uid, meta.resource_version)
+        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
 
-    def wrote(self, gvk: GVK, answer: bytes) -> None:
-        """Takes in the answer to a write or a quorum read: one whole object. Dry runs must not come here."""
+    def record_write(self, gvk: GVK, response: bytes) -> None:
+        """Store the response to a write or a quorum read: one complete object. Do not call it for dry runs."""
         try:
-            head = _answer.decode(answer)
+            head = _response.decode(response)
             if head.kind != gvk.kind:
                 return
             self._uncertain.pop((gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None)
             for informer in self._of_kind.get(gvk, ()):
-                informer.wrote(answer)
+                informer.record_write(response)
         except msgspec.DecodeError as error:
-            _log.warning("the answer to a write cannot be read; the watch will tell", kind=str(gvk), cause=str(error))
+            _log.warning("Cannot decode write response, relying on the watch", kind=str(gvk), cause=str(error))
 
-    def deleted(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
-        """Takes in that the object of this uid is gone; an empty uid: there is none, and none was stored.
+    def record_deletion(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
+        """Record that the object of this uid was deleted; an empty uid: it does not exist and was not stored.
 
-        Where another object is stored under the name, it may be the former one or the next one: only a quorum
-        read can tell.
+        If another object is stored under this name, it may be the previous or the next one: only a quorum read can
+        determine that, so the object becomes uncertain.
         """
         self._uncertain.pop((gvk, key), None)
         if not uid:
             return
         informers = self._of_kind.get(gvk, ())
         for informer in informers:
-            informer.deleted(key, uid)
+            informer.record_deletion(key, uid)
         if any(informer.reader.contains(key) for informer in informers):
-            self.uncertain(gvk, key)
+            self.mark_uncertain(gvk, key)
 
-    def uncertain(self, gvk: GVK, key: NamespacedName) -> None:
-        """Notes that a write of this object may or may not have happened: its next read is a quorum read."""
+    def mark_uncertain(self, gvk: GVK, key: NamespacedName) -> None:
+        """Record that the outcome of a write to this object is unknown: its next read is a quorum read."""
         self._uncertain[gvk, key] = None
         self._uncertain.move_to_end((gvk, key))
-        if len(self._uncertain) > UNCERTAIN_KEPT:
+        if len(self._uncertain) > MAX_UNCERTAIN:
             self._uncertain.popitem(last=False)
 
     def is_uncertain(self, gvk: GVK, key: NamespacedName) -> bool:
-        """Whether nothing certain was learned about the object since :meth:`uncertain`."""
+        """Return whether the state of the object is still unknown since :meth:`mark_uncertain`."""
         return (gvk, key) in self._uncertain
 
     def uncertain_keys(self, gvk: GVK, namespace: str) -> Collection[NamespacedName]:
-        """The objects of this kind and namespace (empty: all of them) that :meth:`is_uncertain` is true of."""
+        """Return the uncertain objects of this kind and namespace (empty: all namespaces)."""
         return [key for kind, key in self._uncertain if kind == gvk and namespace in ("", key.namespace)]
 
-    # How it works.
+    # Implementation.
 
-    def _within(self, gvk: GVK, labels: LabelSelector) -> LabelSelector:
-        """``labels``, of those objects of the kind that exist for this cache."""
-        only = self._selectors.get(gvk)
-        if only is None or str(only) == str(labels):
+    def _restrict(self, gvk: GVK, labels: LabelSelector) -> LabelSelector:
+        """Combine ``labels`` with the cache's own label selector for this kind."""
+        restriction = self._selectors.get(gvk)
+        if restriction is None or restriction == labels:
             return labels
-        return LabelSelector.of(f"{only},{labels}") if labels else only
+        return LabelSelector.of(f"{restriction},{labels}") if labels else restriction
 
-    def _covering(self, gvk: GVK, namespace: str) -> Informer | None:
+    def _covering_informer(self, gvk: GVK, namespace: str) -> Informer | None:
+        restriction = self._selectors.get(gvk, LabelSelector())
         for informer in self._of_kind.get(gvk, ()):
-            if informer.metadata_only or informer.field_selector:
-                continue
-            if str(informer.label_selector) != str(self._selectors.get(gvk, "")):
+            selection = informer.selection
+            if selection.metadata_only or selection.field_selector or selection.label_selector != restriction:
                 continue
             if informer.has_synced and (
-                informer.namespaces == self._namespaces if not namespace else informer.holds(namespace)
+                selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
             ):
                 return informer
         return None
 
-    def _covering_or_raise(self, gvk: GVK, namespace: str) -> Informer:
-        informer = self._covering(gvk, namespace)
+    def _require_covering_informer(self, gvk: GVK, namespace: str) -> Informer:
+        informer = self._covering_informer(gvk, namespace)
         if informer is None:
             raise LookupError(f"{gvk} in {namespace or 'all namespaces'}: no informer covers it")
         return informer
 
 
-class _AnswerMeta(msgspec.Struct):
+class _ResponseMeta(msgspec.Struct):
     name: str = ""
     namespace: str = ""
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     kind: str
-    metadata: _AnswerMeta
+    metadata: _ResponseMeta
 
 
-_answer = msgspec.json.Decoder(_Answer)
+_response = msgspec.json.Decoder(_Response)

@@ -1,14 +1,14 @@
-"""An object as the cache keeps it: its JSON, and hardly anything else.
+"""An object as the cache stores it: its JSON and little else.
 
-List pages and watch lines come in as bytes and are never turned into Python objects as a whole.
-``msgspec.Raw`` finds where an item begins and ends; ``managedFields`` are taken out, and the rest is kept as bytes of
-its own (a ``Raw`` is a view that would keep its whole page alive). Who reads an object decodes it, and so owns what he
-gets. Its metadata, which all who hear of a change look at, is decoded once for all of them, and let go when they have
-been told: kept for every object, it would take more memory than small objects themselves.
+List pages and watch lines arrive as bytes and are never decoded into Python objects as a whole. ``msgspec.Raw`` finds
+where an item begins and ends. ``managedFields`` are removed, and the rest is copied into bytes of its own (a ``Raw`` is
+a view that would keep its whole page in memory). Each read decodes a fresh copy, so callers own what they get. The
+metadata, which every event handler needs, is decoded once for all handlers and dropped after they have run: kept for
+every object, it would take more memory than small objects themselves.
 
-The managedFields entries of the field managers that are ours stay beside the object, never in it: an
-API server takes any managedFields that a client sends back as the truth. What one of our managers owns is the same for
-all its objects, but for the uids of their owners: such entries are kept once.
+The managedFields entries of our own field managers are stored next to the object, never in it: an API server trusts any
+managedFields that a client sends. The fields that one of our managers owns are the same for all its objects, except for
+the uids of their owners: such entries are stored once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["Entry", "EntryDecoder", "Meta", "OwnerReference", "version_number"]
 
 _NONE: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
-_MARK: Final = b"\1%d\2"
-"""Stands for the uid of an owner; no JSON has these bytes."""
+_UID_PLACEHOLDER: Final = b"\1%d\2"
+"""Replaces the uid of an owner; JSON never contains these bytes."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -43,7 +43,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Meta(msgspec.Struct, gc=False):
-    """The metadata, decoded. Shared by all who hear of a change: never change it."""
+    """The decoded metadata. All event handlers share it: do not modify it."""
 
     name: str
     namespace: str
@@ -59,12 +59,12 @@ class Meta(msgspec.Struct, gc=False):
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """The annotations, which may be larger than all the rest: decoded at each call."""
+        """The annotations; decoded on each access, because they may be larger than all other metadata."""
         return (_annotations.decode(self.raw_annotations) if self.raw_annotations else None) or _NONE
 
     @property
     def is_deleting(self) -> bool:
-        """Whether deletion was requested, so that only finalizers (or a grace period) keep the object."""
+        """Whether deletion was requested, so that only finalizers or a grace period delay it."""
         return self.deletion_timestamp is not None
 
     @property
@@ -111,10 +111,10 @@ _manager = msgspec.json.Decoder(_Manager)
 
 
 def version_number(resource_version: str) -> int:
-    """A resourceVersion as a number, 0 for one that cannot be compared.
+    """Return a resourceVersion as a number, or 0 if it cannot be compared.
 
-    Those of one resource are ordered decimal numbers without leading zeros (KEP-5504); an aggregated API
-    server may still use something else.
+    The resourceVersions of one resource are ordered decimal numbers without leading zeros (KEP-5504); an aggregated API
+    server may still use another format.
     """
     if resource_version.isdecimal() and resource_version.isascii() and resource_version[0] != "0":
         return int(resource_version)
@@ -124,7 +124,7 @@ def version_number(resource_version: str) -> int:
 class Entry(msgspec.Struct, gc=False, eq=False):
     """One state of one object. Immutable; the next state is another entry.
 
-    The garbage collector does not look at entries: however many there are, it takes no longer.
+    The garbage collector does not track entries, so its run time does not depend on their number.
     """
 
     namespace: str
@@ -132,15 +132,15 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     raw: bytes
     """The object's JSON, without managedFields."""
     version: int
-    """The resourceVersion as a number; 0 when it is none."""
+    """The resourceVersion as a number; 0 if it is not a number."""
     _managers: bytes
     _meta: Meta | None
 
     @classmethod
     def of(cls, raw: bytes, meta: Meta, managers: bytes = b"") -> Self:
-        """The entry of an object with this metadata."""
+        """Return the entry of an object with this metadata."""
         version = version_number(meta.resource_version)
-        return cls(intern(meta.namespace), meta.name, raw, version, _without_owners(managers, meta), meta)
+        return cls(intern(meta.namespace), meta.name, raw, version, _without_owner_uids(managers, meta), meta)
 
     @property
     def key(self) -> NamespacedName:
@@ -149,42 +149,42 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 
     @property
     def meta(self) -> Meta:
-        """The metadata: decoded at each call, unless it is kept (see :meth:`keep_meta`)."""
+        """The metadata, decoded on each access unless it is kept (see :meth:`keep_meta`)."""
         return self._meta or _meta_of(_wire_object.decode(self.raw).metadata)
 
     def keep_meta(self) -> None:
-        """Keeps the metadata decoded, for those who are about to be told of the object. A new entry does so anyway."""
+        """Keep the metadata decoded for the event handlers that are about to run. A new entry has decoded metadata."""
         self._meta = self.meta
 
     def drop_meta(self) -> None:
-        """Decodes the metadata at each call from now on."""
+        """Drop the decoded metadata; from now on it is decoded on each access."""
         self._meta = None
 
     def object(self) -> Object:
-        """The object, decoded anew at each call: the caller owns it."""
+        """Return a freshly decoded copy, owned by the caller."""
         decoded: Object = orjson.loads(self.raw)
         return decoded
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """``metadata.annotations``, decoded at each call."""
+        """``metadata.annotations``, decoded on each access."""
         return self.meta.annotations
 
     @property
     def managers(self) -> tuple[Mapping[str, Any], ...]:
-        """The managedFields entries of our own field managers, without their time, decoded at each call."""
-        return tuple(orjson.loads(_with_owners(self._managers, self))) if self._managers else ()
+        """The managedFields entries of our own field managers, without their time, decoded on each access."""
+        return tuple(orjson.loads(_with_owner_uids(self._managers, self))) if self._managers else ()
 
     def __repr__(self) -> str:
         return f"Entry({self.key}, resourceVersion={self.meta.resource_version!r})"
 
 
 class EntryDecoder:
-    """Makes entries of the items of lists, the objects of watch lines and the answers to writes.
+    """Decodes list items, the objects in watch lines and responses to writes into entries.
 
-    ``gvk`` is put back into items that do not say what they are (those of built-in lists do not, those of
-    metadata-only lists call themselves ``PartialObjectMetadata``); ``field_managers`` are those whose
-    managedFields entries are kept; with ``metadata_only`` everything but the metadata is dropped.
+    ``gvk`` is added to items without apiVersion and kind (items of built-in lists have none, those of metadata-only
+    lists have the kind ``PartialObjectMetadata``). ``field_managers`` are the managers whose managedFields entries are
+    stored. With ``metadata_only`` everything except the metadata is dropped.
     """
 
     def __init__(self, gvk: GVK, *, field_managers: Collection[str] = (), metadata_only: bool = False) -> None:
@@ -195,9 +195,9 @@ class EntryDecoder:
         self._metadata_only = metadata_only
 
     def decode(self, raw: bytes | msgspec.Raw) -> Entry:
-        """The entry of one object; keeps no reference to ``raw``.
+        """Return the entry of one object; keeps no reference to ``raw``.
 
-        Raises :class:`msgspec.DecodeError` when it is not an object with sound metadata.
+        Raises :class:`msgspec.DecodeError` if it is not an object with valid metadata.
         """
         parts = _parts.decode(raw)
         raw_metadata = parts.get("metadata")
@@ -220,17 +220,17 @@ class EntryDecoder:
             parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
             rewritten = True
         meta = _meta_of(wire)
-        # the encoder's bytes keep the room that it had in reserve, up to half as much again
-        kept = bytes(memoryview(_encode(parts))) if rewritten else bytes(raw)
-        return Entry.of(kept, meta, managers)
+        # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
+        stored = bytes(memoryview(_encode(parts))) if rewritten else bytes(raw)
+        return Entry.of(stored, meta, managers)
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
-        view = bytes(managed_fields)
-        if not any(manager in view for manager in self._quoted_managers):
+        encoded = bytes(managed_fields)
+        if not any(manager in encoded for manager in self._quoted_managers):
             return b""
         own = [
             {field: value for field, value in _parts.decode(entry).items() if field != "time"}
-            for entry in _raw_list.decode(view)
+            for entry in _raw_list.decode(encoded)
             if _manager.decode(entry).manager in self._field_managers
         ]
         return _encode(own) if own else b""
@@ -252,28 +252,28 @@ def _meta_of(wire: _WireMeta) -> Meta:
     )
 
 
-# An apply owns the references to the object's owners, and a reference is named by the uid in it.
+# An apply owns the owner references that it sets, and fieldsV1 identifies an owner reference by its uid.
 
 
-def _without_owners(managers: bytes, meta: Meta) -> bytes:
-    """``managers`` with marks for the owners' uids; the same bytes where they are equal."""
+def _without_owner_uids(managers: bytes, meta: Meta) -> bytes:
+    """Replace the owners' uids in ``managers`` by placeholders; equal results share the same bytes."""
     if not managers:
         return managers
     for number, reference in enumerate(meta.owner_references):
         if reference.uid:
-            managers = managers.replace(reference.uid.encode(), _MARK % number)
+            managers = managers.replace(reference.uid.encode(), _UID_PLACEHOLDER % number)
     return _shared(managers)
 
 
-def _with_owners(managers: bytes, entry: Entry) -> bytes:
-    """The reverse of :func:`_without_owners`."""
-    if _MARK[:1] not in managers:
+def _with_owner_uids(managers: bytes, entry: Entry) -> bytes:
+    """Insert the owners' uids again; the inverse of :func:`_without_owner_uids`."""
+    if _UID_PLACEHOLDER[:1] not in managers:
         return managers
     for number, reference in reversed(list(enumerate(entry.meta.owner_references))):
-        managers = managers.replace(_MARK % number, reference.uid.encode())
+        managers = managers.replace(_UID_PLACEHOLDER % number, reference.uid.encode())
     return managers
 
 
 @lru_cache(maxsize=1024)
-def _shared(text: bytes) -> bytes:
-    return text
+def _shared(managers: bytes) -> bytes:
+    return managers

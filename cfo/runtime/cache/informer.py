@@ -1,55 +1,48 @@
-"""An informer: one kind (or a selection of it), listed once, watched for ever, readable without a request.
+"""The informer: lists and watches one kind (or a selection of it), and answers reads without requests.
 
-Watch lines go through a reflector into a store; handlers are told of each change; readers read. Several
-controllers share one informer (see :class:`~cfo.runtime.cache.cache.Cache`, which makes them).
+Watch lines go through a reflector into a store. Event handlers are called for each change, and readers read the store.
+Several controllers share one informer (see :class:`~cfo.runtime.cache.cache.Cache`, which creates them).
 
-Handlers are told *that* something changed, not each change: what happened while a watch was down arrives
-as one update, a deletion that was missed comes with ``final_state_unknown``, and one that happened while
-the process was down does not come at all. What must not be missed needs a finalizer.
+Handlers are notified *that* something changed, not of every single change. Changes during an interrupted watch arrive
+as one update. A missed deletion arrives with ``final_state_unknown``. A deletion while the process was not running is
+not reported at all. Cleanup that must not be missed needs a finalizer.
 
-An informer outlives its kind: it waits for a CRD that is not there yet, and when a CRD is removed its
-objects are deleted from the store and the informer waits for it to come back.
+An informer survives the removal of its kind: it waits for a CRD that does not exist yet, and if a CRD is deleted, the
+informer deletes its objects from the store and waits until the CRD is recreated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from random import random as default_random
 from typing import Any, Self
 
 import anyio
 import structlog
 
-from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta, OwnerReference
-from cfo.runtime.cache.reflector import Backoff, Reflector
-from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
+from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta
+from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
+from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, IndexFunction, Store
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.ratelimit import Backoff
 
-__all__ = [
-    "Entry",
-    "Event",
-    "EventType",
-    "Handler",
-    "IndexFunction",
-    "Informer",
-    "Meta",
-    "OwnerReference",
-    "Reader",
-]
+__all__ = ["Handler", "Informer", "Reader"]
 
 _log = structlog.get_logger(__name__)
 
 Handler = Callable[[Event], None]
-"""Is told of each change, within the delivery: it must neither wait nor take long (it queues a request)."""
+"""An event handler, called synchronously for every change; it must return quickly and must not block.
+
+Typically it adds a request to a work queue.
+"""
 
 
 class Reader:
-    """Reads what an informer knows; makes no request. Objects are decoded anew: the caller owns them."""
+    """Reads the objects of an informer without requests. Each read decodes a copy, which the caller owns."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,25 +52,25 @@ class Reader:
 
     @property
     def size(self) -> int:
-        """The bytes of JSON of all objects; adds them up, so it is for metrics."""
+        """The total size of the JSON of all objects in bytes; iterates over all of them, for metrics only."""
         return sum(len(entry.raw) for entry in self._store.entries())
 
     def get(self, key: NamespacedName) -> Object | None:
-        """The object, or ``None``. (Of a metadata-only informer: apiVersion, kind and metadata.)"""
+        """Return the object or ``None``; a metadata-only informer returns apiVersion, kind and metadata."""
         entry = self._store.get(key)
         return entry.object() if entry is not None else None
 
     def entry(self, key: NamespacedName) -> Entry | None:
-        """The object as it is stored, not decoded."""
+        """Return the stored entry of the object, not decoded."""
         return self._store.get(key)
 
     def meta(self, key: NamespacedName) -> Meta | None:
-        """The object's metadata, without the rest being decoded."""
+        """Return the metadata of the object without decoding the rest."""
         entry = self._store.get(key)
         return entry.meta if entry is not None else None
 
     def contains(self, key: NamespacedName) -> bool:
-        """Whether there is such an object."""
+        """Return whether the object exists."""
         return key in self._store
 
     def entries(
@@ -87,23 +80,22 @@ class Reader:
         *,
         index: tuple[str, str] | None = None,
     ) -> list[Entry]:
-        """The objects that match, not decoded.
+        """Return the entries of the objects that match, not decoded.
 
-        ``selector`` is a label selector; ``index`` the name of an index and the value to look up in it. Raises
-        :class:`KeyError` when there is no such index, and
-        :class:`~cfo.runtime.cache.selectors.SelectorError`.
+        ``selector`` is a label selector; ``index`` is the name of an index and the value to look up in it. Raises
+        :class:`KeyError` if there is no such index, and :class:`~cfo.runtime.cache.selectors.SelectorError`.
         """
-        chosen = LabelSelector.of(selector)
+        parsed = LabelSelector.of(selector)
         if index is None:
             found = self._store.entries(namespace)
         else:
             found = [entry for entry in self._store.indexed(*index) if not namespace or entry.namespace == namespace]
-        return [entry for entry in found if chosen.matches(entry.meta.labels)] if chosen else found
+        return [entry for entry in found if parsed.matches(entry.meta.labels)] if parsed else found
 
     def keys(self, index: str, value: str) -> Collection[NamespacedName]:
-        """The names of the objects that ``index`` has under ``value``.
+        """Return the keys of the objects that ``index`` contains under ``value``.
 
-        Raises :class:`KeyError` when there is no such index.
+        Raises :class:`KeyError` if there is no such index.
         """
         return [entry.key for entry in self._store.indexed(index, value)]
 
@@ -114,16 +106,15 @@ class Reader:
         *,
         index: tuple[str, str] | None = None,
     ) -> list[Object]:
-        """The objects that match; see :meth:`entries`."""
+        """Return the objects that match; the parameters are those of :meth:`entries`."""
         return [entry.object() for entry in self.entries(namespace, selector, index=index)]
 
 
 class Informer:
-    """Follows one kind; made and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
+    """Follows one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
-    ``namespaces`` are listed and watched one by one; ``("",)`` is everything at once. ``metadata_only`` fetches and
-    keeps the metadata alone. ``field_managers`` are ours: their managedFields entries are kept.
-    ``random`` returns numbers in [0, 1).
+    ``selection`` is what to list and watch (default: all objects of the kind). ``field_managers`` are our own field
+    managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
     """
 
     def __init__(
@@ -131,35 +122,20 @@ class Informer:
         transport: Transport,
         mapper: RESTMapper,
         gvk: GVK,
+        selection: Selection | None = None,
         *,
-        label_selector: str | Mapping[str, Any] | LabelSelector = "",
-        field_selector: str | FieldSelector = "",
-        namespaces: Collection[str] = ("",),
-        metadata_only: bool = False,
         field_managers: Collection[str] = (),
         clock: Clock | None = None,
-        random: Callable[[], float] = default_random,
-        page_size: int = 500,
-        idle_seconds: float = 75.0,
+        options: ReflectorOptions | None = None,
     ) -> None:
         self.gvk = gvk
-        self.label_selector = LabelSelector.of(label_selector)
-        self.field_selector = FieldSelector.of(field_selector)
-        self.namespaces = tuple(namespaces)
-        self.metadata_only = metadata_only
+        self.selection = selection or Selection()
         self._transport = transport
         self._mapper = mapper
         self._clock = clock or SystemClock()
-        self._random = random
-        self._page_size = page_size
-        self._idle_seconds = idle_seconds
-        self._decoder = EntryDecoder(gvk, field_managers=field_managers, metadata_only=metadata_only)
-        self._store = Store(
-            emit=self._deliver,
-            clock=self._clock,
-            label_selector=self.label_selector,
-            field_selector=self.field_selector,
-        )
+        self._options = options or ReflectorOptions()
+        self._decoder = EntryDecoder(gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only)
+        self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
         self.reader = Reader(self._store)
         self._handlers: list[Handler] = []
         self._resource: Resource | None = None
@@ -168,85 +144,85 @@ class Informer:
         self._changed = anyio.Event()
         self._woken = anyio.Event()
 
-    # What users of an informer use.
+    # For users of the informer.
 
     @property
     def has_synced(self) -> bool:
-        """Whether the store is complete: a list was taken in, and the kind is still served."""
+        """Whether the store is complete: a list was committed and the kind is still served."""
         return bool(self._store.feeds) and all(feed.synced for feed in self._store.feeds.values())
 
     @property
     def problem(self) -> str:
-        """Why the informer does not follow its kind right now; empty when it does. For humans and health checks."""
+        """Why the informer does not follow its kind at present, for messages and health checks; empty if it does."""
         errors = [reflector.error for reflector in self._reflectors if reflector.error]
         return self._problem or "; ".join(errors)
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether the API server says that the right to list or watch is missing; it is asked again now and then."""
+        """Whether the permission to list or watch is missing; the informer retries periodically."""
         return any(reflector.forbidden for reflector in self._reflectors)
 
     async def wait_for_sync(self, *, unless_forbidden: bool = False) -> None:
-        """Returns when :attr:`has_synced` is true; waits for ever for a kind that is never served.
+        """Wait until :attr:`has_synced` is true; waits forever for a kind that is never served.
 
-        ``unless_forbidden``: returns also when :attr:`is_forbidden` is.
+        ``unless_forbidden``: also return when :attr:`is_forbidden` is true.
         """
         while not (self.has_synced or (unless_forbidden and self.is_forbidden)):
             await self._changed.wait()
 
     def add_handler(self, handler: Handler) -> None:
-        """Tells ``handler`` of every change from now on, and at once of all objects there are (as ``initial``)."""
+        """Call ``handler`` for all existing objects at once (as ``initial``) and for every change from now on."""
         self._handlers.append(handler)
         for feed in self._store.feeds.values():
             if feed.synced:
                 for entry in self._store.entries(feed.namespace):
-                    self._tell(handler, Event(EventType.ADDED, entry.key, None, entry, initial=True))
+                    self._call(handler, Event(EventType.ADDED, entry.key, None, entry, initial=True))
 
     def remove_handler(self, handler: Handler) -> None:
-        """Tells ``handler`` nothing more; raises :class:`ValueError` when it was not added."""
+        """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
         self._handlers.remove(handler)
 
     def add_index(self, name: str, function: IndexFunction) -> Self:
-        """Adds an index (filled at once) by which :attr:`reader` finds objects.
+        """Add an index, by which :attr:`reader` finds objects, and fill it.
 
-        The same function may be added again; raises :class:`ValueError` when another one has that name.
+        Adding the same function again is allowed; raises :class:`ValueError` if the name has a different function.
         """
         self._store.add_index(name, function)
         return self
 
     def wake(self) -> None:
-        """Asks at once whether the kind is served, if that is what the informer is waiting for."""
+        """Repeat discovery at once, if the informer waits for its kind to be served."""
         self._woken.set()
 
-    # What the cache uses.
+    # For the cache.
 
-    def holds(self, namespace: str) -> bool:
-        """Whether objects of the namespace are within what is listed and watched."""
+    def watches_namespace(self, namespace: str) -> bool:
+        """Return whether the informer lists and watches the namespace."""
         return "" in self._store.feeds or namespace in self._store.feeds
 
-    def wrote(self, answer: bytes) -> None:
-        """Takes in an API server's answer to a write: a whole object. See :mod:`cfo.runtime.cache.store`.
+    def record_write(self, response: bytes) -> None:
+        """Store the API server's response to a write: a complete object. See :mod:`cfo.runtime.cache.store`.
 
-        Raises :class:`msgspec.DecodeError` when it is none.
+        Raises :class:`msgspec.DecodeError` if it is not an object.
         """
-        entry = self._decoder.decode(answer)
-        feed = self._store.feed_of(entry.key)
+        entry = self._decoder.decode(response)
+        feed = self._store.feed_for(entry.key)
         if feed is not None:
-            feed.wrote(entry)
+            feed.record_write(entry)
 
-    def deleted(self, key: NamespacedName, uid: str) -> None:
-        """Takes in that the object of this uid is gone."""
-        feed = self._store.feed_of(key)
+    def record_deletion(self, key: NamespacedName, uid: str) -> None:
+        """Record that the object of this uid was deleted."""
+        feed = self._store.feed_for(key)
         if feed is not None:
-            feed.deleted(key, uid)
+            feed.record_deletion(key, uid)
 
     async def run(self) -> None:
-        """Follows the kind until it is cancelled."""
+        """Follow the kind until cancelled."""
         try:
             while True:
                 resource = await self._resolve()
                 if resource != self._resource:
-                    self._open(resource)
+                    self._start_following(resource)
                 async with anyio.create_task_group() as tasks:
                     for reflector in self._reflectors:
                         tasks.start_soon(self._reflect, reflector, tasks.cancel_scope)
@@ -255,63 +231,59 @@ class Informer:
             self._problem = "stopped"
             self._notify()
 
-    # How it works.
+    # Implementation.
 
     async def _reflect(self, reflector: Reflector, scope: anyio.CancelScope) -> None:
         await reflector.run()
         scope.cancel()
 
     async def _resolve(self) -> Resource:
-        """The resource of the kind, waiting until there is one."""
-        backoff = Backoff(self._clock, self._random)
+        """Return the resource of the kind, waiting until it is served."""
+        backoff = Backoff(self._clock, self._options.random)
         while True:
             self._woken = anyio.Event()
             try:
                 resource = await self._mapper.resource(self.gvk)
             except UnknownKind:
-                self._vanished()
-                self._report(f"{self.gvk} is not served (yet)")
+                self._stop_following()
+                self._set_problem(f"{self.gvk} is not served")
             except (DiscoveryIncomplete, APIError, TransportError) as error:
-                self._report(f"discovery of {self.gvk}: {error}")
+                self._set_problem(f"discovery of {self.gvk}: {error}")
             else:
-                self._report("")
+                self._set_problem("")
                 return resource
-            backoff.failed()
-            await _sleep_unless(self._clock, backoff.seconds(), self._woken)
+            backoff.record_failure()
+            await _sleep_unless(self._clock, backoff.delay(), self._woken)
 
-    def _open(self, resource: Resource) -> None:
+    def _start_following(self, resource: Resource) -> None:
         self._resource = resource
-        self._store.open(self.namespaces if resource.namespaced else ("",))
+        self._store.open(self.selection.namespaces if resource.namespaced else ("",))
         self._reflectors = [
             Reflector(
                 self._transport,
                 resource,
                 feed,
                 self._decoder,
+                self.selection,
                 clock=self._clock,
-                label_selector=str(self.label_selector),
-                field_selector=str(self.field_selector),
-                metadata_only=self.metadata_only,
-                changed=self._notify,
-                random=self._random,
-                page_size=self._page_size,
-                idle_seconds=self._idle_seconds,
+                options=self._options,
+                on_change=self._notify,
             )
             for feed in self._store.feeds.values()
         ]
 
-    def _vanished(self) -> None:
+    def _stop_following(self) -> None:
         if self._resource is not None:
-            _log.warning("a kind is not served any more, forgetting its objects", kind=str(self.gvk))
+            _log.warning("Kind is no longer served, deleting its objects from the cache", kind=str(self.gvk))
             self._store.close()
             self._resource = None
             self._reflectors = []
 
-    def _report(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
             if problem:
-                _log.info("informer waits", kind=str(self.gvk), cause=problem)
+                _log.info("Informer is waiting", kind=str(self.gvk), cause=problem)
             self._notify()
 
     def _notify(self) -> None:
@@ -320,13 +292,15 @@ class Informer:
 
     def _deliver(self, event: Event) -> None:
         for handler in list(self._handlers):
-            self._tell(handler, event)
+            self._call(handler, event)
 
-    def _tell(self, handler: Handler, event: Event) -> None:
+    def _call(self, handler: Handler, event: Event) -> None:
         try:
             handler(event)
-        except Exception:  # noqa: BLE001 - logged; a handler is somebody else's code
-            _log.exception("a handler failed; the others are told", kind=str(self.gvk), object=str(event.key))
+        except Exception:  # noqa: BLE001 - logged; handlers are code of the library's users
+            _log.exception(
+                "Event handler failed, continuing with the others", kind=str(self.gvk), object=str(event.key)
+            )
 
 
 async def _sleep_unless(clock: Clock, seconds: float, woken: anyio.Event) -> None:

@@ -1,61 +1,65 @@
-"""List, then watch, then go on watching: the writer of an informer's store.
+"""The reflector: lists a resource, then watches it, and writes the result to an informer's store.
 
-A reflector is a state machine with two states. *Listing* takes in the whole collection, page by page;
-*watching* follows the changes from there. What can happen, and what comes next:
+A reflector is a state machine with two states. *Listing* reads the whole collection, page by page; *watching* follows
+the changes from there. Events and next states:
 
 =====================================================  ==================================================
-the server ends the watch when its time is over         watching, from the last version seen
-the server ends the watch earlier                       the same, when the server was asked where it is
-the connection breaks, in the middle of a line or not   the same, after a backoff; the half line is dropped
-429, 5xx, 403 and other refusals                        the same state, after a backoff or Retry-After
-410, as an answer or as an ERROR event                  listing, at once (after a backoff if it comes again)
-any other ERROR event, or a line that is not JSON       listing, after a backoff
-nothing came for ``idle_seconds``, not even a bookmark  watching, when the server was asked where it is
-the server, asked where it is, is behind what was seen  listing, at once
-404                                                     ``run`` returns: whoever runs it asks discovery
+the server ends the watch when its timeout is over     watching, from the last version received
+the server ends the watch earlier                      the same, after checking the server's position
+the connection breaks, within a line or between lines  the same, after a back-off; a partial line is dropped
+429, 5xx, 403 and other error responses                the same state, after a back-off or Retry-After
+410, as a response or as an ERROR event                listing, at once (after a back-off if it happens again)
+any other ERROR event, or a line that is not JSON      listing, after a back-off
+no data for ``idle_seconds``, not even a bookmark      watching, after checking the server's position
+the server's position is behind the last version       listing, at once
+404                                                    ``run`` returns: the caller repeats discovery
 =====================================================  ==================================================
 
-A list after the first asks for a state that is not older than what was seen, for there may be several
-API servers, of which one lags. One that says it does not know that version yet is asked for a quorum
-list. When that is older than what was seen, the database was restored from a backup, and the store
-starts anew. A watch from a version that is yet to come would say nothing: so after every end that may have been the
-server's own, one small list asks where it is.
+Every list after the first requests a state that is not older than the known one, because there may be several API
+servers, one of which may lag. If the server does not know that version yet, a quorum list is requested. If the quorum
+list is older than the known state, the database was restored from a backup, and the store is rebuilt. A watch from a
+version in the future would never report anything. Therefore, after every end of a watch that the server may not have
+intended, a small list checks the server's position, which is the resourceVersion of its collection.
 
-Nothing here ever gives up: failures are logged with verb, resource and cause, and tried again. An object
-whose metadata cannot be read is logged and left out; it does not stop the others.
+A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object whose metadata
+cannot be decoded is logged and skipped; it does not affect the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from random import random as default_random
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import msgspec
 import structlog
 
 from cfo.runtime.cache.entry import EntryDecoder, version_number
+from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType, Feed
+from cfo.runtime.client.api_request import JSON, APIRequest
 from cfo.runtime.client.errors import APIError, Expired, Forbidden, NotFound, TransportError, error_for
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import Resource
+from cfo.runtime.ratelimit import Backoff
 
-__all__ = ["Backoff", "Reflector", "State"]
+__all__ = ["Reflector", "ReflectorOptions", "State"]
 
 _log = structlog.get_logger(__name__)
 
-LONGEST_LINE: Final = 64 << 20
-"""Bytes of a watch line that are taken; an object in etcd has 1.5 MB at most, JSON of it maybe thrice that."""
+MAX_LINE_BYTES: Final = 64 << 20
+"""The longest accepted watch line; an object in etcd has at most 1.5 MB, its JSON up to about three times as much."""
+
+POSITION_CHECK_SECONDS: Final = 10.0
+"""The timeout of the small list that checks the server's position."""
 
 _EARLY_SECONDS: Final = 2.0
-"""A watch that ends this much before its time was ended by something else."""
+"""A watch that ends this long before its timeout was not ended by its timeout."""
 
-_ASK_SECONDS: Final = 10.0
-
-_JSON: Final = "application/json"
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
@@ -67,10 +71,23 @@ _EVENTS: Final[Mapping[str, EventType]] = {
 
 
 class State(StrEnum):
-    """What a reflector is doing."""
+    """The state of a reflector."""
 
     LISTING = "listing"
     WATCHING = "watching"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectorOptions:
+    """Settings of list and watch.
+
+    ``page_size`` is the number of objects in a page of a list; ``idle_seconds`` is how long a watch may be silent (API
+    servers send a bookmark about once a minute); ``random`` returns numbers in [0, 1).
+    """
+
+    page_size: int = 500
+    idle_seconds: float = 75.0
+    random: Callable[[], float] = default_random
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -99,45 +116,14 @@ _status = msgspec.json.Decoder(dict)
 
 
 class BrokenStreamError(Exception):
-    """A watch that cannot be followed any further: what came is not what a watch sends."""
-
-
-class Backoff:
-    """Growing delays between failures: 0.8 s, doubling up to 30 s, each up to twice as long by chance.
-
-    Two minutes without a failure start the row anew. These are the numbers of client-go's reflector.
-    ``random`` returns numbers in [0, 1).
-    """
-
-    def __init__(self, clock: Clock, random: Callable[[], float] = default_random) -> None:
-        self._clock = clock
-        self._random = random
-        self._failures = 0
-        self._last = 0.0
-
-    @property
-    def fresh(self) -> bool:
-        """Whether nothing failed for two minutes."""
-        return self._failures == 0 or self._clock.monotonic() - self._last > 120.0
-
-    def failed(self) -> None:
-        """Counts a failure."""
-        self._failures = 1 if self.fresh else self._failures + 1
-        self._last = self._clock.monotonic()
-
-    def seconds(self, at_least: float | None = None) -> float:
-        """How long to wait after the failures so far; a server's Retry-After is the least."""
-        delay = min(30.0, 0.8 * 2.0 ** min(self._failures - 1, 10)) * (1.0 + self._random())
-        return max(delay, at_least or 0.0)
+    """A list or watch that cannot be continued because its content is invalid."""
 
 
 class Reflector:
-    """Keeps one feed as the API server's collection is.
+    """Keeps one feed of a store equal to the API server's collection.
 
-    ``page_size`` is the number of objects in a page of a list; ``idle_seconds`` how long a watch may stay
-    silent (API servers send bookmarks every minute or so). ``changed`` is called when a list is complete
-    and when ``error``, the text of the last failure (empty when all is well), changes; ``forbidden`` says that it
-    was a missing right.
+    ``on_change`` is called when a list is complete and when ``error`` changes, the message of the last failure (empty
+    if the last attempt succeeded); ``forbidden`` is true if that failure was a missing permission.
     """
 
     def __init__(
@@ -146,15 +132,11 @@ class Reflector:
         resource: Resource,
         feed: Feed,
         decoder: EntryDecoder,
+        selection: Selection,
         *,
         clock: Clock,
-        label_selector: str = "",
-        field_selector: str = "",
-        metadata_only: bool = False,
-        changed: Callable[[], None] = lambda: None,
-        random: Callable[[], float] = default_random,
-        page_size: int = 500,
-        idle_seconds: float = 75.0,
+        options: ReflectorOptions | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.state = State.LISTING
         self.error = ""
@@ -165,44 +147,40 @@ class Reflector:
         self._feed = feed
         self._decoder = decoder
         self._clock = clock
-        self._selectors = {
-            name: text for name, text in (("labelSelector", label_selector), ("fieldSelector", field_selector)) if text
-        }
-        self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if metadata_only else (_JSON, _JSON)
-        self._changed = changed
-        self._random = random
-        self._page_size = page_size
-        self._idle_seconds = idle_seconds
-        self._backoff = Backoff(clock, random)
+        self._options = options or ReflectorOptions()
+        self._selectors = selection.params
+        self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
+        self._on_change = on_change
+        self._backoff = Backoff(clock, self._options.random)
         self._version = ""
-        self._quorum = True
-        self._in_doubt = False
+        self._use_quorum = True
+        self._must_check_position = False
 
     async def run(self) -> None:
-        """Lists and watches until it is cancelled, or until the server answers 404."""
+        """List and watch until cancelled, or until the server responds with 404."""
         while True:
             try:
                 if self.state is State.LISTING:
                     await self._list()
                     self.state = State.WATCHING
-                    self._settled()
+                    self._clear_error()
                 else:
                     await self._watch()
             except NotFound as error:
-                await self._failed(error)
+                await self._back_off(error)
                 return
             except Expired as error:
                 self.state = State.LISTING
-                _log.info("watch expired, listing anew", resource=self._name, cause=error.message)
-                again = not self._backoff.fresh
-                self._backoff.failed()
-                if again:
-                    await self._clock.sleep(self._backoff.seconds(error.retry_after))
+                _log.info("Watch expired, listing again", resource=self._name, cause=error.message)
+                is_repeated = not self._backoff.has_recovered
+                self._backoff.record_failure()
+                if is_repeated:
+                    await self._clock.sleep(self._backoff.delay(error.retry_after))
             except APIError as error:
-                await self._failed(error)
+                await self._back_off(error)
             except (TransportError, BrokenStreamError) as error:
-                self._in_doubt = True
-                await self._failed(error)
+                self._must_check_position = True
+                await self._back_off(error)
 
     @property
     def _name(self) -> str:
@@ -211,26 +189,27 @@ class Reflector:
 
     @property
     def _missing_rule(self) -> str:
-        """What a role would have to say, told once: a missing right seldom comes soon."""
+        """The RBAC rule that is missing, logged once because it is rarely added soon."""
         gvr = self._resource.gvr
         return f'{{apiGroups: ["{gvr.group}"], resources: ["{gvr.resource}"], verbs: ["list", "watch"]}}'
 
-    def _settled(self) -> None:
+    def _clear_error(self) -> None:
         self.error = ""
         self.forbidden = False
-        self._changed()
+        self._on_change()
 
-    async def _failed(self, error: Exception) -> None:
+    async def _back_off(self, error: Exception) -> None:
+        """Record and log a failure, and wait before the next attempt."""
         verb = "list" if self.state is State.LISTING else "watch"
         cause = str(error) or type(error).__name__
         self.error = cause if cause.startswith(f"{verb} ") else f"{verb} {self._name}: {cause}"
-        known, self.forbidden = self.forbidden, isinstance(error, Forbidden)
-        self._changed()
-        self._backoff.failed()
-        delay = self._backoff.seconds(error.retry_after if isinstance(error, APIError) else None)
-        if not (known and self.forbidden):
+        was_forbidden, self.forbidden = self.forbidden, isinstance(error, Forbidden)
+        self._on_change()
+        self._backoff.record_failure()
+        delay = self._backoff.delay(error.retry_after if isinstance(error, APIError) else None)
+        if not (was_forbidden and self.forbidden):
             _log.warning(
-                "a right is missing, will try again" if self.forbidden else "cannot follow a resource, will try again",
+                "Permission denied, will retry" if self.forbidden else "List or watch failed, will retry",
                 verb=verb,
                 resource=self._name,
                 cause=cause,
@@ -242,176 +221,185 @@ class Reflector:
     # Listing.
 
     async def _list(self) -> None:
-        """Takes in the whole collection.
+        """Read the whole collection into the store.
 
-        A continue token that expired under way starts the list anew; when that happens twice, the collection is asked
-        for in one piece, or a big one might never be finished.
+        If the continue token expires, the list starts again. If that happens twice, the collection is requested in one
+        page, because a paged list of a big collection might never finish.
         """
-        limit = self._page_size
+        limit = self._options.page_size
         expired = 0
         while True:
             try:
                 if await self._list_once(limit):
                     return
             except Expired:
-                self._quorum = True
+                self._use_quorum = True
                 expired += 1
                 if expired > 2:
                     raise
                 if expired == 2:
                     limit = 0
             except APIError as error:
-                if self._quorum or not _is_too_large(error):
+                if self._use_quorum or not _is_too_large_version(error):
                     raise
-                self._quorum = True
+                self._use_quorum = True
 
     async def _list_once(self, limit: int) -> bool:
-        """Whether the list was taken in; it is not when it was older than had been asked for."""
+        """List once; return false if the list is older than the requested version and was discarded."""
         feed = self._feed
         listing = feed.begin()
         params = dict(self._selectors)
-        quorum = self._quorum or not listing.seen_before
+        quorum = self._use_quorum or not listing.known_version
         if not quorum:
-            params |= {"resourceVersion": str(listing.seen_before), "resourceVersionMatch": "NotOlderThan"}
+            params |= {"resourceVersion": str(listing.known_version), "resourceVersionMatch": "NotOlderThan"}
         page = await self._get_page(params, limit)
         version = page.metadata.resource_version
-        if 0 < version_number(version) < listing.seen_before:
+        if 0 < version_number(version) < listing.known_version:
             if not quorum:
-                self._quorum = True
+                self._use_quorum = True
                 return False
-            listing.anew = True
+            listing.discard_known = True
             _log.warning(
-                "the API server's versions went back (a restored database?), starting anew",
+                "Resource versions went backwards (database restored?), rebuilding the cache",
                 resource=self._name,
-                seen=listing.seen_before,
-                now=version,
+                known_version=listing.known_version,
+                listed_version=version,
             )
         while True:
             for raw in page.items or ():
                 try:
                     listing.add(self._decoder.decode(raw))
                 except msgspec.DecodeError as error:
-                    _log.error("an object cannot be read and is left out", resource=self._name, cause=str(error))
+                    _log.error("Cannot decode object, skipping it", resource=self._name, cause=str(error))
             if not page.metadata.continue_:
                 break
             page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
         listing.commit(version)
         self._version = version
-        self._quorum = self._in_doubt = False
+        self._use_quorum = self._must_check_position = False
         return True
 
-    async def _get_page(self, params: dict[str, str], limit: int, **how: Any) -> _Page:
+    async def _get_page(
+        self, params: dict[str, str], limit: int, *, timeout: float | None = None, new_connection: bool = False
+    ) -> _Page:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(
-            "GET",
-            self._path,
-            params=params,
-            accept=self._accept_list,
-            compress=True,
-            verb="list",
-            resource=str(self._resource.gvr),
-            **how,
+            APIRequest(
+                "GET",
+                self._path,
+                params=params,
+                accept=self._accept_list,
+                compress=True,
+                timeout=timeout,
+                new_connection=new_connection,
+                verb="list",
+                resource=str(self._resource.gvr),
+            )
         )
         try:
             return _page.decode(response.body)
         except msgspec.DecodeError as error:
-            raise BrokenStreamError(f"the answer is no list: {error}") from error
+            raise BrokenStreamError(f"the response is not a list: {error}") from error
 
     # Watching.
 
     async def _watch(self) -> None:
-        if self._in_doubt and not await self._is_where_it_was():
+        if self._must_check_position and not await self._check_position():
             return
-        began = self._clock.monotonic()
+        started = self._clock.monotonic()
         version = self._version
-        seconds = int(300 * (1 + self._random()))
-        params = {
-            **self._selectors,
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": version,
-            "timeoutSeconds": str(seconds),
-        }
+        seconds = int(300 * (1 + self._options.random()))
+        request = APIRequest(
+            "GET",
+            self._path,
+            params={
+                **self._selectors,
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": version,
+                "timeoutSeconds": str(seconds),
+            },
+            accept=self._accept_watch,
+            verb="watch",
+            resource=str(self._resource.gvr),
+        )
+        idle_seconds = self._options.idle_seconds
         try:
-            async with self._transport.stream(
-                self._path,
-                params=params,
-                accept=self._accept_watch,
-                verb="watch",
-                resource=str(self._resource.gvr),
-            ) as body:
+            async with self._transport.stream(request) as body:
                 if self.error:
-                    self._settled()
-                lines = _Lines()
-                with anyio.fail_after(self._idle_seconds) as silence:
+                    self._clear_error()
+                splitter = _LineSplitter()
+                with anyio.fail_after(idle_seconds) as idle_timeout:
                     while chunk := await body.readany():
-                        silence.deadline = anyio.current_time() + self._idle_seconds
-                        for line in lines.cut(chunk):
-                            self._take(line)
+                        idle_timeout.deadline = anyio.current_time() + idle_seconds
+                        for line in splitter.split(chunk):
+                            self._process_line(line)
         except TimeoutError:
-            _log.info("nothing came on a watch, beginning another", resource=self._name)
-            self._in_doubt = True
+            _log.info("Watch idle timeout, reconnecting", resource=self._name)
+            self._must_check_position = True
             return
-        lasted = self._clock.monotonic() - began
-        self._in_doubt = lasted < seconds - _EARLY_SECONDS
-        if self._version == version and lasted < 1.0:
-            raise BrokenStreamError("the server ended the watch at once")
+        duration = self._clock.monotonic() - started
+        self._must_check_position = duration < seconds - _EARLY_SECONDS
+        if self._version == version and duration < 1.0:
+            raise BrokenStreamError("the server closed the watch immediately")
 
-    def _take(self, line: bytes) -> None:
+    def _process_line(self, line: bytes) -> None:
         try:
             event = _event.decode(line)
         except msgspec.DecodeError as error:
             self.state = State.LISTING
-            raise BrokenStreamError(f"a line is no watch event: {error}") from error
-        kind = _EVENTS.get(event.type)
-        if kind is not None:
+            raise BrokenStreamError(f"a line is not a watch event: {error}") from error
+        event_type = _EVENTS.get(event.type)
+        if event_type is not None:
             try:
                 entry = self._decoder.decode(event.object)
             except msgspec.DecodeError as error:
-                _log.error("an object cannot be read and is left out", resource=self._name, cause=str(error))
+                _log.error("Cannot decode object, skipping it", resource=self._name, cause=str(error))
                 return
             self._version = entry.meta.resource_version or self._version
-            self._feed.observe(kind, entry)
+            self._feed.observe(event_type, entry)
         elif event.type == "BOOKMARK":
             self._version = _bookmark.decode(event.object).metadata.resource_version or self._version
-            self._feed.passed(version_number(self._version))
+            self._feed.advance(version_number(self._version))
         elif event.type == "ERROR":
-            self._refused(event.object)
+            self._raise_status(event.object)
 
-    def _refused(self, raw: msgspec.Raw) -> None:
+    def _raise_status(self, raw: msgspec.Raw) -> None:
+        """Raise the Status of an ERROR event as an :class:`APIError`."""
         status = _status.decode(raw)
         code = status.get("code")
         self.state = State.LISTING
         raise error_for(code if isinstance(code, int) else 500, status, verb="watch", resource=str(self._resource.gvr))
 
-    async def _is_where_it_was(self) -> bool:
-        """Whether the server is at least where it was seen; if not, everything is to be listed anew.
+    async def _check_position(self) -> bool:
+        """Return whether the server has reached the last version received; if not, a new list is required.
 
-        After a restore from a backup the API server knows only smaller versions; a watch from a greater one stays
-        silent.
+        After a restore from a backup, the API server knows only smaller versions. A watch from a greater version would
+        stay silent.
         """
-        page = await self._get_page(dict(self._selectors), 1, timeout=_ASK_SECONDS, fresh=True)
-        self._in_doubt = False
-        if 0 < version_number(page.metadata.resource_version) < self._feed.high_water:
+        params = dict(self._selectors)
+        page = await self._get_page(params, 1, timeout=POSITION_CHECK_SECONDS, new_connection=True)
+        self._must_check_position = False
+        if 0 < version_number(page.metadata.resource_version) < self._feed.high_water_mark:
             self.state = State.LISTING
-            self._quorum = True
+            self._use_quorum = True
             return False
         return True
 
 
-class _Lines:
-    """Cuts a stream into lines, however long they are and however cut into chunks.
+class _LineSplitter:
+    """Splits a stream into lines of any length, across chunks.
 
-    What follows the last line break is half an event, and dropped at the end: the next watch sends it again.
+    The bytes after the last line break are a partial event and are dropped at the end: the next watch sends it again.
     """
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
         self._size = 0
 
-    def cut(self, chunk: bytes) -> list[bytes]:
-        """The lines that ``chunk`` completes, but for empty ones."""
+    def split(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that ``chunk`` completes, except for empty lines."""
         *complete, rest = chunk.split(b"\n")
         if complete:
             complete[0] = b"".join((*self._pending, complete[0]))
@@ -419,13 +407,13 @@ class _Lines:
         if rest:
             self._pending.append(rest)
             self._size += len(rest)
-            if self._size > LONGEST_LINE:
-                raise BrokenStreamError(f"a watch line has more than {LONGEST_LINE} bytes")
+            if self._size > MAX_LINE_BYTES:
+                raise BrokenStreamError(f"a watch line is longer than {MAX_LINE_BYTES} bytes")
         return [line for line in complete if line.strip()]
 
 
-def _is_too_large(error: APIError) -> bool:
-    """Whether the server does not know the version yet that was asked for (``ResourceVersionTooLarge``)."""
+def _is_too_large_version(error: APIError) -> bool:
+    """Return whether the server does not know the requested version yet (``ResourceVersionTooLarge``)."""
     return "Too large resource version" in error.message or any(
         cause.get("reason") == "ResourceVersionTooLarge" for cause in error.causes
     )

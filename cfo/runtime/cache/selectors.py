@@ -1,29 +1,29 @@
-"""Label and field selectors: parsed once, matched often.
+"""Label and field selectors, parsed once and matched often, and the selection of an informer.
 
-The grammar is apimachinery's (``a=b``, ``a!=b``, ``a in (x,y)``, ``a notin (x)``, ``a``, ``!a``, ``a>1``,
-``a<1``, joined by commas, all of which must hold); the dict form is the ``LabelSelector`` of the API. As there,
-``!=`` and ``notin`` choose objects that lack the label.
+The grammar is apimachinery's (``a=b``, ``a!=b``, ``a in (x,y)``, ``a notin (x)``, ``a``, ``!a``, ``a>1``, ``a<1``,
+separated by commas; all of them must match). The dict form is the ``LabelSelector`` of the API. As there, ``!=`` and
+``notin`` also match objects without the label.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from cfo.runtime.objects import NamespacedName
 
-__all__ = ["FieldSelector", "LabelSelector", "Operator", "Requirement", "SelectorError"]
+__all__ = ["FieldSelector", "LabelSelector", "Operator", "Requirement", "Selection", "SelectorError"]
 
 
 class SelectorError(ValueError):
-    """A selector that cannot be understood; the message says what is wrong with which part."""
+    """An invalid selector; the message names the invalid part and what is expected."""
 
 
 class Operator(StrEnum):
-    """How a requirement compares; the names of the API's ``LabelSelectorOperator`` where it has them."""
+    """The operator of a requirement, named as in the API's ``LabelSelectorOperator`` where that has it."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -42,14 +42,14 @@ def _check_key(key: str) -> str:
     prefix, slash, name = key.rpartition("/")
     if not _NAME.fullmatch(name) or (slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix))):
         raise SelectorError(
-            f"{key!r} is not a label key: an optional DNS subdomain and '/', then a name of up to 63 characters"
+            f"{key!r} is not a label key: must be an optional DNS subdomain and '/', then a name of up to 63 characters"
         )
     return key
 
 
 def _check_value(key: str, value: str) -> str:
     if value and not _NAME.fullmatch(value):
-        raise SelectorError(f"{key}: {value!r} is not a label value: up to 63 letters, digits, '-', '_' or '.'")
+        raise SelectorError(f"{key}: {value!r} is not a label value: must be up to 63 letters, digits, '-', '_' or '.'")
     return value
 
 
@@ -62,22 +62,22 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     @classmethod
-    def make(cls, key: str, operator: Operator, values: Iterable[str] = ()) -> Requirement:
-        """A checked requirement.
+    def create(cls, key: str, operator: Operator, values: Iterable[str] = ()) -> Requirement:
+        """Return a validated requirement.
 
-        Raises :class:`SelectorError` for a key, value or number of values that is not allowed.
+        Raises :class:`SelectorError` for an invalid key, value or number of values.
         """
-        kept = tuple(sorted({_check_value(key, value) for value in values}))
-        if operator in (Operator.IN, Operator.NOT_IN) and not kept:
+        unique = tuple(sorted({_check_value(key, value) for value in values}))
+        if operator in (Operator.IN, Operator.NOT_IN) and not unique:
             raise SelectorError(f"{key}: {operator} needs at least one value")
-        if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST) and kept:
+        if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST) and unique:
             raise SelectorError(f"{key}: {operator} takes no values")
-        if operator in (Operator.GREATER_THAN, Operator.LESS_THAN) and (len(kept) != 1 or not _is_integer(kept[0])):
-            raise SelectorError(f"{key}: {operator} needs one whole number")
-        return cls(_check_key(key), operator, kept)
+        if operator in (Operator.GREATER_THAN, Operator.LESS_THAN) and (len(unique) != 1 or not _is_integer(unique[0])):
+            raise SelectorError(f"{key}: {operator} needs one integer")
+        return cls(_check_key(key), operator, unique)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet the requirement."""
+        """Return whether labels meet the requirement."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.IN:
@@ -110,19 +110,19 @@ class Requirement:
                 return f"{self.key}<{joined}"
 
 
-def _is_integer(text: str) -> bool:
-    return text.isascii() and text.removeprefix("-").isdecimal()
+def _is_integer(string: str) -> bool:
+    return string.isascii() and string.removeprefix("-").isdecimal()
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Requirements that must all hold; ``str()`` is its canonical text. Empty, it chooses everything."""
+    """Requirements that must all match; ``str()`` is the canonical form. An empty selector matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     @classmethod
     def of(cls, selector: str | Mapping[str, Any] | LabelSelector | None) -> LabelSelector:
-        """The selector of a text, of the API's LabelSelector, or itself.
+        """Parse a string or the API's LabelSelector; a :class:`LabelSelector` is returned unchanged.
 
         Raises :class:`SelectorError`.
         """
@@ -134,7 +134,7 @@ class LabelSelector:
         return cls(tuple(sorted(set(requirements))))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet all requirements."""
+        """Return whether labels meet all requirements."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def __bool__(self) -> bool:
@@ -149,23 +149,23 @@ def _from_api(selector: Mapping[str, Any]) -> list[Requirement]:
     if unknown:
         raise SelectorError(f"a label selector has matchLabels and matchExpressions, not {', '.join(sorted(unknown))}")
     requirements = [
-        Requirement.make(key, Operator.IN, [value]) for key, value in (selector.get("matchLabels") or {}).items()
+        Requirement.create(key, Operator.IN, [value]) for key, value in (selector.get("matchLabels") or {}).items()
     ]
     for expression in selector.get("matchExpressions") or ():
         key, operator = expression.get("key") or "", expression.get("operator") or ""
         allowed = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
         if operator not in allowed:
-            raise SelectorError(f"{key}: operator {operator!r} is none of {', '.join(allowed)}")
-        requirements.append(Requirement.make(key, Operator(operator), expression.get("values") or ()))
+            raise SelectorError(f"{key}: operator {operator!r}: must be one of {', '.join(allowed)}")
+        requirements.append(Requirement.create(key, Operator(operator), expression.get("values") or ()))
     return requirements
 
 
 class _Tokens:
-    """The tokens of a selector's text; the empty string is its end."""
+    """The tokens of a selector string; the empty string marks the end."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = _TOKEN.findall(text)
+    def __init__(self, string: str) -> None:
+        self._selector = string
+        self._tokens = _TOKEN.findall(string)
         self._next = 0
 
     def peek(self) -> str:
@@ -179,12 +179,12 @@ class _Tokens:
     def expect(self, wanted: str) -> None:
         found = self.take()
         if found != wanted:
-            raise SelectorError(f"{self._text!r}: found {found or 'the end'!r} where {wanted!r} was expected")
+            raise SelectorError(f"{self._selector!r}: found {found or 'the end'!r} where {wanted!r} was expected")
 
     def word(self, what: str) -> str:
         token = self.take()
         if not token or token[0] in "=!<>(),":
-            raise SelectorError(f"{self._text!r}: found {token or 'the end'!r} where a {what} was expected")
+            raise SelectorError(f"{self._selector!r}: found {token or 'the end'!r} where a {what} was expected")
         return token
 
 
@@ -199,8 +199,8 @@ _SYMBOLS: Final = {
 }
 
 
-def _parse(text: str) -> list[Requirement]:
-    tokens = _Tokens(text)
+def _parse(string: str) -> list[Requirement]:
+    tokens = _Tokens(string)
     requirements = [_parse_requirement(tokens)]
     while tokens.peek():
         tokens.expect(",")
@@ -211,18 +211,18 @@ def _parse(text: str) -> list[Requirement]:
 def _parse_requirement(tokens: _Tokens) -> Requirement:
     if tokens.peek() == "!":
         tokens.take()
-        return Requirement.make(tokens.word("label key"), Operator.DOES_NOT_EXIST)
+        return Requirement.create(tokens.word("label key"), Operator.DOES_NOT_EXIST)
     key = tokens.word("label key")
     symbol = tokens.peek()
     if symbol in ("", ","):
-        return Requirement.make(key, Operator.EXISTS)
+        return Requirement.create(key, Operator.EXISTS)
     operator = _SYMBOLS.get(tokens.take())
     if operator is None:
-        raise SelectorError(f"{key}: {symbol!r} is none of {', '.join(_SYMBOLS)}")
+        raise SelectorError(f"{key}: operator {symbol!r}: must be one of {', '.join(_SYMBOLS)}")
     if symbol in ("in", "notin"):
-        return Requirement.make(key, operator, _parse_set(tokens))
+        return Requirement.create(key, operator, _parse_set(tokens))
     value = "" if tokens.peek() in ("", ",") else tokens.word("label value")
-    return Requirement.make(key, operator, [value])
+    return Requirement.create(key, operator, [value])
 
 
 def _parse_set(tokens: _Tokens) -> list[str]:
@@ -238,18 +238,18 @@ def _parse_set(tokens: _Tokens) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """``field=value`` and ``field!=value`` terms that must all hold; empty, it chooses everything.
+    """``field=value`` and ``field!=value`` terms that must all match; an empty selector matches everything.
 
-    The API server knows more fields than can be told from an object here (those of a kind are computed there):
-    :meth:`matches` judges ``metadata.name`` and ``metadata.namespace``, and :attr:`decidable` says whether
-    these are all.
+    The API server computes the selectable fields of each kind, which is not possible here: :meth:`matches` evaluates
+    only ``metadata.name`` and ``metadata.namespace``, and :attr:`decidable` reports whether the selector uses no other
+    fields.
     """
 
     terms: tuple[tuple[str, bool, str], ...] = ()
 
     @classmethod
     def of(cls, selector: str | FieldSelector | None) -> FieldSelector:
-        """The selector of a text (``metadata.name=a,status.phase!=Running``), or itself.
+        """Parse a string (``metadata.name=a,status.phase!=Running``); a :class:`FieldSelector` is returned unchanged.
 
         Raises :class:`SelectorError`.
         """
@@ -259,22 +259,22 @@ class FieldSelector:
         for part in _split_terms(selector or ""):
             matched = re.fullmatch(r"\s*([A-Za-z0-9_.\-/\[\]']+)\s*(==|=|!=)(.*)", part, re.DOTALL)
             if matched is None:
-                raise SelectorError(f"{part!r} is not a field selector: 'field=value' or 'field!=value'")
-            field, operator, value = matched.groups()
-            terms.add((field, operator != "!=", re.sub(r"\\(.)", r"\1", value)))
+                raise SelectorError(f"{part!r} is not a field selector: must be 'field=value' or 'field!=value'")
+            name, operator, value = matched.groups()
+            terms.add((name, operator != "!=", re.sub(r"\\(.)", r"\1", value)))
         return cls(tuple(sorted(terms)))
 
     @property
     def decidable(self) -> bool:
-        """Whether :meth:`matches` knows all its fields."""
-        return all(field in ("metadata.name", "metadata.namespace") for field, _, _ in self.terms)
+        """Whether :meth:`matches` can evaluate all fields of the selector."""
+        return all(name in ("metadata.name", "metadata.namespace") for name, _, _ in self.terms)
 
     def matches(self, key: NamespacedName) -> bool:
-        """Whether the object of that name meets the terms on ``metadata.name`` and ``metadata.namespace``."""
-        for field, equal, value in self.terms:
-            if field == "metadata.name" and (key.name == value) is not equal:
+        """Return whether this key meets the terms on ``metadata.name`` and ``metadata.namespace``."""
+        for name, equal, value in self.terms:
+            if name == "metadata.name" and (key.name == value) is not equal:
                 return False
-            if field == "metadata.namespace" and (key.namespace == value) is not equal:
+            if name == "metadata.namespace" and (key.namespace == value) is not equal:
                 return False
         return True
 
@@ -283,7 +283,7 @@ class FieldSelector:
 
     def __str__(self) -> str:
         return ",".join(
-            f"{field}{'=' if equal else '!='}{_SPECIAL.sub(_ESCAPED, value)}" for field, equal, value in self.terms
+            f"{name}{'=' if equal else '!='}{_SPECIAL.sub(_ESCAPED, value)}" for name, equal, value in self.terms
         )
 
 
@@ -291,6 +291,47 @@ _SPECIAL: Final = re.compile(r"([\\,=])")
 _ESCAPED: Final = r"\\\1"
 
 
-def _split_terms(text: str) -> list[str]:
-    """The comma-separated terms, a backslash keeping the next character (``fields.EscapeValue``)."""
-    return [term for term in re.findall(r"(?:\\.|[^\\,])+", text, re.DOTALL) if term.strip()]
+def _split_terms(string: str) -> list[str]:
+    """Split at commas that are not escaped by a backslash (``fields.EscapeValue``)."""
+    return [term for term in re.findall(r"(?:\\.|[^\\,])+", string, re.DOTALL) if term.strip()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The objects of a kind that an informer lists and watches, and how much of each it stores.
+
+    ``namespaces`` are listed and watched separately; ``("",)`` means all namespaces in one list and watch.
+    ``metadata_only`` fetches and stores only the metadata.
+    """
+
+    label_selector: LabelSelector = field(default_factory=LabelSelector)
+    field_selector: FieldSelector = field(default_factory=FieldSelector)
+    namespaces: tuple[str, ...] = ("",)
+    metadata_only: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        label_selector: str | Mapping[str, Any] | LabelSelector = "",
+        field_selector: str | FieldSelector = "",
+        namespaces: Iterable[str] = ("",),
+        metadata_only: bool = False,
+    ) -> Selection:
+        """Parse the selectors; raises :class:`SelectorError`."""
+        return cls(
+            label_selector=LabelSelector.of(label_selector),
+            field_selector=FieldSelector.of(field_selector),
+            namespaces=tuple(namespaces),
+            metadata_only=metadata_only,
+        )
+
+    def matches(self, key: NamespacedName, labels: Mapping[str, str]) -> bool:
+        """Return whether the selectors match an object; field selectors only as far as they are decidable."""
+        return self.label_selector.matches(labels) and self.field_selector.matches(key)
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The query parameters for the selectors that are not empty."""
+        selectors = {"labelSelector": str(self.label_selector), "fieldSelector": str(self.field_selector)}
+        return {name: value for name, value in selectors.items() if value}

@@ -1,50 +1,50 @@
-"""What an informer knows: entries by key, their indexes, and the rules by which states follow each other.
+"""The store of an informer: entries by key, their indexes, and the rules that order the states of an object.
 
-Two sources write here, and they race. A :class:`Feed` brings what a list and its watch say, in the API
-server's order, but late. Our own writes bring what the API server answered, at once, but out of order.
-The rules that make one truth of the two (decision 5 of the architecture):
+Two sources write to the store, and they race. A :class:`Feed` delivers the results of a list and its watch, in the API
+server's order, but late. The responses to our own writes arrive at once, but out of order. These rules merge the two
+(decision 5 of the architecture):
 
-* A newer resourceVersion wins; those of one resource are ordered numbers (KEP-5504). An answer whose
-  version is not a number is left to the watch.
-* A key that is absent is inserted only above the feed's *high-water mark*, the last version that its list
-  or watch has passed: below it the watch has already said everything about the key, and the last word was
-  that it is gone.
-* A deletion is a *tombstone* by uid, for its answer often has no version: whatever else is still under
-  way about that uid is late, and a uid never comes back.
-* What takes an object out leaves a *floor*: what the watch says about that key up to that version is late. An
-  answer that no longer matches the informer's selector takes the object out, too.
-* A list keeps our writes that are newer than it. When a quorum list is older than what had been seen
-  before it began, the API server's database was restored: everything starts anew.
+* A newer resourceVersion wins; the resourceVersions of one resource are ordered numbers (KEP-5504). A response whose
+  resourceVersion is not a number is ignored; the watch delivers the object.
+* A missing key is inserted only above the feed's *high-water mark*, the last version that its list or watch has
+  passed. Below the mark the watch has already reported everything about the key, and its last report was that the
+  object does not exist.
+* A deletion leaves a *tombstone* by uid, because the response to a DELETE often has no version. Any later event or
+  response with that uid is outdated, because a uid is never reused.
+* An object that was removed leaves a *floor*: anything that the watch reports about this key up to that version is
+  outdated. A response that no longer matches the informer's selector removes the object too.
+* A list does not overwrite our own writes that are newer than it. If a quorum list is older than a version that was
+  known before the list began, the API server's database was restored, and the store is rebuilt from the list.
 
-Everything here is synchronous, so between two ``await`` a reader sees one consistent state.
+Everything here is synchronous, so a reader sees one consistent state between two ``await`` expressions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 import structlog
 
 from cfo.runtime.cache.entry import Entry, version_number
-from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
+from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.clock import Clock
 from cfo.runtime.objects import NamespacedName
 
 __all__ = ["Event", "EventType", "Feed", "IndexFunction", "Listing", "Store"]
 
 TOMBSTONE_SECONDS: Final = 3600.0
-"""How long a deletion of ours is remembered when the watch does not confirm it."""
+"""How long a tombstone is kept if the watch does not confirm the deletion."""
 
 _log = structlog.get_logger(__name__)
 
 IndexFunction = Callable[[Entry], Iterable[str]]
-"""The values under which an entry is found; where the name does not tell, ``entry.meta`` is cheaper than the object."""
+"""Returns the values under which an entry is indexed; reading ``entry.meta`` is cheaper than decoding the object."""
 
 
 class EventType(StrEnum):
-    """What happened to an object."""
+    """The kind of change of an object."""
 
     ADDED = "ADDED"
     UPDATED = "UPDATED"
@@ -54,9 +54,9 @@ class EventType(StrEnum):
 class Event(NamedTuple):
     """One change of the store: ``old`` is ``None`` for an addition, ``new`` for a deletion.
 
-    ``initial``: the addition is part of the first list, or of what was there when a handler was added.
-    ``final_state_unknown``: the deletion was missed and ``old`` is the last state that was seen. An object
-    that was deleted and made anew under its name (another uid) is a deletion and an addition.
+    ``initial``: the object was in the first list, or in the store when the handler was added. ``final_state_unknown``:
+    the DELETED event was missed, and ``old`` is the last known state. An object that was deleted and recreated under
+    the same name (with another uid) causes a deletion and an addition.
     """
 
     type: EventType
@@ -68,25 +68,17 @@ class Event(NamedTuple):
 
 
 class Store:
-    """Entries by key, and indexes over them. Written through its feeds; read by anyone.
+    """Entries by key, and indexes over them. Feeds write to it, anyone may read it.
 
-    It takes nothing in before :meth:`open` gave it feeds. ``emit`` is called with each change, after the
-    whole change was made.
+    It stores nothing before :meth:`open` has created feeds. ``deliver`` is called with each event, after the whole
+    change has been made.
     """
 
-    def __init__(
-        self,
-        *,
-        emit: Callable[[Event], None],
-        clock: Clock,
-        label_selector: LabelSelector,
-        field_selector: FieldSelector,
-    ) -> None:
-        self.emit = emit
+    def __init__(self, *, deliver: Callable[[Event], None], clock: Clock, selection: Selection | None = None) -> None:
         self.clock = clock
-        self.label_selector = label_selector
-        self.field_selector = field_selector
+        self.selection = selection or Selection()
         self.feeds: dict[str, Feed] = {}
+        self._deliver = deliver
         self._entries: dict[str, dict[str, Entry]] = {}
         self._indexes: dict[str, _Index] = {}
 
@@ -96,48 +88,29 @@ class Store:
     def __contains__(self, key: NamespacedName) -> bool:
         return key.name in self._entries.get(key.namespace, {})
 
-    def open(self, namespaces: Iterable[str]) -> None:
-        """Makes a feed for each of the namespaces, ``("",)`` being everything at once.
-
-        What was known through other feeds is deleted.
-        """
-        self.close()
-        self.feeds = {namespace: Feed(self, namespace) for namespace in namespaces}
-
-    def close(self) -> None:
-        """Notes that the kind is not served any more, and with it all its objects are gone."""
-        feeds, self.feeds = self.feeds, {}
-        for feed in feeds.values():
-            listing = feed.begin()
-            listing.anew = True
-            listing.commit("")
+    # Reading.
 
     def get(self, key: NamespacedName) -> Entry | None:
-        """The entry of ``key``."""
-        return self._entries.get(key.namespace, _NOTHING).get(key.name)
+        """Return the entry of ``key``."""
+        return self._entries.get(key.namespace, _NO_ENTRIES).get(key.name)
 
     def entries(self, namespace: str = "") -> list[Entry]:
-        """The entries, of one namespace or (empty) all of them."""
+        """Return the entries of one namespace, or (empty) of all namespaces."""
         if namespace:
-            return list(self._entries.get(namespace, _NOTHING).values())
+            return list(self._entries.get(namespace, _NO_ENTRIES).values())
         return [entry for entries in self._entries.values() for entry in entries.values()]
 
     def indexed(self, index: str, value: str) -> list[Entry]:
-        """The entries that ``index`` has under ``value``.
+        """Return the entries that ``index`` contains under ``value``.
 
-        Raises :class:`KeyError` when there is no such index.
+        Raises :class:`KeyError` if there is no such index.
         """
         return self._indexes[index].get(value)
 
-    @property
-    def indexes(self) -> Iterable[str]:
-        """The names of the indexes."""
-        return self._indexes.keys()
-
     def add_index(self, name: str, function: IndexFunction) -> None:
-        """Adds an index and fills it.
+        """Add an index and fill it.
 
-        Raises :class:`ValueError` when another function has that name.
+        Raises :class:`ValueError` if another function is registered under this name.
         """
         index = self._indexes.get(name)
         if index is None:
@@ -145,17 +118,34 @@ class Store:
             for entry in self.entries():
                 index.put(None, entry)
         elif index.function is not function:
-            raise ValueError(f"index {name!r}: there is one of another function already")
+            raise ValueError(f"index {name!r} is already registered with a different function")
 
-    def feed_of(self, key: NamespacedName) -> Feed | None:
-        """The feed that lists and watches ``key``, if it is within this store's namespaces."""
+    # Feeds.
+
+    def open(self, namespaces: Iterable[str]) -> None:
+        """Create a feed for each of the namespaces; ``("",)`` creates one feed for all namespaces.
+
+        Deletes all entries of the previous feeds.
+        """
+        self.close()
+        self.feeds = {namespace: Feed(self, namespace) for namespace in namespaces}
+
+    def close(self) -> None:
+        """Delete all entries, because the kind is no longer served."""
+        feeds, self.feeds = self.feeds, {}
+        for feed in feeds.values():
+            listing = feed.begin()
+            listing.discard_known = True
+            listing.commit("")
+
+    def feed_for(self, key: NamespacedName) -> Feed | None:
+        """Return the feed that lists and watches ``key``, or ``None`` if its namespace is not watched."""
         return self.feeds.get("") or self.feeds.get(key.namespace)
 
-    def matches(self, entry: Entry) -> bool:
-        """Whether the selectors choose the entry."""
-        return self.label_selector.matches(entry.meta.labels) and self.field_selector.matches(entry.key)
+    # Writing, for feeds and their listings.
 
-    def _put(self, entry: Entry) -> None:
+    def put(self, entry: Entry) -> tuple[Event, ...]:
+        """Store an entry in place of the current one; return the resulting events without delivering them."""
         entries = self._entries.setdefault(entry.namespace, {})
         old = entries.get(entry.name)
         entries[entry.name] = entry
@@ -163,8 +153,10 @@ class Store:
             old.keep_meta()
         for index in self._indexes.values():
             index.put(old, entry)
+        return _changes(old, entry)
 
-    def _remove(self, old: Entry) -> None:
+    def remove(self, old: Entry) -> None:
+        """Remove an entry; delivers no event."""
         old.keep_meta()
         entries = self._entries[old.namespace]
         del entries[old.name]
@@ -173,23 +165,26 @@ class Store:
         for index in self._indexes.values():
             index.remove(old)
 
-    def _tell(self, events: Iterable[Event]) -> None:
-        """Tells of changes; who is told finds the metadata decoded."""
+    def deliver(self, events: Iterable[Event]) -> None:
+        """Deliver events; the metadata is kept decoded while an event is delivered."""
         for event in events:
             if event.old is not None:
                 event.old.keep_meta()
             if event.new is not None:
                 event.new.keep_meta()
-            self.emit(event)
+            self._deliver(event)
             if event.new is not None:
                 event.new.drop_meta()
 
 
-class _Index:
-    """Entries by the values that ``function`` gives them.
+_NO_ENTRIES: Final[dict[str, Entry]] = {}
 
-    Under most values there is one entry, which then stands there by itself: a collection for each would take more
-    memory than what is indexed.
+
+class _Index:
+    """Entries by the values that ``function`` returns for them.
+
+    Most values have one entry, which is stored directly: a collection for each value would take more memory than the
+    indexed entries.
     """
 
     def __init__(self, name: str, function: IndexFunction) -> None:
@@ -207,7 +202,7 @@ class _Index:
         return list(found.values()) if isinstance(found, dict) else [found]
 
     def put(self, old: Entry | None, entry: Entry) -> None:
-        """Takes in ``entry``, instead of ``old``, an earlier state of it."""
+        """Index ``entry`` in place of ``old``, an earlier state of the same object."""
         values = self._values(entry)
         if old is not None:
             for value in self._values(old):
@@ -238,148 +233,158 @@ class _Index:
     def _values(self, entry: Entry) -> frozenset[str]:
         try:
             return frozenset(self.function(entry))
-        except Exception:  # noqa: BLE001 - logged; one bad object never stops the others
-            _log.exception(
-                "an index function failed; the object is not in the index", index=self.name, object=str(entry.key)
-            )
+        except Exception:  # noqa: BLE001 - logged; one invalid object must not affect the others
+            _log.exception("Index function failed, object is not indexed", index=self.name, object=str(entry.key))
             return frozenset()
 
 
-_NOTHING: Final[dict[str, Entry]] = {}
-
-
 class Feed:
-    """The writer for one list and watch, of one namespace or (empty) of all of them."""
+    """The writer for one list and watch, of one namespace or (empty) of all namespaces."""
 
     def __init__(self, store: Store, namespace: str) -> None:
         self._store = store
         self.namespace = namespace
         self.synced = False
-        """Whether a list was taken in."""
-        self.high_water = 0
+        """Whether a list has been committed."""
+        self.high_water_mark = 0
         """The greatest version that list and watch have passed."""
-        self.seen = 0
-        """The greatest version that is known, our own writes included: a list has to be as new as that."""
+        self.latest_version = 0
+        """The greatest known version, our own writes included; a list must be at least as new."""
         self._tombstones: dict[str, float] = {}
         self._floors: dict[NamespacedName, int] = {}
 
-    # What list and watch say.
+    # List and watch.
 
     def begin(self) -> Listing:
-        """Begins to take in a list; nothing changes before :meth:`Listing.commit`."""
+        """Begin a list; nothing changes before :meth:`Listing.commit`."""
         return Listing(self._store, self)
 
     def observe(self, event: EventType, entry: Entry) -> None:
-        """Takes in a watch event, ``ADDED`` and ``UPDATED`` being the same thing: this is what it is now."""
-        if 0 < entry.version <= self.high_water:
-            return  # a watch tells everything in its order: this was told before, and may be over since
-        self.passed(entry.version)
+        """Process a watch event; ``ADDED`` and ``UPDATED`` both mean that ``entry`` is the object's new state."""
+        if 0 < entry.version <= self.high_water_mark:
+            return  # a watch is ordered: this event was processed before and may be outdated
+        self.advance(entry.version)
         store, key, version = self._store, entry.key, entry.version
         current = store.get(key)
         if current is not None and current.version > version > 0:
             return
         if event is EventType.DELETED:
-            if not store.label_selector and not store.field_selector:
+            # With a selector, DELETED may only mean that the object left the selection.
+            if not store.selection.label_selector and not store.selection.field_selector:
                 self._tombstones.pop(entry.meta.uid, None)
             if current is not None:
-                store._remove(current)
-                store._tell([Event(EventType.DELETED, key, entry, None)])
+                store.remove(current)
+                store.deliver([Event(EventType.DELETED, key, entry, None)])
             return
-        if entry.meta.uid in self._tombstones or self._floors.get(key, 0) >= version > 0:
+        if self.is_late(entry):
             return
         if current is not None and _is_same_version(current, entry):
             return
-        store._tell(_replace(store, current, entry))
+        store.deliver(store.put(entry))
 
-    def passed(self, version: int) -> None:
-        """Notes that the watch has told everything up to ``version`` (a bookmark, an event)."""
-        if version > self.high_water:
-            self.high_water = version
-            self.seen = max(self.seen, version)
+    def advance(self, version: int) -> None:
+        """Record that the watch has reported everything up to ``version`` (a bookmark or an event)."""
+        if version > self.high_water_mark:
+            self.high_water_mark = version
+            self.latest_version = max(self.latest_version, version)
             if self._floors:
                 self._floors = {key: floor for key, floor in self._floors.items() if floor > version}
 
-    # What our own writes were answered.
+    def is_late(self, entry: Entry) -> bool:
+        """Return whether a tombstone or a floor shows that this state is outdated."""
+        if self._tombstones and entry.meta.uid in self._tombstones:
+            return True
+        return self._floors.get(entry.key, 0) >= entry.version > 0
 
-    def wrote(self, entry: Entry) -> None:
-        """Takes in the answer to a write: the object as it is at its version."""
-        store, key, version, uid = self._store, entry.key, entry.version, entry.meta.uid
-        if version == 0 or not store.field_selector.decidable:
+    # The responses to our own writes.
+
+    def record_write(self, entry: Entry) -> None:
+        """Process the response to a write: the object at its version."""
+        store, key, version = self._store, entry.key, entry.version
+        if version == 0 or not store.selection.field_selector.decidable:
             return
-        self.seen = max(self.seen, version)
+        self.latest_version = max(self.latest_version, version)
         current = store.get(key)
-        if uid in self._tombstones or self._floors.get(key, 0) >= version:
+        if self.is_late(entry):
             return
         if current is not None and (current.version == 0 or current.version >= version):
             return
-        if self.synced and version <= self.high_water and (current is None or current.meta.uid != uid):
+        if self.synced and version <= self.high_water_mark and (current is None or current.meta.uid != entry.meta.uid):
             return
-        if not store.matches(entry):
-            self._floors[key] = version
-            if current is not None:
-                store._remove(current)
-                self._tell([Event(EventType.DELETED, key, current, None)])
+        if store.selection.matches(key, entry.meta.labels):
+            self._deliver(store.put(entry))
             return
-        self._tell(_replace(store, current, entry))
+        self._floors[key] = version
+        if current is not None:
+            store.remove(current)
+            self._deliver([Event(EventType.DELETED, key, current, None)])
 
-    def deleted(self, key: NamespacedName, uid: str) -> None:
-        """Notes that the object of this uid is gone."""
+    def record_deletion(self, key: NamespacedName, uid: str) -> None:
+        """Record that the object of this uid was deleted."""
         self._tombstones[uid] = self._store.clock.monotonic()
         current = self._store.get(key)
         if current is not None and current.meta.uid == uid:
-            if current.version > self.high_water:
+            if current.version > self.high_water_mark:
                 self._floors[key] = current.version
-            self._store._remove(current)
-            self._tell([Event(EventType.DELETED, key, current, None)])
+            self._store.remove(current)
+            self._deliver([Event(EventType.DELETED, key, current, None)])
 
-    def _tell(self, events: Iterable[Event]) -> None:
-        # Before the first list is complete nobody has been told of anything; its commit tells all.
+    def _deliver(self, events: Iterable[Event]) -> None:
+        # Handlers know no object before the first list is complete; its commit delivers all of them as initial.
         if self.synced:
-            self._store._tell(events)
+            self._store.deliver(events)
 
-    def _forget_old_tombstones(self) -> None:
+    # For listings.
+
+    def reset(self) -> None:
+        """Forget all versions, tombstones and floors."""
+        self._tombstones.clear()
+        self._floors.clear()
+        self.high_water_mark = self.latest_version = 0
+
+    def finish_list(self, version: int) -> None:
+        """Record that a list as of ``version`` was committed."""
+        self.synced = True
+        self.advance(version)
         if self._tombstones:
             oldest = self._store.clock.monotonic() - TOMBSTONE_SECONDS
             self._tombstones = {uid: since for uid, since in self._tombstones.items() if since > oldest}
 
 
 class Listing:
-    """A list that is being taken in, page by page, beside what the store holds."""
+    """A list in progress, read page by page while the store keeps its current entries."""
 
     def __init__(self, store: Store, feed: Feed) -> None:
         self._store = store
         self._feed = feed
         self._items: dict[NamespacedName, Entry] = {}
-        self.seen_before = feed.seen
+        self.known_version = feed.latest_version
         """The greatest version that was known when the list began."""
-        self.anew = False
-        """Forget what was known: the numbers went back."""
+        self.discard_known = False
+        """Whether to replace everything that was known, because the versions went backwards."""
 
     def add(self, entry: Entry) -> None:
-        """Adds an item. One that the store has in this version already costs no memory."""
+        """Add an item. An item that the store already has in this version costs no memory."""
         current = self._store.get(entry.key)
         same = current is not None and current.raw == entry.raw
         entry.drop_meta()
         self._items[entry.key] = current if current is not None and same else entry
 
     def commit(self, resource_version: str) -> None:
-        """Makes the store what the list says, as of ``resource_version``, but for newer writes of ours."""
+        """Make the store equal to the list as of ``resource_version``, except for our own newer writes."""
         store, feed, version = self._store, self._feed, version_number(resource_version)
         initial = not feed.synced
-        if self.anew:
-            feed._tombstones.clear()
-            feed._floors.clear()
-            feed.high_water = feed.seen = 0
+        if self.discard_known:
+            feed.reset()
         events: list[Event] = []
         for old in store.entries(feed.namespace):
-            if self._is_gone(old, version):
-                store._remove(old)
+            if self._was_deleted(old, version):
+                store.remove(old)
                 if not initial:
                     events.append(Event(EventType.DELETED, old.key, old, None, final_state_unknown=True))
         for entry in self._items.values():
-            current = store.get(entry.key)
-            if self._is_news(current, entry):
-                changes = _replace(store, current, entry)
+            if self._is_newer(store.get(entry.key), entry):
+                changes = store.put(entry)
                 if not initial:
                     events.extend(changes)
         if initial:
@@ -387,34 +392,22 @@ class Listing:
                 Event(EventType.ADDED, entry.key, None, entry, initial=True) for entry in store.entries(feed.namespace)
             ]
         self._items = {}
-        feed.synced = True
-        feed.passed(version)
-        feed._forget_old_tombstones()
-        store._tell(events)
+        feed.finish_list(version)
+        store.deliver(events)
 
-    def _is_gone(self, current: Entry, version: int) -> bool:
-        return current.key not in self._items and (self.anew or version == 0 or current.version <= version)
+    def _was_deleted(self, current: Entry, version: int) -> bool:
+        return current.key not in self._items and (self.discard_known or version == 0 or current.version <= version)
 
-    def _is_news(self, current: Entry | None, entry: Entry) -> bool:
+    def _is_newer(self, current: Entry | None, entry: Entry) -> bool:
         if entry is current:
             return False
-        if self.anew:
+        if self.discard_known:
             return True
-        feed = self._feed
-        if feed._tombstones and entry.meta.uid in feed._tombstones:
-            return False
-        if feed._floors.get(entry.key, 0) >= entry.version > 0:
+        if self._feed.is_late(entry):
             return False
         if current is None:
             return True
-        if _is_same_version(current, entry):
-            return False
-        return not current.version > entry.version > 0
-
-
-def _replace(store: Store, current: Entry | None, entry: Entry) -> Iterator[Event]:
-    store._put(entry)
-    return iter(_changes(current, entry))
+        return not _is_same_version(current, entry) and not current.version > entry.version > 0
 
 
 def _changes(current: Entry | None, entry: Entry) -> tuple[Event, ...]:

@@ -1,4 +1,4 @@
-"""The API server, asked and told: configuration, transport, verbs, errors and apply.
+"""The client of the API server: configuration, transport, verbs, errors and server-side apply.
 
 .. code-block:: python
 
@@ -8,8 +8,8 @@
         pod = await client.get(GVK("", "v1", "Pod"), NamespacedName("default", "web"))
 """
 
-from cfo.runtime.client.apply import is_applied
-from cfo.runtime.client.cache import ClientCache, Stored
+from cfo.runtime.client.api_request import APIRequest
+from cfo.runtime.client.apply import ApplyIntent, is_applied
 from cfo.runtime.client.client import Client, PatchType, Propagation
 from cfo.runtime.client.config import ClientConfig, ConfigError, load_config
 from cfo.runtime.client.credentials import CredentialError, Credentials, CredentialSource
@@ -35,11 +35,14 @@ from cfo.runtime.client.errors import (
     UnknownKind,
     UnsupportedMediaType,
 )
+from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Exchange, Response, Transport
 
 __all__ = [
     "APIError",
+    "APIRequest",
     "AlreadyExists",
+    "ApplyIntent",
     "BadRequest",
     "Client",
     "ClientCache",
@@ -64,7 +67,7 @@ __all__ = [
     "Response",
     "ServerTimeout",
     "ServiceUnavailable",
-    "Stored",
+    "StoredObject",
     "TooManyRequests",
     "Transport",
     "TransportError",

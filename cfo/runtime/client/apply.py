@@ -1,14 +1,14 @@
-"""Whether an apply would change anything, told from the object and its managedFields alone.
+"""Detect server-side applies that would change nothing, from the cached object and its managedFields.
 
-Server-side apply (KEP-555) is declarative: sending the same intent again changes nothing, and costs a request.
-:func:`is_applied` tells that in advance, from a cached object and the entry that the API server keeps for our
-field manager. When it cannot be sure it says no, and the apply is sent. Where the answer then shows that
-nothing has changed (a default inside an atomic list, a quantity that the server writes differently),
-:class:`Unchanged` remembers that.
+Server-side apply (KEP-555) is declarative: sending the same intent again changes nothing, but costs a request.
+:func:`is_applied` detects such an apply in advance, from a cached object and the managedFields entry of our field
+manager. If it cannot be sure, it returns false and the apply is sent. If the response then shows that nothing changed
+(a default inside an atomic list, a quantity that the server formats differently), :class:`UnchangedApplies` remembers
+the intent.
 
 `fieldsV1`_ is a tree: ``f:name`` is a field, ``k:{...}`` the element of a list map with these keys, ``v:...`` an
-element of a set, ``.`` the thing itself beside its parts. A node without parts is a leaf, which owns everything
-below it: a scalar, an atomic list or map, an empty container.
+element of a set, ``.`` the container itself in addition to its children. A node without children is a leaf and owns
+everything below it: a scalar, an atomic list or map, an empty container.
 
 .. _fieldsV1: https://kubernetes.io/docs/reference/using-api/server-side-apply/
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -26,7 +27,7 @@ import orjson
 
 from cfo.runtime.objects import Object
 
-__all__ = ["Unchanged", "is_applied"]
+__all__ = ["ApplyIntent", "UnchangedApplies", "is_applied"]
 
 _NEVER_OWNED = frozenset(
     [
@@ -41,120 +42,125 @@ _NEVER_OWNED = frozenset(
         "managedFields",
     ]
 )
-"""Metadata that no manager owns (apimachinery's ``stripmeta.go``)."""
+"""Metadata fields that no field manager owns (apimachinery's ``stripmeta.go``)."""
 
 
-def is_applied(
-    desired: Mapping[str, Any],
-    current: Mapping[str, Any],
-    managers: Sequence[Mapping[str, Any]],
-    manager: str,
-    subresource: str = "",
-) -> bool:
-    """Whether applying ``desired`` as ``manager`` would leave ``current`` as it is.
+@dataclass(frozen=True, slots=True)
+class ApplyIntent:
+    """One server-side apply: the fields to own, the field manager that owns them, and the subresource."""
 
-    ``managers`` are managedFields entries of ``current``, ours at least. True when our entry (operation Apply, this
-    subresource, the apiVersion of ``desired``) owns exactly what ``desired`` sets, no field more or less, and
-    the values are equal: below a leaf deeply, so that ``desired`` has to spell out what the server
-    defaults inside an atomic. A ``uid`` or ``resourceVersion`` in ``desired`` must be that of ``current``.
+    desired: Mapping[str, Any]
+    manager: str
+    subresource: str = ""
+
+
+def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether sending ``intent`` would leave ``current`` unchanged.
+
+    ``managers`` are managedFields entries of ``current``, at least those of our field manager. The result is true if
+    our entry (operation Apply, same subresource, same apiVersion as the desired object) owns exactly the desired
+    fields, no more and no fewer, and the values are equal. Values below a leaf are compared deeply, so the desired
+    object has to contain the server's defaults inside an atomic. A ``uid`` or ``resourceVersion`` in the desired object
+    must equal that of ``current``.
     """
-    ours = [
+    desired = intent.desired
+    own_entries = [
         entry
         for entry in managers
-        if entry.get("manager") == manager
+        if entry.get("manager") == intent.manager
         and entry.get("operation") == "Apply"
-        and (entry.get("subresource") or "") == subresource
+        and (entry.get("subresource") or "") == intent.subresource
     ]
-    if len(ours) > 1 or desired.get("kind") != current.get("kind"):
+    if len(own_entries) > 1 or desired.get("kind") != current.get("kind"):
         return False
-    if any(entry.get("apiVersion") != desired.get("apiVersion") for entry in ours):
+    if any(entry.get("apiVersion") != desired.get("apiVersion") for entry in own_entries):
         return False
-    wanted_metadata, metadata = desired.get("metadata") or {}, current.get("metadata") or {}
+    desired_metadata, metadata = desired.get("metadata") or {}, current.get("metadata") or {}
     for precondition in ("uid", "resourceVersion"):
-        if wanted_metadata.get(precondition, metadata.get(precondition)) != metadata.get(precondition):
+        if desired_metadata.get(precondition, metadata.get(precondition)) != metadata.get(precondition):
             return False
-    owned = ours[0].get("fieldsV1") or {} if ours else {}  # who owns nothing has no entry
-    return _holds_fields(owned, _ownable(desired), current)
+    owned = own_entries[0].get("fieldsV1") or {} if own_entries else {}  # a manager that owns nothing has no entry
+    return _matches_fields(owned, _ownable_fields(desired), current)
 
 
-def _ownable(desired: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``desired`` a manager comes to own."""
+def _ownable_fields(desired: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of ``desired`` that a manager owns after the apply."""
     metadata = {key: value for key, value in (desired.get("metadata") or {}).items() if key not in _NEVER_OWNED}
     fields = {key: value for key, value in desired.items() if key not in {"apiVersion", "kind", "metadata"}}
     return {**fields, "metadata": metadata} if metadata else fields
 
 
-def _holds(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
-    """Whether ``owned`` is exactly ``desired``'s fields, and ``current`` has ``desired``'s values there."""
-    parts = owned.keys() - {"."}
-    if not parts:
-        # An empty container that we own and that is not there was left out by the encoder (omitempty):
-        # had somebody removed it, we would not own it any more.
+def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
+    """Return whether ``owned`` is exactly the fields of ``desired``, and ``current`` has the same values there."""
+    children = owned.keys() - {"."}
+    if not children:
+        # An empty container that we own but that is missing was omitted by the encoder (omitempty): if another
+        # client had removed it, we would not own it any more.
         return _equal(desired, current) or (current is None and desired in ({}, []))
     if isinstance(desired, Mapping):
-        return isinstance(current, Mapping) and _holds_fields(owned, desired, current)
-    if not isinstance(desired, list) or not isinstance(current, list) or len(parts) != len(desired):
+        return isinstance(current, Mapping) and _matches_fields(owned, desired, current)
+    if not isinstance(desired, list) or not isinstance(current, list) or len(children) != len(desired):
         return False
-    if all(part.startswith("v:") for part in parts):
-        return _holds_set(parts, desired, current)
-    if all(part.startswith("k:") for part in parts):
-        return _holds_elements(owned, desired, current)
+    if all(child.startswith("v:") for child in children):
+        return _matches_set(children, desired, current)
+    if all(child.startswith("k:") for child in children):
+        return _matches_elements(owned, desired, current)
     return False
 
 
-def _holds_fields(owned: Mapping[str, Any], desired: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+def _matches_fields(owned: Mapping[str, Any], desired: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
     if owned.keys() - {"."} != {f"f:{name}" for name in desired}:
         return False
-    return all(_holds(owned[f"f:{name}"], value, current.get(name)) for name, value in desired.items())
+    return all(_matches(owned[f"f:{name}"], value, current.get(name)) for name, value in desired.items())
 
 
-def _holds_set(parts: set[str], desired: list[Any], current: list[Any]) -> bool:
-    values = [orjson.loads(part[2:]) for part in parts]
-    if not all(any(_equal(value, wanted) for value in values) for wanted in desired):
+def _matches_set(children: set[str], desired: list[Any], current: list[Any]) -> bool:
+    owned_values = [orjson.loads(child[2:]) for child in children]
+    if not all(any(_equal(value, item) for value in owned_values) for item in desired):
         return False
-    return _in_order([_position(current, partial(_equal, wanted)) for wanted in desired])
+    return _in_order([_position(current, partial(_equal, item)) for item in desired])
 
 
-def _holds_elements(owned: Mapping[str, Any], desired: list[Any], current: list[Any]) -> bool:
-    keys = {part: orjson.loads(part[2:]) for part in owned if part != "."}
+def _matches_elements(owned: Mapping[str, Any], desired: list[Any], current: list[Any]) -> bool:
+    keys = {child: orjson.loads(child[2:]) for child in owned if child != "."}
     positions = []
-    for wanted, part in _paired(desired, keys):
-        if part is None:
+    for item, child in _pair_with_keys(desired, keys):
+        if child is None:
             return False
-        position = _position(current, partial(_has_key, keys[part]))
-        if position is None or not _holds(owned[part], wanted, current[position]):
+        position = _position(current, partial(_has_key, keys[child]))
+        if position is None or not _matches(owned[child], item, current[position]):
             return False
         positions.append(position)
     return _in_order(positions)
 
 
-def _paired(desired: list[Any], keys: Mapping[str, Mapping[str, Any]]) -> list[tuple[Any, str | None]]:
-    """Each desired element with the owned key that is its own, or ``None``.
+def _pair_with_keys(desired: list[Any], keys: Mapping[str, Mapping[str, Any]]) -> list[tuple[Any, str | None]]:
+    """Return each desired element with its owned key, or ``None`` if there is none.
 
-    An element that leaves out a key with a default (a port without protocol) is owned under the
-    defaulted key: it gets the only one left that agrees with what it says.
+    An element that omits a key with a default (a port without protocol) is owned under the defaulted key: it is paired
+    with the only remaining key that is compatible with its fields.
     """
-    left = dict(keys)
+    remaining = dict(keys)
     pairs: dict[int, str | None] = {}
-    for index, wanted in enumerate(desired):
-        whole = [part for part, key in left.items() if _has_key(key, wanted)]
-        if whole:
-            pairs[index] = whole[0]
-            del left[whole[0]]
-    for index, wanted in enumerate(desired):
+    for index, item in enumerate(desired):
+        complete = [child for child, key in remaining.items() if _has_key(key, item)]
+        if complete:
+            pairs[index] = complete[0]
+            del remaining[complete[0]]
+    for index, item in enumerate(desired):
         if index not in pairs:
-            open_ = [part for part, key in left.items() if _agrees(wanted, key)]
-            pairs[index] = open_[0] if len(open_) == 1 else None
-            if len(open_) == 1:
-                del left[open_[0]]
-    return [(wanted, pairs[index]) for index, wanted in enumerate(desired)]
+            compatible = [child for child, key in remaining.items() if _is_compatible(item, key)]
+            pairs[index] = compatible[0] if len(compatible) == 1 else None
+            if len(compatible) == 1:
+                del remaining[compatible[0]]
+    return [(item, pairs[index]) for index, item in enumerate(desired)]
 
 
 def _has_key(key: Mapping[str, Any], item: Any) -> bool:
     return isinstance(item, Mapping) and all(name in item and _equal(item[name], value) for name, value in key.items())
 
 
-def _agrees(item: Any, key: Mapping[str, Any]) -> bool:
+def _is_compatible(item: Any, key: Mapping[str, Any]) -> bool:
     return isinstance(item, Mapping) and all(_equal(item.get(name, value), value) for name, value in key.items())
 
 
@@ -163,16 +169,17 @@ def _position(items: list[Any], matches: Callable[[Any], bool]) -> int | None:
 
 
 def _in_order(positions: Sequence[int | None]) -> bool:
-    """Whether all were found, in this order: an apply puts the elements that it names into its own order."""
+    """Return whether all were found, in this order: an apply puts the elements that it lists into its own order."""
     found = [position for position in positions if position is not None]
     return len(found) == len(positions) and all(one < next_ for one, next_ in pairwise(found))
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Equality of JSON values: ``True`` is not 1 (but 1.0 is)."""
+    """Return whether two JSON values are equal: ``True`` is not 1 (but 1.0 is)."""
     if bool(one != other):
         return False
-    if isinstance(one, dict | list):  # equal but for such differences; the encoder sees them, and is faster than we
+    # Only such type differences remain. Equal encodings rule them out, and orjson is faster than a Python loop.
+    if isinstance(one, dict | list):
         return _encoded(one) == _encoded(other) or _strictly_equal(one, other)
     return isinstance(one, bool) == isinstance(other, bool)
 
@@ -189,12 +196,12 @@ def _encoded(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-class Unchanged:
-    """Remembers applies whose answers showed that nothing had changed.
+class UnchangedApplies:
+    """Remembers applies whose responses showed that nothing changed.
 
-    One counts for as long as the object is the same in everything that it can depend on: all but
-    its resourceVersion and, unless the apply is about it, its status. ``size`` applies are remembered,
-    those that were asked about last.
+    A remembered apply stays valid as long as the object is the same in everything that the apply can depend on: all
+    fields except its resourceVersion and, unless the apply sets it, its status. ``size`` is the number of remembered
+    applies; the least recently used are forgotten first.
     """
 
     def __init__(self, size: int = 10_000) -> None:
@@ -204,28 +211,32 @@ class Unchanged:
     def __len__(self) -> int:
         return len(self._states)
 
-    def holds(self, apply: Mapping[str, Any], current: Object, managers: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether ``apply`` (``desired``, and whatever else makes it this apply) changed nothing on this state."""
-        key = (str((current.get("metadata") or {}).get("uid")), _digest(apply))
+    def contains(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether ``intent`` is known to change nothing in this state of the object."""
+        key = _key(intent, current)
         state = self._states.get(key)
-        if state is None or state != _digest(_state(apply, current, managers)):
+        if state is None or state != _digest(_state(intent, current, managers)):
             return False
         self._states.move_to_end(key)
         return True
 
-    def remember(self, apply: Mapping[str, Any], current: Object, managers: Sequence[Mapping[str, Any]]) -> None:
-        """Notes that ``apply`` changed nothing on this state."""
-        key = (str((current.get("metadata") or {}).get("uid")), _digest(apply))
-        self._states[key] = _digest(_state(apply, current, managers))
+    def remember(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> None:
+        """Record that ``intent`` changed nothing in this state of the object."""
+        key = _key(intent, current)
+        self._states[key] = _digest(_state(intent, current, managers))
         self._states.move_to_end(key)
         if len(self._states) > self._size:
             self._states.popitem(last=False)
 
 
-def _state(apply: Mapping[str, Any], current: Object, managers: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _key(intent: ApplyIntent, current: Object) -> tuple[str, bytes]:
+    return str((current.get("metadata") or {}).get("uid")), _digest(intent)
+
+
+def _state(intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> list[Any]:
     metadata = {key: value for key, value in (current.get("metadata") or {}).items() if key != "resourceVersion"}
     state = {**current, "metadata": metadata}
-    if "status" not in apply["desired"]:
+    if "status" not in intent.desired:
         state.pop("status", None)
     return [state, [{key: value for key, value in entry.items() if key != "time"} for entry in managers]]
 

@@ -1,28 +1,29 @@
-"""The verbs of the API over objects.
+"""The client: the API verbs over objects of any kind.
 
-Reads are answered by the cache where an informer covers them, and by the API server otherwise; writes go to the
-API server, and their answers into the cache, so that you read your own writes (decision 5 of the
-architecture). :meth:`Client.apply` writes only what would change something (decision 3).
+The cache answers reads that an informer covers, the API server all others. Writes go to the API server, and the
+responses are stored in the cache, so that you read your own writes (decision 5 of the architecture).
+:meth:`Client.apply` sends only what would change something (decision 3).
 
-After a write whose outcome is unknown (no answer came, or the server failed while it worked) the next read of
-that object goes to the API server, whatever the cache covers.
+After a write whose outcome is unknown (no response, or a 5xx response) the next read of that object goes to the API
+server, even if the cache covers it.
 """
 
 from __future__ import annotations
 
-import base64
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
-from cfo.runtime.client.apply import Unchanged, is_applied
-from cfo.runtime.client.cache import ClientCache
+from cfo.runtime.client.api_request import APIRequest
+from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, is_applied
 from cfo.runtime.client.errors import APIError, Expired, NotFound, TransportError, UnknownKind
-from cfo.runtime.client.knowledge import Knowledge
-from cfo.runtime.client.request_target import Target, cached_key, collection, single
+from cfo.runtime.client.object_cache import ClientCache, NullCache
+from cfo.runtime.client.request_body import delete_options, encode_string_data, selector_params, set_controller_owner
+from cfo.runtime.client.request_target import RequestTarget, cache_key, resolve_collection, resolve_object
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects import (
     GVK,
@@ -33,24 +34,22 @@ from cfo.runtime.objects import (
     key_of,
     name_of,
     namespace_of,
-    owner_reference,
-    owner_references_of,
     resource_version_of,
     uid_of,
 )
 
 if TYPE_CHECKING:
-    from cfo.runtime.discovery import RESTMapper  # it needs this package's transport
+    from cfo.runtime.discovery import RESTMapper  # imports this package's transport
 
 __all__ = ["Client", "PatchType", "Propagation"]
 
 _APPLY = "application/apply-patch+yaml"
-_PAGE = 500
-_TORN_LISTS = 2
+_PAGE_SIZE = 500
+_PAGED_LIST_ATTEMPTS = 2
 
 
 class PatchType(StrEnum):
-    """How a patch is written, by its media type."""
+    """The format of a patch, by its media type."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -58,7 +57,7 @@ class PatchType(StrEnum):
 
 
 class Propagation(StrEnum):
-    """What happens to the dependents of a deleted object."""
+    """The deletion propagation policy: how the dependents of a deleted object are handled."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -68,12 +67,11 @@ class Propagation(StrEnum):
 class Client:
     """Reads and writes objects of any kind.
 
-    ``field_manager`` owns the fields that are written. Without a ``cache`` every read is a request. All
-    methods that ask the API server raise :class:`~cfo.runtime.client.errors.APIError`,
-    :class:`~cfo.runtime.client.errors.TransportError`, and
-    :class:`~cfo.runtime.client.errors.UnknownKind` or :class:`~cfo.runtime.discovery.DiscoveryIncomplete`
-    where the kind is not served, or not known to be; :class:`ValueError` for a name or namespace that is
-    missing, or that is none.
+    ``field_manager`` is the field manager of all writes. Without a ``cache`` every read is a request. All methods that
+    make requests raise :class:`~cfo.runtime.client.errors.APIError`,
+    :class:`~cfo.runtime.client.errors.TransportError`, :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is
+    not served, :class:`~cfo.runtime.discovery.DiscoveryIncomplete` if it is unknown whether the kind is served, and
+    :class:`ValueError` for a missing or invalid name or namespace.
     """
 
     def __init__(
@@ -82,11 +80,11 @@ class Client:
         self.transport = transport
         self.mapper = mapper
         self.field_manager = field_manager
-        self._known = Knowledge(cache)
-        self._unchanged = Unchanged()
+        self._cache = cache if cache is not None else NullCache()
+        self._unchanged = UnchangedApplies()
 
     def with_field_manager(self, field_manager: str) -> Self:
-        """A client which writes as another field manager, and shares everything else with this one."""
+        """Return a client that writes as another field manager and shares everything else with this one."""
         other = copy.copy(self)
         other.field_manager = field_manager
         return other
@@ -94,30 +92,31 @@ class Client:
     # Reads.
 
     async def get(self, gvk: GVK, key: NamespacedName, *, live: bool = False) -> Object | None:
-        """The object, owned by the caller, or ``None`` where there is none.
+        """Return a copy of the object, or ``None`` if it does not exist.
 
-        ``live`` asks the API server even where the cache could answer.
+        ``live`` reads from the API server even if the cache could answer.
         """
-        if not live:
-            known, obj = self._known.get(gvk, cached_key(self.mapper, gvk, key))
-            if known:
-                return obj
-        target = await single(self.mapper, gvk, key)
-        uid_before = self._known.stored_uid(target)
+        cached = cache_key(self.mapper, gvk, key)
+        if not live and self._cache.covers(gvk, cached.namespace) and not self._cache.is_uncertain(gvk, cached):
+            return self._cache.get(gvk, cached)
+        target = await resolve_object(self.mapper, gvk, key)
+        cached_uid = self._cached_uid(target)
         try:
-            body = await self._ask("GET", target, verb="get")
+            body = await self._send(APIRequest("GET", target.path, verb="get", resource=target.label))
         except NotFound:
-            self._known.missing(target, uid_before)
+            self._record_not_found(target, cached_uid)
             return None
-        found: Object = orjson.loads(body)
-        self._known.settle(target, found, body)
-        return found
+        obj: Object = orjson.loads(body)
+        if self._cache.is_uncertain(gvk, target.key):
+            self._record_response(target, obj, body)
+        return obj
 
     async def get_subresource(self, gvk: GVK, key: NamespacedName, subresource: str) -> Object | None:
-        """What the API server answers for a subresource (``scale``, ``status``), or ``None``."""
-        target = await single(self.mapper, gvk, key, subresource)
+        """Return the API server's response for a subresource (``scale``, ``status``), or ``None``."""
+        target = await resolve_object(self.mapper, gvk, key, subresource)
+        request = APIRequest("GET", target.path, verb="get", resource=target.label)
         try:
-            obj: Object = orjson.loads(await self._ask("GET", target, verb="get"))
+            obj: Object = orjson.loads(await self._send(request))
         except NotFound:
             return None
         return obj
@@ -131,30 +130,29 @@ class Client:
         field_selector: str = "",
         live: bool = False,
     ) -> list[Object]:
-        """The objects that match, owned by the caller; an empty ``namespace`` means all of them.
+        """Return copies of the objects that match; an empty ``namespace`` means all namespaces.
 
-        The API server is asked in pages of 500, anew when the pages expire on the way.
+        Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
         """
         if not live and not field_selector:
-            within = cached_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
-            if self._known.covers(gvk, within):
-                for key in self._known.doubted(gvk, within):
+            cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
+            if self._cache.covers(gvk, cached):
+                for key in self._cache.uncertain_keys(gvk, cached):
                     await self.get(gvk, key)
-                return self._known.list(gvk, within, label_selector)
-        target = await collection(self.mapper, gvk, namespace, across=True)
-        params = _selectors(label_selector, field_selector)
-        for torn in range(_TORN_LISTS + 1):
-            limit = {"limit": str(_PAGE)} if torn < _TORN_LISTS else {}
+                return self._cache.list(gvk, cached, label_selector)
+        target = await resolve_collection(self.mapper, gvk, namespace, all_namespaces=True)
+        params = selector_params(label_selector, field_selector)
+        for _ in range(_PAGED_LIST_ATTEMPTS):
             try:
-                return [item async for item in self._pages(target, {**params, **limit})]
+                return [item async for item in self._pages(target, {**params, "limit": str(_PAGE_SIZE)})]
             except Expired:
-                if not limit:
-                    raise
-        raise AssertionError("a list without a limit is answered or fails")
+                continue
+        return [item async for item in self._pages(target, params)]
 
-    async def _pages(self, target: Target, params: dict[str, str]) -> AsyncIterator[Object]:
+    async def _pages(self, target: RequestTarget, params: dict[str, str]) -> AsyncIterator[Object]:
         while True:
-            page = orjson.loads(await self._ask("GET", target, verb="list", params=params, compress=True))
+            request = APIRequest("GET", target.path, params=params, compress=True, verb="list", resource=target.label)
+            page = orjson.loads(await self._send(request))
             for item in page.get("items") or ():
                 item.setdefault("apiVersion", target.gvk.api_version)
                 item.setdefault("kind", target.gvk.kind)
@@ -175,30 +173,32 @@ class Client:
         gvk: GVK | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Creates an object, and returns it as persisted; ``metadata.generateName`` may stand for its name.
+        """Create an object and return it as persisted; ``metadata.generateName`` may replace the name.
 
-        With ``subresource`` it is posted there (an Eviction, a TokenRequest, a Binding): ``key`` and ``gvk`` say
-        which object of which kind it is about, unless they are its own. Raises
-        :class:`~cfo.runtime.client.errors.AlreadyExists` when the name is taken.
+        With ``subresource`` the object is posted to that subresource (an Eviction, a TokenRequest, a Binding). ``key``
+        and ``gvk`` then identify the parent object, if they differ from those of ``obj``. Raises
+        :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists.
         """
         if subresource:
-            target = await single(self.mapper, gvk or gvk_of(obj), key or key_of(obj), subresource)
-            return await self._write("POST", target, verb="create", body=obj, dry_run=dry_run)
-        target = await collection(self.mapper, gvk_of(obj), namespace_of(obj))
-        about = target._replace(key=target.key._replace(name=name_of(obj)))
-        return await self._write("POST", target, about=about, verb="create", body=obj, dry_run=dry_run)
+            target = changed = await resolve_object(self.mapper, gvk or gvk_of(obj), key or key_of(obj), subresource)
+        else:
+            target = await resolve_collection(self.mapper, gvk_of(obj), namespace_of(obj))
+            changed = target._replace(key=target.key._replace(name=name_of(obj)))
+        request = APIRequest("POST", target.path, verb="create", resource=target.label)
+        return await self._write(request, changed, obj, dry_run=dry_run)
 
     async def update(
         self, obj: Object, *, subresource: str = "", gvk: GVK | None = None, dry_run: bool = False
     ) -> Object:
-        """Replaces an object by ``obj``, and returns it as persisted.
+        """Replace an object by ``obj`` and return it as persisted.
 
-        Its ``metadata.resourceVersion`` makes sure that nobody else's change is lost
-        (:class:`~cfo.runtime.client.errors.Conflict`). ``gvk``: the kind of the object where ``obj`` is the
-        subresource's own kind (a Scale).
+        If ``metadata.resourceVersion`` is set, a concurrent change by another client is not overwritten, but raises
+        :class:`~cfo.runtime.client.errors.Conflict`. ``gvk``: the kind of the object if ``obj`` has the kind of the
+        subresource (a Scale).
         """
-        target = await single(self.mapper, gvk or gvk_of(obj), key_of(obj), subresource)
-        return await self._write("PUT", target, verb="update", body=obj, dry_run=dry_run)
+        target = await resolve_object(self.mapper, gvk or gvk_of(obj), key_of(obj), subresource)
+        request = APIRequest("PUT", target.path, verb="update", resource=target.label)
+        return await self._write(request, target, obj, dry_run=dry_run)
 
     async def patch(
         self,
@@ -210,11 +210,10 @@ class Client:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """Changes parts of an object, and returns it as persisted."""
-        target = await single(self.mapper, gvk, key, subresource)
-        return await self._write(
-            "PATCH", target, verb="patch", body=body, content_type=patch_type.value, dry_run=dry_run
-        )
+        """Patch an object and return it as persisted."""
+        target = await resolve_object(self.mapper, gvk, key, subresource)
+        request = APIRequest("PATCH", target.path, content_type=patch_type.value, verb="patch", resource=target.label)
+        return await self._write(request, target, body, dry_run=dry_run)
 
     async def apply(
         self,
@@ -226,40 +225,48 @@ class Client:
         field_manager: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Applies ``obj`` (server-side apply), unless that would change nothing; returns the object as it then is.
+        """Apply ``obj`` (server-side apply) unless that would change nothing; return the resulting object.
 
-        ``obj`` says all that we want to own, and nothing else. ``owner`` becomes its controller.
-        ``force`` takes fields that others own; without it such a field is a
-        :class:`~cfo.runtime.client.errors.Conflict` whose causes name it. What must not be taken from others carries
-        its ``metadata.uid``. A Secret's ``stringData`` is applied as ``data``, which is what the server keeps.
+        ``obj`` contains all fields that we want to own, and no others. ``owner`` becomes its controller. ``force``
+        takes over fields that other managers own; without it such a field raises a
+        :class:`~cfo.runtime.client.errors.Conflict` whose causes name it. To avoid taking over an object that another
+        client created, set its ``metadata.uid``. A Secret's ``stringData`` is applied as ``data``, which is the field
+        that the server persists.
+
+        The event handlers and predicates of all informers of this kind run synchronously inside this call: a response
+        that changes the cached object is stored and delivered to them before ``apply`` returns. This holds for the
+        other writes too.
         """
         manager = field_manager or self.field_manager
-        desired = _with_data(obj)
+        desired = encode_string_data(obj)
         if owner is not None:
-            desired = _with_owner(desired, owner)
+            desired = set_controller_owner(desired, owner)
         gvk = gvk_of(desired)
-        apply = {"desired": desired, "manager": manager, "subresource": subresource}
-        comparable = not dry_run and subresource in {"", "status"}
-        stored = self._known.stored(gvk, cached_key(self.mapper, gvk, key_of(desired))) if comparable else None
+        intent = ApplyIntent(desired, manager, subresource)
+        stored = None
+        if not dry_run and subresource in {"", "status"}:
+            cached = cache_key(self.mapper, gvk, key_of(desired))
+            if not self._cache.is_uncertain(gvk, cached):
+                stored = self._cache.stored(gvk, cached)
         current: Object = orjson.loads(stored.object) if stored is not None else {}
         if stored is not None and (
-            is_applied(desired, current, stored.managers, manager, subresource)
-            or self._unchanged.holds(apply, current, stored.managers)
+            is_applied(intent, current, stored.managers) or self._unchanged.contains(intent, current, stored.managers)
         ):
             return current
-        answer = await self._write(
+        target = await resolve_object(self.mapper, gvk, key_of(desired), subresource)
+        request = APIRequest(
             "PATCH",
-            await single(self.mapper, gvk, key_of(desired), subresource),
-            verb="apply",
-            body=desired,
-            content_type=_APPLY,
+            target.path,
             params={"fieldManager": manager, "force": "true" if force else "false"},
-            retry_lost=not resource_version_of(desired),
-            dry_run=dry_run,
+            content_type=_APPLY,
+            idempotent=not resource_version_of(desired),
+            verb="apply",
+            resource=target.label,
         )
-        if stored is not None and resource_version_of(answer) == stored.resource_version:
-            self._unchanged.remember(apply, current, stored.managers)
-        return answer
+        result = await self._write(request, target, desired, dry_run=dry_run)
+        if stored is not None and resource_version_of(result) == stored.resource_version:
+            self._unchanged.remember(intent, current, stored.managers)
+        return result
 
     async def delete(
         self,
@@ -271,33 +278,39 @@ class Client:
         propagation_policy: Propagation | str | None = None,
         grace_period_seconds: int | None = None,
     ) -> bool:
-        """Asks for an object's deletion; False when it was gone already.
+        """Request the deletion of an object; return false if it does not exist.
 
-        ``uid`` and ``resource_version`` are preconditions: where they do not hold it is a
-        :class:`~cfo.runtime.client.errors.Conflict`.
+        ``uid`` and ``resource_version`` are preconditions; if they do not hold,
+        :class:`~cfo.runtime.client.errors.Conflict` is raised.
         """
-        target = await single(self.mapper, gvk, key)
+        target = await resolve_object(self.mapper, gvk, key)
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         options = {
             "preconditions": {name: value for name, value in preconditions.items() if value} or None,
             "propagationPolicy": propagation_policy,
             "gracePeriodSeconds": grace_period_seconds,
         }
-        uid_before = self._known.stored_uid(target)
+        cached_uid = self._cached_uid(target)
+        request = APIRequest(
+            "DELETE",
+            target.path,
+            body=delete_options(options),
+            idempotent=uid is not None,  # without a uid, a second DELETE might delete an object created after the first
+            verb="delete",
+            resource=target.label,
+        )
         try:
-            # Without a uid a second DELETE might hit what was created after the first.
-            body = await self._change(
-                "DELETE", target, verb="delete", body=_delete_options(options), retry_lost=uid is not None
-            )
+            body = await self._send_write(request, target)
         except NotFound:
-            self._known.missing(target, uid_before)
+            self._record_not_found(target, cached_uid)
             return False
-        answer = orjson.loads(body)
-        if answer.get("kind") == "Status":
-            told = (answer.get("details") or {}).get("uid")
-            self._known.deleted(target, told or uid or uid_before)
+        response = orjson.loads(body)
+        if response.get("kind") == "Status":
+            deleted_uid = (response.get("details") or {}).get("uid") or uid or cached_uid
+            if deleted_uid:
+                self._cache.record_deletion(gvk, target.key, deleted_uid)
         else:
-            self._deletion_answered(target, answer, body)
+            self._record_deleted_object(target, response, body)
         return True
 
     async def delete_collection(
@@ -309,108 +322,100 @@ class Client:
         field_selector: str = "",
         propagation_policy: Propagation | str | None = None,
     ) -> None:
-        """Asks for the deletion of all that match; of a namespaced kind in one namespace."""
-        target = await collection(self.mapper, gvk, namespace)
-        body = await self._change(
+        """Request the deletion of all matching objects; for a namespaced kind, in one namespace."""
+        target = await resolve_collection(self.mapper, gvk, namespace)
+        request = APIRequest(
             "DELETE",
-            target,
+            target.path,
+            params=selector_params(label_selector, field_selector),
+            body=delete_options({"propagationPolicy": propagation_policy}),
             verb="deletecollection",
-            body=_delete_options({"propagationPolicy": propagation_policy}),
-            params=_selectors(label_selector, field_selector),
+            resource=target.label,
         )
+        body = await self._send_write(request, target)
         for item in orjson.loads(body).get("items") or ():
             item.update(apiVersion=gvk.api_version, kind=gvk.kind)
-            self._deletion_answered(target._replace(key=key_of(item)), item, orjson.dumps(item))
-
-    def _deletion_answered(self, target: Target, obj: Object, body: bytes) -> None:
-        """Takes in the object that a DELETE was answered with: as it is now, or, not marked as deleted, as it was."""
-        if is_deleting(obj):
-            self._known.wrote(target, obj, body)
-        else:
-            self._known.deleted(target, uid_of(obj))
+            self._record_deleted_object(target._replace(key=key_of(item)), item, orjson.dumps(item))
 
     # Requests.
 
-    async def _ask(self, method: str, target: Target, **how: Any) -> bytes:
+    async def _send(self, request: APIRequest) -> bytes:
         try:
-            response = await self.transport.request(method, target.path, resource=target.label, **how)
+            response = await self.transport.request(request)
         except NotFound as error:
             if error.details.get("name"):
                 raise
-            # Not an object is missing but its resource: the kind is not served any more.
+            # The resource is missing, not the object: the kind is no longer served.
             self.mapper.invalidate()
             raise UnknownKind(str(error)) from error
         return response.body
 
-    async def _change(self, method: str, target: Target, *, about: Target | None = None, **how: Any) -> bytes:
-        """A request that changes something, which may have happened even when no answer says so.
-
-        ``about`` is the object it changes, where that is not the target.
-        """
+    async def _send_write(self, request: APIRequest, changed: RequestTarget) -> bytes:
+        """Send a write of ``changed``; if its outcome is unknown, mark the object as uncertain."""
         try:
-            return await self._ask(method, target, **how)
+            return await self._send(request)
         except TransportError as error:
             if error.outcome_unknown:
-                self._known.doubt(about or target)
+                self._mark_uncertain(changed)
             raise
         except APIError as error:
             if error.code >= 500:
-                self._known.doubt(about or target)
+                self._mark_uncertain(changed)
             raise
 
-    async def _write(
-        self,
-        method: str,
-        target: Target,
-        *,
-        body: Any,
-        dry_run: bool,
-        about: Target | None = None,
-        params: Mapping[str, str] | None = None,
-        **how: Any,
-    ) -> Object:
-        """Sends an object or a patch; returns the object that the answer holds."""
-        params = {"fieldManager": self.field_manager, **(params or {})}
-        content = orjson.dumps(body)
+    async def _write(self, request: APIRequest, changed: RequestTarget, body: Any, *, dry_run: bool) -> Object:
+        """Send an object or a patch; return the object in the response."""
+        params = {"fieldManager": self.field_manager, **request.params}
+        request = replace(request, params=params, body=orjson.dumps(body))
         if dry_run:
-            dry: Object = orjson.loads(
-                await self._ask(method, target, params={**params, "dryRun": "All"}, body=content, **how)
-            )
-            return dry
-        answer = await self._change(method, target, about=about, params=params, body=content, **how)
-        obj: Object = orjson.loads(answer)
-        if obj.get("kind") == target.gvk.kind:
-            self._known.wrote(about or target, obj, answer)
+            persisted: Object = orjson.loads(await self._send(replace(request, params={**params, "dryRun": "All"})))
+            return persisted
+        response = await self._send_write(request, changed)
+        obj: Object = orjson.loads(response)
+        if obj.get("kind") == changed.gvk.kind:
+            self._record_response(changed, obj, response)
         return obj
 
+    # The cache.
 
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {name: value for name, value in selectors.items() if value}
+    def _cached_uid(self, target: RequestTarget) -> str:
+        """Return the uid of the cached object, uncertain or not, or the empty string."""
+        stored = self._cache.stored(target.gvk, target.key)
+        return stored.uid if stored is not None else ""
+
+    def _mark_uncertain(self, target: RequestTarget) -> None:
+        if target.key.name:
+            self._cache.mark_uncertain(target.gvk, target.key)
+
+    def _record_response(self, target: RequestTarget, obj: Object, body: bytes) -> None:
+        """Record the response to a write: ``obj``, whose JSON is ``body``."""
+        if _was_removed(obj):
+            self._cache.record_deletion(target.gvk, key_of(obj), uid_of(obj))
+        else:
+            self._cache.record_write(target.gvk, body)
+
+    def _record_deleted_object(self, target: RequestTarget, obj: Object, body: bytes) -> None:
+        """Record the object in the response to a DELETE: its new state, or, if not marked as deleted, its last one."""
+        if is_deleting(obj):
+            self._record_response(target, obj, body)
+        elif uid_of(obj):
+            self._cache.record_deletion(target.gvk, target.key, uid_of(obj))
+
+    def _record_not_found(self, target: RequestTarget, uid_before: str) -> None:
+        """Record that the object was not found; ``uid_before`` was the cached uid before the request.
+
+        An object that the cache stored since then came from a watch and may have been created later; it is kept.
+        """
+        if uid_before or not self._cached_uid(target):
+            self._cache.record_deletion(target.gvk, target.key, uid_before)
 
 
-def _delete_options(options: Mapping[str, Any]) -> bytes | None:
-    given = {name: value for name, value in options.items() if value is not None}
-    return orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **given}) if given else None
+def _was_removed(obj: Object) -> bool:
+    """Return whether the write that returned this object removed it, because nothing blocks its deletion any more.
 
-
-def _with_data(obj: Object) -> Object:
-    """A Secret with its ``stringData`` in ``data``; anything else as it is."""
-    strings = obj.get("stringData")
-    if not strings or obj.get("kind") != "Secret" or obj.get("apiVersion") != "v1":
-        return obj
-    encoded = {name: base64.b64encode(value.encode()).decode() for name, value in strings.items()}
-    rest = {name: value for name, value in obj.items() if name != "stringData"}
-    return {**rest, "data": {**(obj.get("data") or {}), **encoded}}
-
-
-def _with_owner(obj: Object, owner: Object) -> Object:
-    """The object with ``owner`` as its controller; raises :class:`ValueError` where that cannot be."""
-    if namespace_of(owner) and namespace_of(owner) != namespace_of(obj):
-        raise ValueError(
-            f"{gvk_of(obj)} {key_of(obj)}: its owner {key_of(owner)} is in another namespace; "
-            "the garbage collector would delete it"
-        )
-    reference = owner_reference(owner)
-    others = [other for other in owner_references_of(obj) if other.get("uid") != reference["uid"]]
-    return {**obj, "metadata": {**(obj.get("metadata") or {}), "ownerReferences": [*others, reference]}}
+    The response to removing the last finalizer of an object that is being deleted contains the object.
+    """
+    metadata = obj.get("metadata") or {}
+    if not is_deleting(obj) or metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
+        return False
+    return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))

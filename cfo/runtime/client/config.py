@@ -1,8 +1,8 @@
-"""Where the API server is, and with what credentials it is asked.
+"""Client configuration: the address of the API server and the credentials for it.
 
-:func:`load_config` looks where kubectl looks: at the kubeconfig file that was named, at ``$KUBECONFIG``, at
-``~/.kube/config``, and at last at the service account of the pod that it runs in. The first of these that
-exists counts; one that exists and is broken is an error, never passed over.
+:func:`load_config` checks the same sources as kubectl, in this order: the given kubeconfig file, ``$KUBECONFIG``,
+``~/.kube/config``, and the service account of the pod in which the process runs. The first source that exists is used;
+if it is invalid, loading fails instead of falling back to the next source.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ _IMPERSONATION = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
 
 
 class ConfigError(Exception):
-    """No usable configuration; the message is one line and says what was tried."""
+    """There is no usable configuration; the message is one line and lists the sources that were checked."""
 
 
 class ControlPlane(Protocol):
-    """A running API server as :mod:`envtest` and similar tools describe it."""
+    """A running API server, as :mod:`envtest` and similar tools describe it."""
 
     @property
     def url(self) -> str:
-        """The server's URL."""
+        """The URL of the server."""
 
     @property
     def ca_pem(self) -> bytes:
-        """The CA certificates that its certificate is checked against."""
+        """The CA certificates that verify the server certificate."""
 
     @property
     def token(self) -> str:
-        """The bearer token of an administrator."""
+        """The bearer token of a cluster administrator."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
     """An API server and the credentials for it.
 
-    ``server``: its URL. ``ca_pem``: the authorities that its certificate is checked against (none: those of
-    the system); ``verify=False`` checks nothing. ``tls_server_name``: the name to check, where it is not the
-    host. ``token``, ``client_cert_pem`` and ``client_key_pem`` are credentials that never change;
-    ``credentials`` gives ones that do, and wins. ``headers`` go with every request (impersonation).
-    ``namespace``: where an object goes that names none, for programs that want such a default.
-    ``source``: where all this was found, for messages.
+    ``server``: the URL. ``ca_pem``: the CA certificates that verify the server certificate (empty: the system's CA
+    certificates); ``verify=False`` disables verification. ``tls_server_name``: the name to verify if it differs from
+    the host. ``token``, ``client_cert_pem`` and ``client_key_pem`` are static credentials; ``credentials`` returns
+    credentials that change, and takes precedence. ``headers`` are sent with every request (impersonation).
+    ``namespace``: the default namespace, for programs that want one. ``source``: the source of the configuration, for
+    messages.
     """
 
     server: str
@@ -80,27 +80,27 @@ class ClientConfig:
 
     @classmethod
     def for_control_plane(cls, plane: ControlPlane, *, token: str | None = None) -> Self:
-        """Connect to a test control plane as its administrator, or with ``token``."""
+        """Return the configuration for a test control plane, as its administrator or with ``token``."""
         return cls(server=plane.url, ca_pem=plane.ca_pem, token=token or plane.token, source="the test control plane")
 
     @property
     def in_cluster(self) -> bool:
-        """Whether these are the credentials of the pod that this process runs in."""
+        """Whether these are the credentials of the pod in which this process runs."""
         return isinstance(self.credentials, ServiceAccount)
 
     async def authenticate(self, *, renew: bool = False) -> Credentials:
-        """The credentials that are valid now; with ``renew`` new ones, where there can be any."""
+        """Return the current credentials; ``renew`` requests new ones, if the source can renew them."""
         if self.credentials is not None:
             return await self.credentials(renew=renew)
         authorization = f"Bearer {self.token}" if self.token else ""
         return Credentials(authorization, self.client_cert_pem, self.client_key_pem)
 
     def ssl_context(self, credentials: Credentials) -> ssl.SSLContext:
-        """TLS 1.2 or later, checked as Go's clients check it, with the client certificate if there is one.
+        """Return a context for TLS 1.2 or later that verifies as Go's clients do, with the client certificate if any.
 
-        Python's strict X.509 flag stays off: it rejects authorities that Go accepts and that kubeadm and
-        others made for years (no key identifiers). A certificate in the bundle is trusted even when it is
-        not self-signed, as in Go. Raises :class:`ConfigError`.
+        Python's strict X.509 flag is disabled: it rejects CA certificates without key identifiers, which Go accepts and
+        which kubeadm and others created for years. A certificate in the bundle is trusted even if it is not
+        self-signed, as in Go. Raises :class:`ConfigError`.
         """
         try:
             context = ssl.create_default_context(cadata=self.ca_pem.decode("ascii", "replace") or None)
@@ -136,11 +136,11 @@ async def load_config(
     service_account: Path = SERVICE_ACCOUNT_DIRECTORY,
     clock: Clock | None = None,
 ) -> ClientConfig:
-    """The configuration to use, credentials loaded (an exec plugin has run once when this returns).
+    """Load the configuration and the credentials; an exec plugin has run once when this returns.
 
-    ``kubeconfig``: a file that must exist, or several separated as in ``$KUBECONFIG``; ``context``: one of
-    its contexts instead of its current one. ``environ`` and ``service_account`` replace the process's
-    environment and the folder that a pod finds its token in. Raises :class:`ConfigError`.
+    ``kubeconfig``: a file that must exist, or several files separated as in ``$KUBECONFIG``; ``context``: the context
+    to use instead of the current context. ``environ`` and ``service_account`` replace the environment of the process
+    and the directory of the pod's service account token. Raises :class:`ConfigError`.
     """
     environ = os.environ if environ is None else environ
     variable = environ.get("KUBECONFIG", "")
@@ -154,8 +154,8 @@ async def load_config(
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return _from_service_account(service_account, environ)
     raise ConfigError(
-        f"no cluster is configured; tried $KUBECONFIG (not set), {home} (no such file) and the "
-        "service account of a pod ($KUBERNETES_SERVICE_HOST is not set)"
+        f"no cluster is configured; checked $KUBECONFIG (not set), {home} (no such file) and the "
+        "service account of the pod ($KUBERNETES_SERVICE_HOST is not set)"
     )
 
 
@@ -198,9 +198,9 @@ def _from_service_account(directory: Path, environ: Mapping[str, str]) -> Client
 
 
 def _impersonation(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The headers for ``as``, ``as-uid``, ``as-groups`` and ``as-user-extra`` of a kubeconfig's user.
+    """Return the headers for ``as``, ``as-uid``, ``as-groups`` and ``as-user-extra`` of a kubeconfig's user.
 
-    kubernetes-asyncio ignores these; asking without them would ask with other rights than the file says.
+    kubernetes-asyncio ignores these; without them, requests would have other permissions than the file configures.
     """
     headers = [(header, user[key]) for key, header in _IMPERSONATION if user.get(key)]
     headers += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]
@@ -210,10 +210,10 @@ def _impersonation(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _proxy_for(server: str, environ: Mapping[str, str]) -> str:
-    """The proxy that the environment names for ``server``, by Go's rules (``net/http.ProxyFromEnvironment``).
+    """Return the proxy that the environment sets for ``server``, by Go's rules (``net/http.ProxyFromEnvironment``).
 
-    Loopback addresses never go through one; ``NO_PROXY`` holds names, suffixes, addresses and CIDR blocks
-    (OpenShift puts the service network into it).
+    Loopback addresses never use a proxy. ``NO_PROXY`` lists names, suffixes, addresses and CIDR blocks (OpenShift adds
+    the service network).
     """
     parts = urlsplit(server)
     host = (parts.hostname or "").lower()
@@ -228,12 +228,12 @@ def _proxy_for(server: str, environ: Mapping[str, str]) -> str:
     if address is not None and address.is_loopback:
         return ""
     for entry in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").lower().split(","):
-        if _exempts(entry.strip(), host, parts.port, address):
+        if _matches_no_proxy(entry.strip(), host, parts.port, address):
             return ""
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _exempts(
+def _matches_no_proxy(
     entry: str, host: str, port: int | None, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
 ) -> bool:
     if not entry:

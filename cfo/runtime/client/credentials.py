@@ -1,9 +1,8 @@
-"""Who we are to an API server: credentials from a kubeconfig file or a pod's service account.
+"""Credentials from a kubeconfig file or a pod's service account.
 
-kubernetes-asyncio knows the file format, exec plugins, OIDC and GCP tokens, and the service account; it
-is asked again whenever what it gave has run out. Importing it the ordinary way also imports
-its thousand generated API models, which nothing here needs: :func:`_library` imports its ``config`` package
-alone (see there).
+kubernetes-asyncio implements the file format, exec plugins, OIDC and GCP tokens, and the service account; it is called
+again whenever the credentials expire. A normal import of it also imports a thousand generated API models, which are not
+needed here: :func:`_load_library` imports only its ``config`` package.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ _RENEWAL_LIMIT_SECONDS = 60.0
 _RENEWAL_INTERVAL_SECONDS = 5.0
 _USER_FILES = ("tokenFile", "client-certificate", "client-key")
 
-
-# What kubernetes-asyncio raises over broken files, beside its own exception.
+# Exceptions that kubernetes-asyncio raises for invalid files, in addition to its own.
 _LOADING_ERRORS = (
     *(yaml.YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError),
     *(aiohttp.ClientError, TimeoutError),
@@ -47,11 +45,11 @@ _LOADING_ERRORS = (
 
 
 class CredentialError(Exception):
-    """Credentials could not be loaded; the message says why, and holds none of them."""
+    """Credentials could not be loaded; the message gives the cause and contains no credentials."""
 
 
 class Credentials(NamedTuple):
-    """What a request is authenticated with: an ``Authorization`` header, a client certificate (PEM), or both."""
+    """The credentials of a request: an ``Authorization`` header, a client certificate (PEM), or both."""
 
     authorization: str = ""
     certificate: bytes = b""
@@ -62,10 +60,10 @@ class Credentials(NamedTuple):
 
 
 class CredentialSource(Protocol):
-    """Gives the credentials that are valid now."""
+    """Returns the current credentials."""
 
     async def __call__(self, *, renew: bool) -> Credentials:
-        """The credentials; with ``renew`` new ones, because the server did not accept the last.
+        """Return the credentials; ``renew`` requests new ones because the server rejected the last ones.
 
         Raises :class:`CredentialError`.
         """
@@ -77,17 +75,17 @@ class _Library(NamedTuple):
     kubeconfig_loader: Any
     service_account_loader: Any
     error: type[Exception]
-    forget_temporary_files: Any
+    delete_temporary_files: Any
 
 
 @functools.cache
-def _library() -> _Library:
-    """kubernetes-asyncio's configuration loaders, without the rest of it.
+def _load_library() -> _Library:
+    """Import the configuration loaders of kubernetes-asyncio without the rest of the library.
 
-    Its modules need two names from the generated client, as defaults that we never use. While they are
-    imported an empty stand-in for the client is in place; afterwards these modules are ours
-    alone and ``import kubernetes_asyncio`` means the whole library again. Should a future version not
-    allow that, it is imported whole.
+    Its modules need two names from the generated client, as defaults that are never used here. An empty stub replaces
+    the client during the import. Afterwards the imported modules are private to this module, and ``import
+    kubernetes_asyncio`` imports the whole library again. If a future version makes this impossible, the whole library
+    is imported.
     """
     name = "kubernetes_asyncio"
     spec = importlib.util.find_spec(name)
@@ -98,11 +96,11 @@ def _library() -> _Library:
     client = ModuleType(f"{name}.client")
     vars(client).update(ApiClient=SimpleNamespace, Configuration=SimpleNamespace)
 
-    def loaded() -> dict[str, ModuleType]:
+    def library_modules() -> dict[str, ModuleType]:
         return {key: module for key, module in sys.modules.items() if key.partition(".")[0] == name}
 
-    whole = loaded()
-    for key in whole:
+    previous = library_modules()
+    for key in previous:
         del sys.modules[key]
     sys.modules.update({name: package, f"{name}.client": client})
     try:
@@ -111,29 +109,29 @@ def _library() -> _Library:
     except ImportError:
         kubeconfig = None
     finally:
-        for key in loaded():
+        for key in library_modules():
             del sys.modules[key]
-        sys.modules.update(whole)
+        sys.modules.update(previous)
     if kubeconfig is None:
         kubeconfig = importlib.import_module(f"{name}.config.kube_config")
         incluster = importlib.import_module(f"{name}.config.incluster_config")
     else:
-        kubeconfig.OpenIDRequestor = _verifying(kubeconfig.OpenIDRequestor)
+        kubeconfig.OpenIDRequestor = _with_tls_verification(kubeconfig.OpenIDRequestor)
     return _Library(
         merger=kubeconfig.KubeConfigMerger,
         kubeconfig_loader=kubeconfig.KubeConfigLoader,
         service_account_loader=incluster.InClusterConfigLoader,
         error=kubeconfig.ConfigException,
-        forget_temporary_files=getattr(kubeconfig, "_cleanup_temp_files", lambda: None),
+        delete_temporary_files=getattr(kubeconfig, "_cleanup_temp_files", lambda: None),
     )
 
 
-def _verifying(requestor: Any) -> type[Any]:
+def _with_tls_verification(requestor: Any) -> type[Any]:
     class VerifyingOpenIDRequestor(requestor):  # type: ignore[misc]
         """Refreshes OIDC tokens over verified TLS.
 
-        The original skips verification when the kubeconfig names no certificate authority, and the
-        request carries the client's secret and the refresh token.
+        The original skips verification if the kubeconfig contains no CA, although the request carries the client secret
+        and the refresh token.
         """
 
         def _get_connector(self) -> aiohttp.TCPConnector:
@@ -143,7 +141,7 @@ def _verifying(requestor: Any) -> type[Any]:
 
 
 class ServiceAccount:
-    """The service account of the pod that this process runs in; its token is read anew every minute."""
+    """The service account of the pod in which this process runs; its token is reread every minute."""
 
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self._token_file = directory / "token"
@@ -155,7 +153,7 @@ class ServiceAccount:
 
     def _load(self) -> SimpleNamespace:
         target = SimpleNamespace(api_key={})
-        library = _library()
+        library = _load_library()
         try:
             library.service_account_loader(
                 str(self._token_file), str(self._ca_file), environ=dict(self._environ)
@@ -175,44 +173,44 @@ class ServiceAccount:
 
     @property
     def ca_pem(self) -> bytes:
-        """The certificates of the cluster's authority."""
+        """The CA certificates of the cluster."""
         return self._ca_file.read_bytes()
 
     @property
     def namespace(self) -> str:
-        """The pod's namespace, or the empty string."""
+        """The namespace of the pod, or the empty string."""
         try:
             return self._namespace_file.read_text().strip()
         except OSError:
             return ""
 
     async def __call__(self, *, renew: bool) -> Credentials:
-        """The token as it is in the file; one that was good stays when the file cannot be read."""
+        """Return the token in the file; if the file cannot be read, the last token remains in use."""
         try:
             if renew:
                 self._target = self._load()
             self._token = self._read()
-        except (CredentialError, _library().error, OSError) as error:
-            _log.warning("the service account's token cannot be read; the last one stays", error=str(error))
+        except (CredentialError, _load_library().error, OSError) as error:
+            _log.warning("Failed to read the service account token, using the previous one", error=str(error))
         return Credentials(self._token)
 
 
 class Kubeconfig:
-    """The user of one context of one kubeconfig file, or several merged ones.
+    """The user of one context of a kubeconfig file, or of several merged files.
 
-    Tokens and certificates that stand in files, and those of auth providers, are read anew every
-    minute; those of exec plugins shortly before they expire; all of them when the server refuses them.
-    ``paths``: files, separated as in ``$KUBECONFIG``. Raises :class:`CredentialError`.
+    Tokens and certificates in files, and those of auth providers, are reloaded every minute; those of exec plugins
+    shortly before they expire; all of them when the server rejects them. ``paths``: files, separated as in
+    ``$KUBECONFIG``. Raises :class:`CredentialError`.
     """
 
     def __init__(self, paths: str, *, context: str | None = None, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = anyio.Lock()
         self._credentials: Credentials | None = None
-        self._tried_at = 0.0
+        self._last_attempt = 0.0
         self._reload_at: float | None = None
         self._context_name = context
-        library = _library()
+        library = _load_library()
         try:
             self._merger = library.merger(paths)
         except _LOADING_ERRORS as error:
@@ -223,7 +221,7 @@ class Kubeconfig:
         document = self._merger.config.value
         self._context_name = context or document.get("current-context")
         if not self._context_name:
-            raise CredentialError(f"{self._paths}: current-context is not set, and no context was asked for")
+            raise CredentialError(f"{self._paths}: current-context is not set, and no context was given")
         self.context, _ = self._entry("contexts", self._context_name, "context")
         self.cluster, _ = self._entry("clusters", self.context.get("cluster") or "", "cluster")
         self.server = str(self.cluster.get("server") or "").rstrip("/")
@@ -236,7 +234,7 @@ class Kubeconfig:
         self._resolve_paths()
 
     def _entry(self, section: str, name: str, key: str) -> tuple[dict[str, Any], str]:
-        """An entry by its name, and the folder that its relative paths are relative to."""
+        """Return an entry by name, and the directory to which its relative paths are relative."""
         for node in self._merger.config.value[section]:
             entry = node.value
             if not isinstance(entry, dict) or entry.get("name") != name:
@@ -245,16 +243,16 @@ class Kubeconfig:
             if not isinstance(value, dict):
                 raise CredentialError(f"{node.path}: {section}[name={name}].{key}: must be a mapping")
             return value, str(Path(node.path).resolve().parent)
-        raise CredentialError(f"{self._paths}: {section}: there is none called {name!r}")
+        raise CredentialError(f"{self._paths}: {section}: no entry is named {name!r}")
 
     async def load(self) -> SimpleNamespace:
-        """Asks kubernetes-asyncio for everything: runs an exec plugin, refreshes a token, reads the files.
+        """Load everything through kubernetes-asyncio: run an exec plugin, refresh a token, read the files.
 
-        The result has ``host``, ``ca_pem``, ``verify_ssl``, ``tls_server_name`` and ``proxy``;
-        :meth:`__call__` gives the credentials that came with it.
+        The result has ``host``, ``ca_pem``, ``verify_ssl``, ``tls_server_name`` and ``proxy``; :meth:`__call__` returns
+        the credentials that were loaded with it.
         """
-        library = _library()
-        self._tried_at = self._clock.monotonic()
+        library = _load_library()
+        self._last_attempt = self._clock.monotonic()
         persist = self._merger.save_changes if "auth-provider" in self.user else None
         target = SimpleNamespace(
             api_key={}, host="", ssl_ca_cert=None, cert_file=None, key_file=None, verify_ssl=True,
@@ -275,18 +273,19 @@ class Kubeconfig:
             except (*_LOADING_ERRORS, library.error) as error:
                 raise CredentialError(f"{self._paths}: {self._redacted(_first_line(error))}") from None
             finally:
-                library.forget_temporary_files()
+                library.delete_temporary_files()
         authorization = " ".join(str(target.api_key.get("BearerToken", "")).split())
         if not authorization and "exec" in self.user and not certificate:
-            raise CredentialError(f"{self._paths}: the exec plugin gave neither a token nor a certificate")
+            raise CredentialError(f"{self._paths}: the exec plugin returned neither a token nor a certificate")
         self._credentials = Credentials(authorization, certificate, key)
         self._reload_at = self._next_load(getattr(loader, "exec_plugin_expiry", None))
         return target
 
     def _resolve_paths(self) -> None:
-        """Makes relative paths relative to the file that they stand in, as client-go does.
+        """Resolve relative paths against the file that contains them, as client-go does.
 
-        kubernetes-asyncio takes a user's to be relative to the file of the cluster, and knows none for plugins.
+        kubernetes-asyncio resolves a user's paths against the file of the cluster, and does not resolve those of
+        plugins.
         """
         for name in _USER_FILES:
             if self.user.get(name):
@@ -313,33 +312,33 @@ class Kubeconfig:
         plugin = self.user.get("exec")
         environment = plugin.get("env") if isinstance(plugin, dict) else None
         rest = {key: value for key, value in self.user.items() if key not in {"exec", *_USER_FILES}}
-        for secret in _texts([rest, environment]):
+        for secret in _secret_strings([rest, environment]):
             message = message.replace(secret, "***")
         return message
 
     def _is_due(self, renew: bool) -> bool:
-        """Whether to load anew: not too often, for a server that refuses everything must not cost a plugin run each."""
+        """Return whether to reload; rate-limited, so that repeated rejections do not cause a plugin run each."""
         now = self._clock.monotonic()
         if renew:
-            return now - self._tried_at >= _RENEWAL_INTERVAL_SECONDS
+            return now - self._last_attempt >= _RENEWAL_INTERVAL_SECONDS
         return self._reload_at is not None and now >= self._reload_at
 
     async def __call__(self, *, renew: bool) -> Credentials:
-        """The credentials, loaded anew when they have run out; good ones stay when that fails."""
-        seen = self._credentials
-        if seen is not None and not self._is_due(renew):
-            return seen
+        """Return the credentials, reloaded if they have expired; if that fails, the previous ones remain in use."""
+        previous = self._credentials
+        if previous is not None and not self._is_due(renew):
+            return previous
         async with self._lock:
-            if self._credentials is not None and (self._credentials is not seen or not self._is_due(renew)):
-                return self._credentials  # somebody else has just renewed them, or tried to
+            if self._credentials is not None and (self._credentials is not previous or not self._is_due(renew)):
+                return self._credentials  # another task has just renewed them, or tried to
             try:
                 with anyio.fail_after(_RENEWAL_LIMIT_SECONDS):
                     await self.load()
             except (CredentialError, TimeoutError) as error:
-                reason = str(error) or f"no answer within {_RENEWAL_LIMIT_SECONDS:.0f} s"
-                if renew or seen is None:
+                reason = str(error) or f"no result within {_RENEWAL_LIMIT_SECONDS:.0f} s"
+                if renew or previous is None:
                     raise CredentialError(reason) from None
-                _log.warning("credentials cannot be renewed; the last ones stay", error=reason)
+                _log.warning("Failed to renew credentials, using the previous ones", error=reason)
                 self._reload_at = self._clock.monotonic() + _RELOAD_SECONDS
             assert self._credentials is not None
             return self._credentials
@@ -349,21 +348,21 @@ def _content(path: str | None) -> bytes:
     return Path(path).read_bytes() if path else b""
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """The strings in a value that are long enough to be, or to give away, a secret."""
+def _secret_strings(value: Any) -> Iterator[str]:
+    """Yield the strings in a value that are long enough to be, or to reveal, a secret."""
     if isinstance(value, str):
         if len(value) > 3:
             yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _texts(item)
+            yield from _secret_strings(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from _secret_strings(item)
 
 
 def _not_after(certificate: bytes) -> datetime | None:
-    from cryptography import x509  # loaded only where an exec plugin gives certificates
+    from cryptography import x509  # only needed if an exec plugin returns certificates
 
     try:
         return x509.load_pem_x509_certificate(certificate).not_valid_after_utc

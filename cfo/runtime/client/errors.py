@@ -1,7 +1,8 @@
-"""What can go wrong with a request, as exceptions that carry the API server's ``Status``.
+"""Errors of requests to the API server.
 
-Every answer of 400 and above is an :class:`APIError`; its subclass says the reason, as apimachinery's
-``errors.IsNotFound`` and its siblings do. No answer at all is a :class:`TransportError`.
+A response with HTTP status 400 or above raises an :class:`APIError` that carries the server's ``Status``. Its subclass
+gives the reason, as apimachinery's ``errors.IsNotFound`` and its siblings do. A request without a response raises a
+:class:`TransportError`.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ __all__ = [
 
 
 class APIError(Exception):
-    """An API server's refusal.
+    """An error response of the API server.
 
-    ``status`` is the Status object as it came (an empty one where the answer was not a Status);
-    ``code`` the HTTP status; ``retry_after`` the seconds to wait that the server asked for, or ``None``;
-    ``verb`` and ``resource`` say what was asked of it, for messages that name them.
+    ``status`` is the unmodified Status object (empty if the response was not a Status); ``code`` is the HTTP status;
+    ``retry_after`` is the delay in seconds that the server requested, or ``None``; ``verb`` and ``resource`` name the
+    request in the message.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class APIError(Exception):
         self.code = code
         self.status: Mapping[str, Any] = status or {}
         self.reason: str = self.status.get("reason") or ""
-        self.message: str = self.status.get("message") or message or f"the server answered {code}"
+        self.message: str = self.status.get("message") or message or f"the server responded with {code}"
         self.retry_after = retry_after
         self.verb = verb
         self.resource = resource
@@ -63,12 +64,12 @@ class APIError(Exception):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """``status.details``: name, kind, uid, causes and retryAfterSeconds, where the server gave them."""
+        """``status.details``: name, kind, uid, causes and retryAfterSeconds, if the server sent them."""
         return self.status.get("details") or {}
 
     @property
     def causes(self) -> list[Mapping[str, Any]]:
-        """``status.details.causes``: for an invalid object one for each field."""
+        """``status.details.causes``: for an invalid object, one entry for each field."""
         return self.details.get("causes") or []
 
     def __str__(self) -> str:
@@ -81,11 +82,11 @@ class BadRequest(APIError):
 
 
 class Unauthorized(APIError):
-    """401: who asks is not known."""
+    """401: the credentials are missing or invalid."""
 
 
 class Forbidden(APIError):
-    """403: who asks may not."""
+    """403: the request is not permitted (RBAC, quota or admission)."""
 
 
 class NotFound(APIError):
@@ -101,15 +102,15 @@ class NotAcceptable(APIError):
 
 
 class Conflict(APIError):
-    """409: somebody else was faster, or owns a field."""
+    """409: the object was modified concurrently, or another field manager owns a field."""
 
 
 class AlreadyExists(Conflict):
-    """409 on create: the name is taken."""
+    """409 on create: an object of this name exists."""
 
 
 class Expired(APIError):
-    """410: the resourceVersion or continue token is too old; list anew."""
+    """410: the resourceVersion or continue token is too old; a new list is required."""
 
 
 class RequestEntityTooLarge(APIError):
@@ -121,11 +122,11 @@ class UnsupportedMediaType(APIError):
 
 
 class Invalid(APIError):
-    """422: the object breaks a rule; ``causes`` says which."""
+    """422: the object failed validation; ``causes`` lists the invalid fields."""
 
 
 class TooManyRequests(APIError):
-    """429: wait ``retry_after`` seconds."""
+    """429: retry after ``retry_after`` seconds."""
 
 
 class InternalError(APIError):
@@ -137,7 +138,7 @@ class ServiceUnavailable(APIError):
 
 
 class ServerTimeout(APIError):
-    """500 or 504 with reason ServerTimeout: the server gave up, the outcome is unknown."""
+    """500 or 504 with reason ServerTimeout: the server timed out; the outcome is unknown."""
 
 
 class RequestTimeout(APIError):
@@ -145,10 +146,10 @@ class RequestTimeout(APIError):
 
 
 class TransportError(Exception):
-    """No answer came: the connection failed, broke or timed out.
+    """No response: the connection failed, broke or timed out.
 
-    ``outcome_unknown`` is true when the request may have reached the server, so that a write may
-    have happened; ``verb`` and ``resource`` say what was asked.
+    ``outcome_unknown`` is true if the request may have reached the server, so that a write may have been executed;
+    ``verb`` and ``resource`` name the request in the message.
     """
 
     def __init__(self, message: str, *, outcome_unknown: bool, verb: str = "", resource: str = "") -> None:
@@ -159,7 +160,7 @@ class TransportError(Exception):
 
 
 class UnknownKind(LookupError):
-    """The API server serves no such kind (now): its CRD is missing or not yet established."""
+    """The API server does not serve this kind (yet): its CRD is missing or not established."""
 
 
 _BY_REASON: dict[str, type[APIError]] = {
@@ -210,7 +211,7 @@ def error_for(
     verb: str = "",
     resource: str = "",
 ) -> APIError:
-    """The exception for an answer: by the Status's reason, else by the HTTP status ``code``."""
+    """Return the exception for a response: by the reason of the Status, otherwise by the HTTP status ``code``."""
     reason = (status or {}).get("reason") or ""
     kind = _BY_REASON.get(reason) or _BY_CODE.get(code, APIError)
     return kind(code, status, message=message, retry_after=retry_after, verb=verb, resource=resource)

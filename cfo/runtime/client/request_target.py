@@ -1,4 +1,4 @@
-"""What a request is about: a kind and a key, and the resource and path that they are found under."""
+"""The object or collection that a request addresses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from cfo.runtime.objects import GVK, NamespacedName
 
 if TYPE_CHECKING:
-    from cfo.runtime.discovery import Resource, RESTMapper  # it needs this package's transport
+    from cfo.runtime.discovery import Resource, RESTMapper  # imports this package's transport
 
-__all__ = ["Target", "cached_key", "collection", "single"]
+__all__ = ["RequestTarget", "cache_key", "resolve_collection", "resolve_object"]
 
 
-class Target(NamedTuple):
-    """An object, its subresource, or (without a name) a collection."""
+class RequestTarget(NamedTuple):
+    """An object, a subresource of an object, or (with an empty name) a collection."""
 
     gvk: GVK
     resource: Resource
@@ -27,35 +27,40 @@ class Target(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The resource as errors name it."""
+        """The name of the resource in errors and metrics: ``pods`` or ``pods/status``."""
         name = str(self.resource.gvr)
         return f"{name}/{self.subresource}" if self.subresource else name
 
 
-def cached_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedName:
-    """The key as the cache knows it: without a namespace when the kind is known to have none."""
+def cache_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedName:
+    """Return the key under which the cache stores the object: without a namespace if the kind is cluster-scoped.
+
+    Makes no request; a kind that discovery has not reported yet counts as namespaced.
+    """
     resource = mapper.cached(gvk)
     return key._replace(namespace="") if resource is not None and not resource.namespaced else key
 
 
-async def collection(mapper: RESTMapper, gvk: GVK, namespace: str, *, across: bool = False) -> Target:
-    """All objects of a kind in a namespace; ``across`` allows an empty one, which means every namespace.
+async def resolve_collection(
+    mapper: RESTMapper, gvk: GVK, namespace: str, *, all_namespaces: bool = False
+) -> RequestTarget:
+    """Resolve all objects of a kind in a namespace.
 
-    Raises :class:`ValueError` for a namespace that is missing, and as
-    :meth:`~cfo.runtime.discovery.RESTMapper.resource` does.
+    ``all_namespaces`` allows an empty namespace, which then means every namespace. Raises :class:`ValueError` for a
+    missing namespace, and whatever :meth:`~cfo.runtime.discovery.RESTMapper.resource` raises.
     """
     resource = await mapper.resource(gvk)
     if not resource.namespaced:
         namespace = ""
-    elif not namespace and not across:
+    elif not namespace and not all_namespaces:
         raise ValueError(f"{gvk}: namespace is missing: the kind is namespaced")
-    return Target(gvk, resource, NamespacedName(namespace, ""))
+    return RequestTarget(gvk, resource, NamespacedName(namespace, ""))
 
 
-async def single(mapper: RESTMapper, gvk: GVK, key: NamespacedName, subresource: str = "") -> Target:
-    """One object; raises :class:`ValueError` also for a name that no object can have."""
-    # An empty name would be the path of the whole collection: a DELETE of one object would become one of all.
+async def resolve_object(mapper: RESTMapper, gvk: GVK, key: NamespacedName, subresource: str = "") -> RequestTarget:
+    """Resolve one object; raises :class:`ValueError` also for a name that no object can have."""
+    # An empty name would give the path of the collection: deleting one object would delete all of them.
     if not key.name or key.name in {".", ".."} or "/" in key.name or "%" in key.name:
-        raise ValueError(f"{gvk}: name {key.name!r}: must not be empty, '.' or '..', nor hold '/' or '%'")
-    target = await collection(mapper, gvk, key.namespace)
+        raise ValueError(f"{gvk}: name {key.name!r}: must not be empty, '.' or '..', and must not contain '/' or '%'")
+    target = await resolve_collection(mapper, gvk, key.namespace)
     return target._replace(key=target.key._replace(name=key.name), subresource=subresource)

@@ -1,8 +1,8 @@
-"""When a request that failed is sent again, and what to call its failure when it is not.
+"""Retries of failed requests, and the error to raise when there is no retry.
 
-Three things may be repeated: what never left (the connection was not made), what the server asked to have again
-later (429 and 503 with ``Retry-After``), and, when the connection broke before the answer, what does the same
-however often it is done. All else goes to the caller, who knows more.
+A request is retried in three cases: it was never sent (the connection could not be established), the server asked for
+a retry (429 or 503 with ``Retry-After``), or the connection broke before the response and the request is idempotent.
+Every other failure is raised, because only the caller knows how to handle it.
 """
 
 from __future__ import annotations
@@ -16,79 +16,89 @@ from cfo.runtime.clock import Clock
 
 __all__ = ["Attempts"]
 
-_LOST_RETRIES = 3
-_FIRST_LOST_WAIT_SECONDS = 0.1
-_TOLD_RETRIES = 5
-_LONGEST_TOLD_WAIT_SECONDS = 30.0
+_MAX_CONNECTION_RETRIES = 3
+_FIRST_CONNECTION_DELAY_SECONDS = 0.1
+_MAX_RETRY_AFTER_RETRIES = 5
+_MAX_DELAY_SECONDS = 30.0
 
 
 class Attempts:
     """The attempts at one request.
 
-    ``repeatable``: doing it twice is the same as once; ``reads``: it changes nothing, so that its outcome
-    is never unknown. ``limit``: seconds for all attempts together.
+    ``idempotent``: sending the request twice has the same effect as once. ``read_only``: the request changes nothing,
+    so its outcome is never unknown. ``limit``: seconds for all attempts together.
     """
 
     def __init__(
-        self, verb: str, resource: str, host: str, *, repeatable: bool, reads: bool, limit: float, clock: Clock
+        self, verb: str, resource: str, host: str, *, idempotent: bool, read_only: bool, limit: float, clock: Clock
     ) -> None:
         self._verb = verb
         self._resource = resource
         self._host = host
-        self._repeatable = repeatable
-        self._reads = reads
+        self._idempotent = idempotent
+        self._read_only = read_only
         self._limit = limit
         self._clock = clock
         self._deadline = clock.monotonic() + limit
-        self._lost = 0
-        self._told = 0
-        self._may_have_happened = False
+        self._connection_failures = 0
+        self._retry_after_responses = 0
+        self._may_have_executed = False
 
-    def wait_after(self, error: APIError | aiohttp.ClientError) -> float:
-        """The seconds to wait before the next attempt.
+    def delay_after(self, error: APIError | aiohttp.ClientError) -> float:
+        """Return the seconds to wait before the next attempt.
 
-        Raises ``error``, as an :class:`APIError` or a :class:`TransportError`, when there is none.
+        Raises ``error``, as an :class:`APIError` or a :class:`TransportError`, if the request must not be retried.
         """
         if isinstance(error, APIError):
-            wait = error.retry_after
-            self._told += 1
-            if error.code not in {429, 503} or wait is None or self._told > _TOLD_RETRIES or not self._fits(wait):
-                raise error
-            return wait
+            return self._delay_after_response(error)
         sent = not _never_sent(error)
-        self._may_have_happened |= sent
-        wait = _FIRST_LOST_WAIT_SECONDS * float(2**self._lost)
-        self._lost += 1
-        if _is_hopeless(error) or (sent and not self._repeatable) or self._lost > _LOST_RETRIES or not self._fits(wait):
+        self._may_have_executed |= sent
+        delay = _FIRST_CONNECTION_DELAY_SECONDS * float(2**self._connection_failures)
+        self._connection_failures += 1
+        if (
+            _is_permanent(error)
+            or (sent and not self._idempotent)
+            or self._connection_failures > _MAX_CONNECTION_RETRIES
+            or not self._allows(delay)
+        ):
             raise self.failure(error) from error
-        return wait
+        return delay
 
-    def _fits(self, wait: float) -> bool:
-        return wait <= min(_LONGEST_TOLD_WAIT_SECONDS, self._deadline - self._clock.monotonic())
+    def _delay_after_response(self, error: APIError) -> float:
+        delay = error.retry_after
+        self._retry_after_responses += 1
+        if error.code not in {429, 503} or delay is None:
+            raise error
+        if self._retry_after_responses > _MAX_RETRY_AFTER_RETRIES or not self._allows(delay):
+            raise error
+        return delay
+
+    def _allows(self, delay: float) -> bool:
+        return delay <= min(_MAX_DELAY_SECONDS, self._deadline - self._clock.monotonic())
 
     def failure(self, error: aiohttp.ClientError) -> TransportError:
-        """What to raise for a connection that could not be made, or that broke."""
+        """Return the error for a connection that could not be established or that broke."""
         reason = _reason(error)
         where = f"cannot connect to {self._host}" if _never_sent(error) else f"lost the connection to {self._host}"
-        return self._error(f"{where}: {reason}", self._may_have_happened)
+        return self._error(f"{where}: {reason}", self._may_have_executed)
 
-    def timed_out(self, waiting_for_answer: bool) -> TransportError:
-        """What to raise when the time for all attempts is over."""
+    def timed_out(self, awaiting_response: bool) -> TransportError:
+        """Return the error for a request whose time limit for all attempts has passed."""
         return self._error(
-            f"no answer from {self._host} within {self._limit:g} s", self._may_have_happened or waiting_for_answer
+            f"no response from {self._host} within {self._limit:g} s", self._may_have_executed or awaiting_response
         )
 
-    def _error(self, message: str, may_have_happened: bool) -> TransportError:
+    def _error(self, message: str, may_have_executed: bool) -> TransportError:
         return TransportError(
             message,
-            outcome_unknown=may_have_happened and not self._reads,
+            outcome_unknown=may_have_executed and not self._read_only,
             verb=self._verb,
             resource=self._resource,
         )
 
 
 def _never_sent(error: aiohttp.ClientError) -> bool:
-    """Whether the connection was not even made."""
+    """Return whether the connection was never established."""
     return isinstance(
         error,
         aiohttp.ClientConnectorError
@@ -99,23 +109,23 @@ def _never_sent(error: aiohttp.ClientError) -> bool:
     )
 
 
-def _is_hopeless(error: aiohttp.ClientError) -> bool:
-    """Whether the next attempt would end in the same way."""
+def _is_permanent(error: aiohttp.ClientError) -> bool:
+    """Return whether the next attempt would fail in the same way."""
     return isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.InvalidURL)
 
 
 def _reason(error: aiohttp.ClientError) -> str:
-    """The cause in words, without a URL (a proxy's may hold a password)."""
+    """Describe the cause without any URL, because a proxy URL may contain a password."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return str(error.certificate_error)
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"the proxy answered {error.status} {error.message}"
+        return f"the proxy responded with {error.status} {error.message}"
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
-        in_words = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror
-        return in_words or str(cause) or type(cause).__name__
+        description = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror
+        return description or str(cause) or type(cause).__name__
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return "it took too long"
+        return "connection timed out"
     if isinstance(error, aiohttp.SocketTimeoutError):
-        return "nothing came for too long"
+        return "read timed out"
     return str(error) or type(error).__name__

@@ -1,10 +1,10 @@
-"""Requests to an API server, and their answers, as bytes.
+"""The HTTP transport: requests to an API server and their responses, as bytes.
 
-A :class:`Transport` is one pool of connections to one server. It authenticates (and renews credentials that the
-server refuses), waits when the server says so, repeats what may be repeated
-(:mod:`cfo.runtime.client.retry`), keeps to a client-side rate when there is one, and turns every failure into an
-:class:`~cfo.runtime.client.errors.APIError` or a :class:`~cfo.runtime.client.errors.TransportError` that names what
-was asked. What it logs are methods, paths and codes: no header of ours, and no body.
+A :class:`Transport` is one connection pool to one server. It authenticates and renews credentials that the server
+rejects, honors ``Retry-After``, retries requests where that is safe (:mod:`cfo.runtime.client.retry`), applies an
+optional client-side rate limit, and turns every failure into an :class:`~cfo.runtime.client.errors.APIError` or a
+:class:`~cfo.runtime.client.errors.TransportError` that names the request. It logs methods, paths and status codes,
+never request headers or bodies.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
+from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig, ConfigError
 from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, TransportError, error_for
@@ -37,25 +38,27 @@ from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.ratelimit import BucketRateLimiter
 from cfo.version import __version__
 
-__all__ = ["JSON", "Exchange", "Response", "Transport"]
+__all__ = ["Exchange", "Response", "Transport"]
 
-JSON = "application/json"
 USER_AGENT = f"cfo/{__version__} ({platform.system().lower()}/{platform.machine()})"
 
-_TIMEOUT_SECONDS = 75.0  # a kube-apiserver gives up after 60, and says so
+_TIMEOUT_SECONDS = 75.0  # kube-apiserver times out after 60 and sends a Status
 _CONNECT_SECONDS = 10.0
-_IDLE_CONNECTION_SECONDS = 30.0  # well below the 90 after which a kube-apiserver closes it
+_IDLE_CONNECTION_SECONDS = 30.0  # well below the 90 after which kube-apiserver closes an idle connection
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 45_000}
-"""Seconds of silence before the first probe, between probes, how many; milliseconds that sent bytes may wait."""
+"""TCP keep-alive: idle seconds before the first probe, seconds between probes, number of probes.
+
+TCP_USER_TIMEOUT: milliseconds that sent data may remain unacknowledged.
+"""
 
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
-_WARNINGS_REMEMBERED = 512
+_MAX_LOGGED_WARNINGS = 512
 
 _log = structlog.get_logger("cfo.client")
 
 
 class Response(NamedTuple):
-    """An answer below 300, or 304."""
+    """A response with a status below 300, or 304."""
 
     code: int
     body: bytes
@@ -63,11 +66,12 @@ class Response(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """One request and its answer, for metrics; ``code`` is ``<error>`` where none came, as in client-go.
+    """One request and its response, for metrics; ``code`` is ``<error>`` without a response, as in client-go.
 
-    ``seconds`` last until the answer was read (of a stream: until it began). ``sent`` and ``received`` are the
-    bytes of the bodies, uncompressed (of a stream: 0). ``retry_of`` is the code that the attempt before got, empty
-    for the first one; ``limited`` the seconds that the limit of requests held it back, ``None`` without one.
+    ``seconds`` is the time until the response was read (for a stream: until it began). ``sent`` and ``received`` are
+    the bytes of the bodies, uncompressed (for a stream: 0). ``retry_of`` is the status code of the previous attempt,
+    empty for the first one; ``rate_limit_delay`` the seconds that client-side rate limiting delayed the request,
+    ``None`` without a rate limit.
     """
 
     method: str
@@ -79,27 +83,26 @@ class Exchange(NamedTuple):
     sent: int = 0
     received: int = 0
     retry_of: str = ""
-    limited: float | None = None
+    rate_limit_delay: float | None = None
 
 
-class _Ask(NamedTuple):
-    method: str
-    path: str
-    params: Mapping[str, str] | None
-    body: bytes | None
+class _Attempt(NamedTuple):
+    """One attempt at sending a request, with everything that is derived from the request."""
+
+    request: APIRequest
+    params: Mapping[str, str]
     headers: Mapping[str, str]
     verb: str
     resource: str
-    streams: bool = False
-    fresh: bool = False
+    is_stream: bool = False
     retry_of: str = ""
 
 
-class _Request(aiohttp.ClientRequest):
-    """A request that asks the gate at the last moment: when it has its connection."""
+class _GatedRequest(aiohttp.ClientRequest):
+    """A request that checks the write gate at the last moment, when its connection is established."""
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """Sends it; raises :class:`~cfo.runtime.client.write_gate.WriteRefused`."""
+        """Send the request; raises :class:`~cfo.runtime.client.write_gate.WriteRefused`."""
         gate = write_gate.get()
         if gate is not None and self.method not in ("GET", "HEAD"):
             gate.check()
@@ -107,10 +110,10 @@ class _Request(aiohttp.ClientRequest):
 
 
 class Transport:
-    """One pool of connections to one API server; an async context manager.
+    """A connection pool to one API server; an async context manager.
 
-    ``qps`` and ``burst`` limit requests on this side (``qps`` of ``None``, 0 or less: not at all, the server's
-    priority and fairness governs); ``observe`` is called with each :class:`Exchange`.
+    ``qps`` and ``burst`` limit the rate of requests on the client side. With ``qps`` of ``None``, 0 or less there is no
+    limit, and the server's priority and fairness applies. ``observe`` is called with each :class:`Exchange`.
     """
 
     def __init__(
@@ -137,11 +140,11 @@ class Transport:
         self._retired: deque[tuple[aiohttp.ClientSession, float]] = deque()
         self._credentials = Credentials()
         self._ssl: ssl.SSLContext | None = None
-        self._warned: OrderedDict[str, None] = OrderedDict()
+        self._logged_warnings: OrderedDict[str, None] = OrderedDict()
 
     async def __aenter__(self) -> Self:
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
-        # A stream gets a new connection each time: one from the pool may be the next of those that went silent.
+        # Each stream gets a new connection, because a pooled connection may be dead like the one before it.
         self._streams = _new_session()
         return self
 
@@ -154,148 +157,126 @@ class Transport:
                 if session is not None:
                     await session.close()
 
-    async def _renew_pool(self, silent: aiohttp.ClientSession | None) -> None:
-        """Uses no connection of the pool ``silent`` any more; requests that are under way on some go on.
+    async def _replace_pool(self, unresponsive: aiohttp.ClientSession | None) -> None:
+        """Open a new pool if ``unresponsive`` is the current one; requests in flight on the old pool continue.
 
-        Where one connection went silent (a load balancer forgot it), all that are as old may have.
+        When one connection is dead (a load balancer dropped its state), all connections of the same age may be.
         """
-        if silent is None or silent is not self._session:
+        if unresponsive is None or unresponsive is not self._session:
             return
         now = self._clock.monotonic()
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
-        self._retired.append((silent, now))
-        while self._retired[0][1] < now - 2 * _TIMEOUT_SECONDS:  # what was under way on it has ended
+        self._retired.append((unresponsive, now))
+        while self._retired[0][1] < now - 2 * _TIMEOUT_SECONDS:  # its requests have timed out by now
             await self._retired.popleft()[0].close()
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        compress: bool = False,
-        retry_lost: bool | None = None,
-        fresh: bool = False,
-        verb: str = "",
-        resource: str = "",
-    ) -> Response:
-        """Asks, and reads the whole answer.
+    async def request(self, request: APIRequest) -> Response:
+        """Send a request and read the whole response.
 
-        ``path`` comes quoted, ``params`` do not. ``timeout``: seconds for everything, waiting and repeating
-        included (75 unless told; what is told is told the server too). ``compress`` accepts gzip, which pays
-        for long lists. ``retry_lost``: whether the request may be sent again when the connection broke while
-        it may have been worked on (unless told: when it is a GET). ``fresh`` asks on a new connection, for one that
-        was idle may be dead. ``verb`` and ``resource`` name it in
-        errors. Raises :class:`~cfo.runtime.client.errors.APIError` and
-        :class:`~cfo.runtime.client.errors.TransportError`.
+        Raises :class:`~cfo.runtime.client.errors.APIError` and :class:`~cfo.runtime.client.errors.TransportError`.
         """
-        limit = _TIMEOUT_SECONDS if timeout is None else timeout
-        if timeout is not None:
-            params = {**(params or {}), "timeout": f"{max(1, round(timeout))}s"}
-        sent_headers = {"Accept": accept, "Accept-Encoding": "gzip" if compress else "identity", **(headers or {})}
-        if body is not None:
-            sent_headers["Content-Type"] = content_type
-        ask = _Ask(method, path, params, body, sent_headers, verb or method, resource or path, fresh=fresh)
-        reads = method == "GET"
-        repeatable = reads if retry_lost is None else retry_lost
-        attempts = self._attempts(ask, repeatable=repeatable, reads=reads, limit=limit)
-        waiting_for_answer = False
+        attempt = _first_attempt(request)
+        limit = _TIMEOUT_SECONDS if request.timeout is None else request.timeout
+        read_only = request.method == "GET"
+        idempotent = read_only if request.idempotent is None else request.idempotent
+        attempts = self._attempts(attempt, idempotent=idempotent, read_only=read_only, limit=limit)
+        awaiting_response = False
         session = self._session
         try:
             with anyio.fail_after(limit):
                 while True:
                     try:
-                        waiting_for_answer = True
+                        awaiting_response = True
                         session = self._session
-                        async with self._exchange(ask, aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)) as got:
-                            return Response(got.status, await got.read(), got.headers)
+                        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)
+                        async with self._exchange(attempt, timeout) as response:
+                            return Response(response.status, await response.read(), response.headers)
                     except (APIError, aiohttp.ClientError) as error:
-                        waiting_for_answer = False
-                        wait = attempts.wait_after(error)
-                        ask = ask._replace(retry_of=str(error.code) if isinstance(error, APIError) else "<error>")
-                    await self._clock.sleep(wait)
+                        awaiting_response = False
+                        delay = attempts.delay_after(error)
+                        code = str(error.code) if isinstance(error, APIError) else "<error>"
+                        attempt = attempt._replace(retry_of=code)
+                    await self._clock.sleep(delay)
         except TimeoutError:
-            await self._renew_pool(session)
-            raise attempts.timed_out(waiting_for_answer) from None
+            await self._replace_pool(session)
+            raise attempts.timed_out(awaiting_response) from None
 
     @asynccontextmanager
     async def stream(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        accept: str = JSON,
-        read_timeout: float | None = None,
-        compress: bool = False,
-        verb: str = "watch",
-        resource: str = "",
+        self, request: APIRequest, *, read_timeout: float | None = None
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body of a long answer (a watch) as aiohttp's stream reader; nothing is repeated.
+        """Send a GET with a long-running response (a watch) and yield its body; nothing is retried.
 
-        ``read_timeout``: seconds without a byte after which reading fails. Failures of the connection, while
-        asking or while the body is read inside the ``async with``, are raised as
-        :class:`~cfo.runtime.client.errors.TransportError`, refusals as an
+        ``read_timeout``: seconds without a byte after which reading fails. Of ``request``, ``timeout``, ``idempotent``
+        and ``new_connection`` have no effect: a stream has no time limit once the response begins, and always gets its
+        own connection. Connection failures, also while the body is read inside the ``async with``, are raised as
+        :class:`~cfo.runtime.client.errors.TransportError`, error responses as
         :class:`~cfo.runtime.client.errors.APIError`.
         """
-        headers = {"Accept": accept, "Accept-Encoding": "gzip" if compress else "identity"}
-        ask = _Ask("GET", path, params, None, headers, verb, resource or path, streams=True)
+        attempt = _first_attempt(request, is_stream=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=read_timeout)
-        attempt = self._attempts(ask, repeatable=False, reads=True, limit=_TIMEOUT_SECONDS)
+        attempts = self._attempts(attempt, idempotent=False, read_only=True, limit=_TIMEOUT_SECONDS)
         try:
             async with AsyncExitStack() as stack:
                 try:
                     with anyio.fail_after(_TIMEOUT_SECONDS):
-                        response = await stack.enter_async_context(self._exchange(ask, timeout))
+                        response = await stack.enter_async_context(self._exchange(attempt, timeout))
                 except TimeoutError as error:
                     if isinstance(error, aiohttp.ClientError):
-                        raise  # the connection's own limit, said below
-                    raise attempt.timed_out(waiting_for_answer=True) from None
+                        raise  # the connection's own timeout, handled below
+                    raise attempts.timed_out(awaiting_response=True) from None
                 yield response.content
         except aiohttp.ClientError as error:
-            raise attempt.failure(error) from error
+            raise attempts.failure(error) from error
 
-    def _attempts(self, ask: _Ask, *, repeatable: bool, reads: bool, limit: float) -> Attempts:
+    def _attempts(self, attempt: _Attempt, *, idempotent: bool, read_only: bool, limit: float) -> Attempts:
         return Attempts(
-            ask.verb, ask.resource, self.host, repeatable=repeatable, reads=reads, limit=limit, clock=self._clock
+            attempt.verb,
+            attempt.resource,
+            self.host,
+            idempotent=idempotent,
+            read_only=read_only,
+            limit=limit,
+            clock=self._clock,
         )
 
     @asynccontextmanager
-    async def _exchange(self, ask: _Ask, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request and its answer, the body still to be read; asked again with new credentials after a 401."""
+    async def _exchange(
+        self, attempt: _Attempt, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield the response with its body unread; a 401 is retried once with renewed credentials."""
         for renew in (False, True):
-            await self._authenticate(ask, renew)
-            async with self._send(ask, timeout) as response:
+            await self._authenticate(attempt, renew)
+            async with self._send(attempt, timeout) as response:
                 if response.status == 401 and not renew and self.config.credentials is not None:
                     continue
                 self._log_warnings(response)
                 if response.status >= 300 and response.status != 304:
-                    raise self._refusal(ask, response, await response.read())
+                    raise self._error(attempt, response, await response.read())
                 yield response
                 return
 
-    async def _authenticate(self, ask: _Ask, renew: bool) -> None:
+    async def _authenticate(self, attempt: _Attempt, renew: bool) -> None:
         try:
             credentials = await self.config.authenticate(renew=renew)
             if self._ssl is None or credentials[1:] != self._credentials[1:]:
                 self._ssl = self.config.ssl_context(credentials)
             self._credentials = credentials
         except (CredentialError, ConfigError) as error:
-            raise TransportError(str(error), outcome_unknown=False, verb=ask.verb, resource=ask.resource) from None
+            raise TransportError(
+                str(error), outcome_unknown=False, verb=attempt.verb, resource=attempt.resource
+            ) from None
 
     @asynccontextmanager
-    async def _send(self, ask: _Ask, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        session = self._streams if ask.streams or ask.fresh else self._session
+    async def _send(self, attempt: _Attempt, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        request = attempt.request
+        session = self._streams if attempt.is_stream or request.new_connection else self._session
         if session is None:
             raise RuntimeError("the transport is closed or was never entered: use 'async with Transport(...)'")
-        limited = self._bucket.when(None) if self._bucket is not None else None
-        if limited:
-            await self._clock.sleep(limited)
-        headers = CIMultiDict(ask.headers)
+        rate_limit_delay = self._bucket.when(None) if self._bucket is not None else None
+        if rate_limit_delay:
+            await self._clock.sleep(rate_limit_delay)
+        headers = CIMultiDict(attempt.headers)
         headers["User-Agent"] = self._user_agent
         if self._credentials.authorization:
             headers["Authorization"] = self._credentials.authorization
@@ -304,10 +285,10 @@ class Transport:
         started, code, received = self._clock.monotonic(), "<error>", 0
         try:
             async with session.request(
-                ask.method,
-                URL(self._base + ask.path, encoded=True),
-                params=ask.params,
-                data=ask.body,
+                request.method,
+                URL(self._base + request.path, encoded=True),
+                params=attempt.params,
+                data=request.body,
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
@@ -316,54 +297,62 @@ class Transport:
                 proxy=self.config.proxy_url or None,
             ) as response:
                 code = str(response.status)
-                if ask.streams:
-                    self._report(ask, code, started, 0, limited)
+                if attempt.is_stream:
+                    self._report(attempt, code, started, 0, rate_limit_delay)
                 try:
                     yield response
                 finally:
                     received = response.content.total_bytes
         finally:
-            if not ask.streams or code == "<error>":
-                self._report(ask, code, started, received, limited)
+            if not attempt.is_stream or code == "<error>":
+                self._report(attempt, code, started, received, rate_limit_delay)
 
-    def _report(self, ask: _Ask, code: str, started: float, received: int, limited: float | None) -> None:
+    def _report(
+        self, attempt: _Attempt, code: str, started: float, received: int, rate_limit_delay: float | None
+    ) -> None:
         seconds = self._clock.monotonic() - started
-        # an unconfigured structlog prints everything: a script should not show each of its requests
+        method, path = attempt.request.method, attempt.request.path
+        # An unconfigured structlog prints every level: a script should not print each of its requests.
         if structlog.is_configured():
-            _log.debug("request", method=ask.method, path=ask.path, code=code, seconds=round(seconds, 4))
+            _log.debug("Request", method=method, path=path, code=code, seconds=round(seconds, 4))
         if self._observe is not None:
             self._observe(
                 Exchange(
-                    ask.method,
+                    method,
                     self.host,
                     code,
                     seconds,
-                    ask.verb,
-                    ask.resource,
-                    sent=len(ask.body or b""),
+                    attempt.verb,
+                    attempt.resource,
+                    sent=len(attempt.request.body or b""),
                     received=received,
-                    retry_of=ask.retry_of,
-                    limited=limited,
+                    retry_of=attempt.retry_of,
+                    rate_limit_delay=rate_limit_delay,
                 )
             )
 
-    def _refusal(self, ask: _Ask, response: aiohttp.ClientResponse, body: bytes) -> APIError:
-        """The error for an answer: by its Status, or by what else it says."""
+    def _error(self, attempt: _Attempt, response: aiohttp.ClientResponse, body: bytes) -> APIError:
+        """Return the error for a response: from its Status, or from a plain-text body, or from the HTTP status."""
         status = _status(body)
-        message = f"the server answered {response.status} {response.reason or ''}".rstrip()
+        message = f"the server responded with {response.status} {response.reason or ''}".rstrip()
         if not status and response.content_type == "text/plain":
             text = body[:200].decode("utf-8", "replace").strip()
             message = text or message
         retry_after = self._retry_after(response.headers.get("Retry-After", ""))
         if retry_after is None:
-            told = (status.get("details") or {}).get("retryAfterSeconds")
-            retry_after = float(told) if isinstance(told, int) and told > 0 else None
+            seconds = (status.get("details") or {}).get("retryAfterSeconds")
+            retry_after = float(seconds) if isinstance(seconds, int) and seconds > 0 else None
         return error_for(
-            response.status, status, message=message, retry_after=retry_after, verb=ask.verb, resource=ask.resource
+            response.status,
+            status,
+            message=message,
+            retry_after=retry_after,
+            verb=attempt.verb,
+            resource=attempt.resource,
         )
 
     def _retry_after(self, header: str) -> float | None:
-        """Seconds from a ``Retry-After`` header, which holds them or a date (RFC 9110, 10.2.3)."""
+        """Return the seconds of a ``Retry-After`` header, which holds seconds or a date (RFC 9110, 10.2.3)."""
         if not header:
             return None
         if header.strip().isdecimal():
@@ -376,19 +365,41 @@ class Transport:
         return max(0.0, (moment - self._clock.now()).total_seconds())
 
     def _log_warnings(self, response: aiohttp.ClientResponse) -> None:
-        """Logs what the API server warns of (deprecated versions, unknown fields), each warning once."""
+        """Log the API server's warnings (deprecated versions, unknown fields), each text once."""
         for header in response.headers.getall("Warning", ()):
             for text in _WARNING.findall(header):
-                if text not in self._warned:
-                    _log.warning("the API server warns", warning=re.sub(r"\\(.)", r"\1", text))
-                self._warned[text] = None
-                self._warned.move_to_end(text)
-        while len(self._warned) > _WARNINGS_REMEMBERED:
-            self._warned.popitem(last=False)
+                if text not in self._logged_warnings:
+                    _log.warning("API server warning", warning=re.sub(r"\\(.)", r"\1", text))
+                self._logged_warnings[text] = None
+                self._logged_warnings.move_to_end(text)
+        while len(self._logged_warnings) > _MAX_LOGGED_WARNINGS:
+            self._logged_warnings.popitem(last=False)
+
+
+def _first_attempt(request: APIRequest, *, is_stream: bool = False) -> _Attempt:
+    params = request.params
+    if request.timeout is not None and not is_stream:
+        params = {**params, "timeout": f"{max(1, round(request.timeout))}s"}
+    return _Attempt(
+        request,
+        params,
+        _headers(request),
+        verb=request.verb or ("watch" if is_stream else request.method),
+        resource=request.resource or request.path,
+        is_stream=is_stream,
+    )
+
+
+def _headers(request: APIRequest) -> dict[str, str]:
+    encoding = "gzip" if request.compress else "identity"
+    headers = {"Accept": request.accept, "Accept-Encoding": encoding, **request.headers}
+    if request.body is not None:
+        headers["Content-Type"] = request.content_type
+    return headers
 
 
 def _new_session(*, keepalive_timeout: float | None = None) -> aiohttp.ClientSession:
-    """A pool whose connections may be used again within ``keepalive_timeout`` seconds (``None``: never)."""
+    """Return a pool that reuses a connection within ``keepalive_timeout`` seconds (``None``: never)."""
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=0,
@@ -398,23 +409,23 @@ def _new_session(*, keepalive_timeout: float | None = None) -> aiohttp.ClientSes
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=2**18,
-        request_class=_Request,
+        request_class=_GatedRequest,
     )
-    # What is sent again is decided in cfo.runtime.client.retry; aiohttp would repeat any PUT and DELETE by itself.
+    # Retries are decided in cfo.runtime.client.retry; aiohttp on its own would retry any PUT and DELETE.
     session._retry_connection = False
     return session
 
 
 def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket on which the kernel notices a peer that is gone within some 45 s, idle or not."""
+    """Return a socket on which the kernel detects a dead peer within about 45 s, idle or not."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    new_socket = socket.socket(family, kind, protocol)
+    new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         option = getattr(socket, name, None)
         if option is not None:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
+            new_socket.setsockopt(socket.IPPROTO_TCP, option, value)
+    return new_socket
 
 
 def _status(body: bytes) -> dict[str, Any]:

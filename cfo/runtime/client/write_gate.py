@@ -1,8 +1,9 @@
-"""Who may write: a gate through which every request other than a read goes, of tasks that need a lease for it.
+"""The write gate: blocks writes of tasks that require the leader lease when this process is not the leader.
 
-What runs on the leader alone must not write when it is leader no more. It need not know: the manager starts it with
-:data:`write_gate` set, all tasks that it starts inherit that, and the transport asks the gate when the connection
-stands, right before the first byte leaves. Reads, and what other tasks write, pass.
+Leader-only work must not write after this process loses the lease, and need not know about the lease. The manager
+starts leader-only tasks with :data:`write_gate` set, and all tasks that they start inherit it. The transport checks the
+gate when the connection is established, right before the first byte is sent. Reads are never blocked, and neither are
+the writes of other tasks.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ __all__ = ["WriteGate", "WriteRefused", "write_gate"]
 
 
 class WriteRefused(TransportError):
-    """The request was not sent: this process may not write now."""
+    """The request was not sent because this process is not allowed to write now."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, outcome_unknown=False)
 
 
 class WriteGate(Protocol):
-    """Says whether this process may write."""
+    """Decides whether this process is allowed to write."""
 
     def check(self) -> None:
-        """Returns when it may; raises :class:`WriteRefused`, with the reason, when it may not."""
+        """Return if writing is allowed; raise :class:`WriteRefused` with the reason if it is not."""
 
 
 write_gate: ContextVar[WriteGate | None] = ContextVar("cfo_write_gate", default=None)
-"""The gate of the task that runs; ``None`` lets everything pass."""
+"""The gate of the current task; ``None`` allows every request."""

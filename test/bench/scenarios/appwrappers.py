@@ -13,7 +13,7 @@ import msgspec
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.runtime import Transport, load_config
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.cache.informer import Event
+from cfo.runtime.cache.store import Event
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.objects import NamespacedName
 from test.bench.harness import Case, Goal, Sample, benchmark

@@ -12,7 +12,7 @@ import orjson
 import structlog
 
 from cfo.runtime import load_config
-from cfo.runtime.client import is_applied
+from cfo.runtime.client import ApplyIntent, is_applied
 from cfo.runtime.controller import Controller
 from cfo.runtime.kinds import NAMESPACE
 from cfo.runtime.metrics import Metrics
@@ -45,7 +45,7 @@ async def no_op_apply(case: Case) -> Sample:
     stored = orjson.dumps(desired)
     began = time.process_time()
     for _ in range(case.size):
-        assert is_applied(desired, orjson.loads(stored), managers, "m")
+        assert is_applied(ApplyIntent(desired, "m"), orjson.loads(stored), managers)
     return Sample({"cpu us": (time.process_time() - began) / case.size * 1e6})
 
 

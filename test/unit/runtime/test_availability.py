@@ -12,7 +12,7 @@ import pytest
 
 from cfo.runtime.availability import Availability, is_served
 from cfo.runtime.cache.entry import EntryDecoder
-from cfo.runtime.cache.informer import Event, EventType
+from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 from anyio.abc import TaskStatus
 
+from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists, Conflict, ServiceUnavailable, TransportError
 from cfo.runtime.client.transport import Transport
@@ -435,7 +436,7 @@ async def test_the_transport_asks_the_gate_before_each_attempt_at_a_write_and_ne
     clock = FakeClock()
     async with server.run(), Transport(ClientConfig(server=server.url), clock=clock) as transport:
         write_gate.set(Shut(1))
-        write = asyncio.create_task(transport.request("PUT", "/thing", body=b"{}"))
+        write = asyncio.create_task(transport.request(APIRequest("PUT", "/thing", body=b"{}")))
         while not clock.timers:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         clock.advance(1)
@@ -443,10 +444,10 @@ async def test_the_transport_asks_the_gate_before_each_attempt_at_a_write_and_ne
             await write
         assert not refused.value.outcome_unknown
         assert len(server.requests("PUT")) == 1
-        assert (await transport.request("GET", "/thing")).code == 200
+        assert (await transport.request(APIRequest("GET", "/thing"))).code == 200
         for method in ("POST", "PATCH", "DELETE"):
             with pytest.raises(WriteRefused):
-                await transport.request(method, "/thing")
+                await transport.request(APIRequest(method, "/thing"))
         assert not server.requests("DELETE")
     write_gate.set(None)
 

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.cache.informer import Event, EventType
+from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.predicate import (
     AnnotationChanged,

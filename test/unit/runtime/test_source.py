@@ -10,7 +10,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.cache.informer import Event, EventType, Handler
+from cfo.runtime.cache.informer import Handler
+from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import Resource

@@ -15,7 +15,7 @@ import structlog
 from cfo.runtime.cache import cache as module
 from cfo.runtime.cache.cache import Cache, SyncTimeoutError
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.client.cache import ClientCache
+from cfo.runtime.client.object_cache import ClientCache
 from cfo.runtime.discovery import Resource
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import GVK, NamespacedName
@@ -87,12 +87,12 @@ async def test_who_asks_for_the_same_gets_the_same() -> None:
 
 async def test_secrets_are_never_cached_for_the_whole_cluster() -> None:
     async with caching(run=False) as (_, cache):
-        with pytest.raises(ValueError, match=r"Secret\.v1: not to be cached for the whole cluster"):
+        with pytest.raises(ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"):
             cache.informer(SECRET)
         assert cache.informer(SECRET, label_selector="a") is not None
         assert cache.informer(SECRET, namespace="ns") is not None
         assert cache.informer(SECRET, metadata_only=True) is not None
-    async with caching(run=False, never_whole=()) as (_, cache):
+    async with caching(run=False, never_cluster_wide=()) as (_, cache):
         assert cache.informer(SECRET) is not None
     async with caching(run=False, namespaces=["ns"]) as (_, cache):
         assert cache.informer(SECRET) is not None
@@ -126,7 +126,7 @@ async def test_what_does_not_sync_in_time_is_named_with_its_reason() -> None:
         message = str(caught.value)
         assert message.startswith("not synced after 0.05 s: RayCluster.v1.ray.io: list rayclusters.ray.io")
         assert "you may not list" in message
-        assert "Missing.v1.x.io is not served (yet)" in message
+        assert "Missing.v1.x.io is not served" in message
 
 
 async def test_an_informer_can_be_removed() -> None:
@@ -189,10 +189,10 @@ async def test_a_kind_may_be_limited_to_some_labels_which_then_is_all_there_is()
         assert cache.informer(RAY, label_selector="operatorVersion=v1") is plain
         assert cache.covers(RAY, "")
         assert (cache.get(RAY, KEY) or {})["metadata"]["name"] == "a"
-        assert str(cache.informer(RAY, label_selector="team=x").label_selector) == "operatorVersion=v1,team=x"
-        cache.wrote(RAY, orjson.dumps(make("a", 20, metadata={"labels": {"operatorVersion": "v2"}})))
+        assert str(cache.informer(RAY, label_selector="team=x").selection.label_selector) == "operatorVersion=v1,team=x"
+        cache.record_write(RAY, orjson.dumps(make("a", 20, metadata={"labels": {"operatorVersion": "v2"}})))
         assert cache.get(RAY, KEY) is None
-        assert str(cache.informer(SECRET, label_selector="a=1").label_selector) == "a=1"
+        assert str(cache.informer(SECRET, label_selector="a=1").selection.label_selector) == "a=1"
 
 
 async def test_the_stored_state_for_the_no_op_check_may_come_from_a_selected_informer() -> None:
@@ -214,7 +214,7 @@ async def test_an_answer_goes_to_every_informer_of_the_kind() -> None:
         whole = await follow(server, cache)
         meta = await follow(server, cache, metadata_only=True)
         selected = await follow(server, cache, label_selector="app=x")
-        cache.wrote(RAY, orjson.dumps(make("a", 12, spec={"x": 1})))
+        cache.record_write(RAY, orjson.dumps(make("a", 12, spec={"x": 1})))
         assert (len(whole.reader), len(meta.reader), len(selected.reader)) == (1, 1, 0)
         partial = meta.reader.get(KEY)
         assert partial is not None
@@ -222,17 +222,17 @@ async def test_an_answer_goes_to_every_informer_of_the_kind() -> None:
         stored = cache.stored(RAY, KEY)
         assert stored is not None
         assert stored.resource_version == "12"
-        cache.deleted(RAY, KEY, "uid-a")
+        cache.record_deletion(RAY, KEY, "uid-a")
         assert (len(whole.reader), len(meta.reader)) == (0, 0)
 
 
 async def test_an_answer_that_is_no_object_of_the_kind_is_left_to_the_watch() -> None:
     async with caching() as (server, cache):
         informer = await follow(server, cache)
-        cache.wrote(RAY, b'{"kind":"Status","metadata":{},"status":"Success"}')
+        cache.record_write(RAY, b'{"kind":"Status","metadata":{},"status":"Success"}')
         with structlog.testing.capture_logs() as logs:
-            cache.wrote(RAY, b"<html>")
-            cache.wrote(RAY, b'{"kind":"RayCluster","metadata":{"name":"a","labels":{"a":1}}}')
+            cache.record_write(RAY, b"<html>")
+            cache.record_write(RAY, b'{"kind":"RayCluster","metadata":{"name":"a","labels":{"a":1}}}')
         assert len(informer.reader) == 0
         assert [entry["log_level"] for entry in logs] == ["warning", "warning"]
 
@@ -241,19 +241,19 @@ async def test_uncertainty_lasts_until_something_is_known(monkeypatch: pytest.Mo
     async with caching() as (server, cache):
         await follow(server, cache)
         assert not cache.is_uncertain(RAY, KEY)
-        cache.uncertain(RAY, KEY)
+        cache.mark_uncertain(RAY, KEY)
         assert cache.is_uncertain(RAY, KEY)
         assert not cache.is_uncertain(SECRET, KEY)
-        cache.wrote(RAY, orjson.dumps(make("b", 12)))
+        cache.record_write(RAY, orjson.dumps(make("b", 12)))
         assert cache.is_uncertain(RAY, KEY)
-        cache.wrote(RAY, orjson.dumps(make("a", 13)))
+        cache.record_write(RAY, orjson.dumps(make("a", 13)))
         assert not cache.is_uncertain(RAY, KEY)
-        cache.uncertain(RAY, KEY)
-        cache.deleted(RAY, KEY, "")
+        cache.mark_uncertain(RAY, KEY)
+        cache.record_deletion(RAY, KEY, "")
         assert not cache.is_uncertain(RAY, KEY)
-        monkeypatch.setattr(module, "UNCERTAIN_KEPT", 2)
+        monkeypatch.setattr(module, "MAX_UNCERTAIN", 2)
         for name in "abc":
-            cache.uncertain(RAY, NamespacedName("ns", name))
+            cache.mark_uncertain(RAY, NamespacedName("ns", name))
         assert [cache.is_uncertain(RAY, NamespacedName("ns", name)) for name in "abc"] == [False, True, True]
         assert [key.name for key in cache.uncertain_keys(RAY, "ns")] == ["b", "c"]
         assert [key.name for key in cache.uncertain_keys(RAY, "")] == ["b", "c"]
@@ -263,10 +263,10 @@ async def test_uncertainty_lasts_until_something_is_known(monkeypatch: pytest.Mo
 async def test_a_deletion_of_another_object_of_the_name_leaves_a_doubt() -> None:
     async with caching() as (server, cache):
         informer = await follow(server, cache, make("a", 5))
-        cache.deleted(RAY, KEY, "uid-other")
+        cache.record_deletion(RAY, KEY, "uid-other")
         assert informer.reader.contains(KEY)
         assert cache.is_uncertain(RAY, KEY)
-        cache.deleted(RAY, KEY, "uid-a")
+        cache.record_deletion(RAY, KEY, "uid-a")
         assert not informer.reader.contains(KEY)
         assert not cache.is_uncertain(RAY, KEY)
 

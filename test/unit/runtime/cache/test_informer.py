@@ -11,7 +11,9 @@ import orjson
 import pytest
 import structlog
 
-from cfo.runtime.cache.informer import Event, EventType, Informer
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.selectors import Selection
+from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.errors import TransportError
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource
 from cfo.runtime.objects import GVK, NamespacedName
@@ -45,7 +47,7 @@ async def running(
 ) -> AsyncIterator[tuple[ScriptedServer, Informer]]:
     async with scripted() as (server, transport):
         informer = Informer(
-            transport, mapper or ScriptedMapper(RESOURCE), RAY, clock=clock or SkippingClock(), **options
+            transport, mapper or ScriptedMapper(RESOURCE), RAY, Selection.of(**options), clock=clock or SkippingClock()
         )
         task = asyncio.create_task(informer.run())
         try:
@@ -161,10 +163,10 @@ async def test_own_writes_are_read_at_once() -> None:
         server.will(a_list(9))
         server.will_watch()
         await synced(informer)
-        informer.wrote(orjson.dumps(make("a", 12, metadata={"labels": {"app": "x"}})))
-        informer.wrote(orjson.dumps(make("b", 13)))
+        informer.record_write(orjson.dumps(make("a", 12, metadata={"labels": {"app": "x"}})))
+        informer.record_write(orjson.dumps(make("b", 13)))
         assert [event.key.name for event in told] == ["a"]
-        informer.deleted(NamespacedName("ns", "a"), "uid-a")
+        informer.record_deletion(NamespacedName("ns", "a"), "uid-a")
         assert told[-1].type is EventType.DELETED
         assert len(informer.reader) == 0
 
@@ -173,7 +175,7 @@ async def test_a_crd_that_is_not_there_yet_is_waited_for() -> None:
     mapper, clock = ScriptedMapper(), PatientClock()
     async with running(mapper=mapper, clock=clock) as (server, informer):
         await eventually(lambda: bool(clock.slept))
-        assert informer.problem == "RayCluster.v1.ray.io is not served (yet)"
+        assert informer.problem == "RayCluster.v1.ray.io is not served"
         assert not informer.has_synced
         assert server.asked == []
         mapper.resources[RAY] = RESOURCE
@@ -212,7 +214,7 @@ async def test_a_crd_that_goes_takes_its_objects_and_may_come_back() -> None:
         assert told[-1].final_state_unknown
         assert not informer.has_synced
         assert mapper.invalidated == 1
-        informer.deleted(NamespacedName("ns", "a"), "uid-a")
+        informer.record_deletion(NamespacedName("ns", "a"), "uid-a")
         mapper.resources[RAY] = RESOURCE
         server.will(a_list(3, make("a", 2, metadata={"uid": "new"})))
         server.will_watch()
@@ -253,7 +255,7 @@ async def test_namespaces_are_followed_one_by_one() -> None:
             "/apis/ray.io/v1/namespaces/one/rayclusters",
             "/apis/ray.io/v1/namespaces/two/rayclusters",
         }
-        assert (informer.holds("one"), informer.holds("three")) == (True, False)
+        assert (informer.watches_namespace("one"), informer.watches_namespace("three")) == (True, False)
 
 
 async def test_cluster_scoped_kinds_know_no_namespaces() -> None:
@@ -264,7 +266,7 @@ async def test_cluster_scoped_kinds_know_no_namespaces() -> None:
         await synced(informer)
         await server.asked_times(2)
         assert {asked["path"] for asked in server.asked} == {"/apis/ray.io/v1/rayclusters"}
-        assert informer.holds("")
+        assert informer.watches_namespace("")
 
 
 async def test_what_keeps_it_from_following_is_said() -> None:

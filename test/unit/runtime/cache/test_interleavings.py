@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
+from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, Listing, Store
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.objects import GVK, NamespacedName
@@ -39,9 +39,7 @@ class World:
         self.listing: tuple[Listing, int] | None = None
         self.mirror: dict[NamespacedName, Entry] = {}
         self.read_at = dict.fromkeys(KEYS, 0)
-        self.store = Store(
-            emit=self.told, clock=FakeClock(), label_selector=self.selector, field_selector=FieldSelector()
-        )
+        self.store = Store(deliver=self.told, clock=FakeClock(), selection=Selection(label_selector=self.selector))
         self.store.open([""])
         self.feed = self.store.feeds[""]
 
@@ -104,11 +102,11 @@ class World:
     # What reaches the store.
 
     def answered(self, state: Entry) -> None:
-        self.feed.wrote(state)
+        self.feed.record_write(state)
         self.read_at[state.key] = max(self.read_at[state.key], state.version)
 
     def answered_deletion(self, key: NamespacedName, uid: str, version: int) -> None:
-        self.feed.deleted(key, uid)
+        self.feed.record_deletion(key, uid)
         self.read_at[key] = max(self.read_at[key], version)
 
     def deliver_answer(self) -> None:
@@ -122,12 +120,12 @@ class World:
 
     def bookmark(self) -> None:
         if self.feed.synced and self.listing is None:
-            self.feed.passed(self.watch[0][0] - 1 if self.watch else self.version)
+            self.feed.advance(self.watch[0][0] - 1 if self.watch else self.version)
 
     def list_begin(self) -> None:
         if self.listing is None:
             listing = self.feed.begin()
-            snapshot = self.random.randint(max(listing.seen_before, 1), self.version)
+            snapshot = self.random.randint(max(listing.known_version, 1), self.version)
             for key in KEYS:
                 state = self.seen(self.at(key, snapshot))
                 if state is not None:

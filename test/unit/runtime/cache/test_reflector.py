@@ -12,12 +12,13 @@ import structlog
 
 from cfo.runtime.cache import reflector as module
 from cfo.runtime.cache.entry import EntryDecoder
-from cfo.runtime.cache.reflector import Backoff, Reflector, State
-from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
+from cfo.runtime.cache.reflector import Reflector, ReflectorOptions, State
+from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, Store
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import Resource
 from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.ratelimit import Backoff
 from test.support.clocks import SkippingClock
 from test.support.scripted_transport import (
     PATIENCE,
@@ -40,14 +41,14 @@ EXPIRED = status(410, "Expired", "too old resource version: 1 (9)")
 class Bench:
     """A reflector on a scripted server, with the store it writes."""
 
-    def __init__(self, server: ScriptedServer, transport: Any, namespace: str = "", **options: Any) -> None:
+    def __init__(
+        self, server: ScriptedServer, transport: Any, namespace: str = "", *, idle_seconds: float = 75.0, **options: Any
+    ) -> None:
         self.server = server
         self.clock = SkippingClock()
         self.events: list[Event] = []
         self._changed = asyncio.Event()
-        self.store = Store(
-            emit=self._emit, clock=self.clock, label_selector=LabelSelector(), field_selector=FieldSelector()
-        )
+        self.store = Store(deliver=self._emit, clock=self.clock)
         self.store.open([namespace])
         self.feed = self.store.feeds[namespace]
         self.reflector = Reflector(
@@ -55,10 +56,10 @@ class Bench:
             RESOURCE,
             self.feed,
             EntryDecoder(RAY),
+            Selection.of(**options),
             clock=self.clock,
-            random=lambda: 0.0,
-            changed=self._changed.set,
-            **{"page_size": 2, **options},
+            options=ReflectorOptions(page_size=2, idle_seconds=idle_seconds, random=lambda: 0.0),
+            on_change=self._changed.set,
         )
 
     def _emit(self, event: Event) -> None:
@@ -153,7 +154,7 @@ async def test_the_next_watch_goes_on_from_the_last_version_seen() -> None:
         third = server.will_watch()
         await asyncio.wait_for(third.opened.wait(), PATIENCE)
         assert [asked.get("resourceVersion") for asked in server.asked] == [None, "9", "12", "20"]
-        assert running.feed.high_water == 20
+        assert running.feed.high_water_mark == 20
         assert running.clock.slept == []
 
 
@@ -171,7 +172,7 @@ async def test_a_line_of_several_megabytes_in_many_pieces() -> None:
 
 
 async def test_a_line_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(module, "MAX_LINE_BYTES", 1000)
     async with bench() as (server, running):
         server.will(a_list(9))
         watch = await watching(server, running)
@@ -485,21 +486,21 @@ def test_the_backoff_grows_is_spread_and_starts_anew() -> None:
     backoff = Backoff(clock, random=lambda: 0.0)
     delays = []
     for _ in range(8):
-        backoff.failed()
-        delays.append(backoff.seconds())
+        backoff.record_failure()
+        delays.append(backoff.delay())
     assert delays == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
     clock.advance(120)
-    backoff.failed()
-    assert backoff.seconds() == 30.0
+    backoff.record_failure()
+    assert backoff.delay() == 30.0
     clock.advance(121)
-    assert backoff.fresh
-    backoff.failed()
-    assert backoff.seconds() == 0.8
-    assert backoff.seconds(at_least=5.0) == 5.0
-    assert Backoff(clock, random=lambda: 0.5).fresh
+    assert backoff.has_recovered
+    backoff.record_failure()
+    assert backoff.delay() == 0.8
+    assert backoff.delay(at_least=5.0) == 5.0
+    assert Backoff(clock, random=lambda: 0.5).has_recovered
 
 
 def test_jitter_is_added() -> None:
     backoff = Backoff(FakeClock(), random=lambda: 0.5)
-    backoff.failed()
-    assert backoff.seconds() == pytest.approx(1.2)
+    backoff.record_failure()
+    assert backoff.delay() == pytest.approx(1.2)

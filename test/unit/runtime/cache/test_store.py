@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
@@ -10,8 +10,7 @@ import pytest
 import structlog
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.cache.index import by_label, by_owner_uid
-from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
+from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import TOMBSTONE_SECONDS, Event, EventType, Feed, Store
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.objects import GVK, NamespacedName
@@ -35,18 +34,18 @@ class Followed:
     def __init__(self, labels: str = "", fields: str = "", namespaces: Iterable[str] = ("",)) -> None:
         self.clock = FakeClock()
         self.events: list[Event] = []
+        self.on_event: Callable[[Event], None] = self.events.append
         self.store = Store(
-            emit=self.events.append,
+            deliver=lambda event: self.on_event(event),
             clock=self.clock,
-            label_selector=LabelSelector.of(labels),
-            field_selector=FieldSelector.of(fields),
+            selection=Selection.of(label_selector=labels, field_selector=fields),
         )
         self.store.open(namespaces)
         self.feed: Feed = next(iter(self.store.feeds.values()))
 
     def list(self, version: object, *entries: Entry, anew: bool = False, feed: Feed | None = None) -> list[Any]:
         listing = (feed or self.feed).begin()
-        listing.anew = anew
+        listing.discard_known = anew
         for item in entries:
             listing.add(item)
         listing.commit(str(version))
@@ -57,11 +56,11 @@ class Followed:
         return self.told()
 
     def wrote(self, state: Entry) -> list[Any]:
-        self.feed.wrote(state)
+        self.feed.record_write(state)
         return self.told()
 
     def deleted(self, key: NamespacedName, uid: str) -> list[Any]:
-        self.feed.deleted(key, uid)
+        self.feed.record_deletion(key, uid)
         return self.told()
 
     def told(self) -> list[Any]:
@@ -95,7 +94,7 @@ def test_a_first_list_is_told_as_initial_additions() -> None:
     listing.commit("9")
     assert followed.feed.synced
     assert [(event.type, event.initial) for event in followed.events] == [(ADDED, True)]
-    assert followed.feed.high_water == 9
+    assert followed.feed.high_water_mark == 9
 
 
 def test_a_watch_adds_updates_and_deletes() -> None:
@@ -158,7 +157,7 @@ def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition() -> N
 def test_everything_is_told_after_the_whole_change_was_made() -> None:
     followed = Followed()
     seen: list[int] = []
-    followed.store.emit = lambda _: seen.append(len(followed.store))
+    followed.on_event = lambda _: seen.append(len(followed.store))
     followed.list(9, entry(5), entry(6, "b"), entry(7, "c"))
     assert seen == [3, 3, 3]
 
@@ -171,7 +170,7 @@ def test_each_namespace_has_its_own_list() -> None:
     assert len(followed.store) == 2
     assert followed.list(12, feed=two) == [(DELETED, "a", "6", None)]
     assert followed.version() == "5"
-    assert followed.store.feed_of(NamespacedName("third", "a")) is None
+    assert followed.store.feed_for(NamespacedName("third", "a")) is None
 
 
 def test_a_kind_that_is_not_served_any_more_takes_its_objects_along() -> None:
@@ -179,7 +178,7 @@ def test_a_kind_that_is_not_served_any_more_takes_its_objects_along() -> None:
     followed.list(9, entry(5))
     followed.store.close()
     assert followed.told() == [(DELETED, "a", "5", None)]
-    assert followed.store.feed_of(KEY) is None
+    assert followed.store.feed_for(KEY) is None
 
 
 # Our own writes.
@@ -239,18 +238,18 @@ def test_an_answer_after_the_deleted_event_resurrects_nothing() -> None:
 def test_a_bookmark_moves_the_high_water_mark() -> None:
     followed = Followed()
     followed.list(9)
-    followed.feed.passed(20)
+    followed.feed.advance(20)
     assert followed.wrote(entry(20)) == []
     assert followed.wrote(entry(21)) == [(ADDED, "a", None, "21")]
-    followed.feed.passed(15)
-    assert followed.feed.high_water == 20
+    followed.feed.advance(15)
+    assert followed.feed.high_water_mark == 20
 
 
 def test_an_absent_key_is_inserted_above_the_mark_of_its_own_feed() -> None:
     followed = Followed(namespaces=("ns", "other"))
     followed.list(9, feed=followed.store.feeds["ns"])
     followed.list(50, feed=followed.store.feeds["other"])
-    followed.store.feeds["ns"].wrote(entry(20))
+    followed.store.feeds["ns"].record_write(entry(20))
     assert followed.version() == "20"
 
 
@@ -293,7 +292,7 @@ def test_a_deletion_hides_the_former_objects_of_the_name_too() -> None:
     followed.told()
     assert followed.watch(ADDED, entry(12, uid="first")) == []
     assert followed.watch(DELETED, entry(14, uid="first")) == []
-    followed.feed.passed(25)
+    followed.feed.advance(25)
     assert not followed.feed._floors
 
 
@@ -361,7 +360,7 @@ def test_a_floor_goes_when_the_watch_has_passed_it() -> None:
     followed.list(9)
     followed.wrote(entry(12))
     assert followed.feed._floors
-    followed.feed.passed(12)
+    followed.feed.advance(12)
     assert not followed.feed._floors
 
 
@@ -435,8 +434,8 @@ def test_what_a_list_must_be_as_new_as_includes_our_writes() -> None:
     followed = Followed()
     followed.list(9)
     followed.wrote(entry(15))
-    assert (followed.feed.high_water, followed.feed.seen) == (9, 15)
-    assert followed.feed.begin().seen_before == 15
+    assert (followed.feed.high_water_mark, followed.feed.latest_version) == (9, 15)
+    assert followed.feed.begin().known_version == 15
 
 
 def test_a_restored_database_starts_everything_anew() -> None:
@@ -453,7 +452,7 @@ def test_a_restored_database_starts_everything_anew() -> None:
         (DELETED, "b", "95", None),
         (UPDATED, "a", "90", "40"),
     ]
-    assert (followed.feed.high_water, followed.feed.seen) == (50, 50)
+    assert (followed.feed.high_water_mark, followed.feed.latest_version) == (50, 50)
     assert followed.watch(UPDATED, entry(51, **chosen)) == [(UPDATED, "a", "40", "51")]
 
 
@@ -467,9 +466,14 @@ def test_after_a_restore_the_same_number_may_be_another_state() -> None:
 # Indexes.
 
 
+def by_app(state: Entry) -> list[str]:
+    value = state.meta.labels.get("app")
+    return [] if value is None else [value]
+
+
 def test_indexes_follow() -> None:
     followed = Followed()
-    followed.store.add_index("app", by_label("app"))
+    followed.store.add_index("app", by_app)
     followed.list(9, entry(5, labels={"app": "x"}), entry(6, "b", labels={"app": "x"}), entry(7, "c"))
 
     def names(value: str) -> list[str]:
@@ -488,25 +492,13 @@ def test_indexes_follow() -> None:
 def test_an_index_is_filled_when_it_is_added_and_is_one_function() -> None:
     followed = Followed()
     followed.list(9, entry(5, labels={"app": "x"}))
-    followed.store.add_index("app", by_label("app"))
-    followed.store.add_index("app", by_label("app"))
+    followed.store.add_index("app", by_app)
+    followed.store.add_index("app", by_app)
     assert len(followed.store.indexed("app", "x")) == 1
-    with pytest.raises(ValueError, match="of another function"):
+    with pytest.raises(ValueError, match="already registered with a different function"):
         followed.store.add_index("app", lambda _: [])
     with pytest.raises(KeyError):
         followed.store.indexed("other", "x")
-
-
-def test_children_are_found_by_owner_and_objects_by_label() -> None:
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "owner-uid"}
-    followed = Followed()
-    followed.store.add_index("owner", by_owner_uid)
-    followed.store.add_index("cluster", by_label("ray.io/cluster"))
-    followed.store.add_index("cluster", by_label("ray.io/cluster"))
-    followed.list(9, entry(5, ownerReferences=[owner]), entry(6, "b", labels={"ray.io/cluster": "c"}), entry(7, "c"))
-    assert [found.meta.name for found in followed.store.indexed("owner", "owner-uid")] == ["a"]
-    assert [found.meta.name for found in followed.store.indexed("cluster", "c")] == ["b"]
-    assert list(followed.store.indexed("cluster", "")) == []
 
 
 def test_an_index_function_that_fails_on_one_object_stops_no_other() -> None:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cfo.runtime.client.apply import Unchanged, is_applied
+from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, is_applied
 from test.support.apply_recordings import Step, apply_steps
 
 ME = "me"
@@ -28,7 +29,7 @@ def obj(content: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any
 
 def applied(desired: dict[str, Any], current: dict[str, Any], fields: dict[str, Any]) -> bool:
     """Whether the content ``desired`` is applied to ``current``, of which we own ``fields``."""
-    return is_applied(obj(desired), obj(current, uid="u", resourceVersion="1"), [entry(fields)], ME)
+    return is_applied(ApplyIntent(obj(desired), ME), obj(current, uid="u", resourceVersion="1"), [entry(fields)])
 
 
 SCALARS = {"f:data": {"f:k": {}, "f:n": {}}}
@@ -84,42 +85,42 @@ def test_an_owned_field_that_is_missing_in_the_object() -> None:
 )
 def test_entries_that_do_not_count(managers: list[dict[str, Any]]) -> None:
     desired = obj({"data": {"k": "v", "n": 1}})
-    assert not is_applied(desired, desired, managers, ME)
+    assert not is_applied(ApplyIntent(desired, ME), desired, managers)
 
 
 def test_who_wants_nothing_needs_no_entry() -> None:
-    assert is_applied(obj(), obj({"data": {"theirs": 1}}), [], ME)
-    assert not is_applied(obj(), obj({"data": {"k": "v", "n": 1}}), [entry(SCALARS)], ME)
+    assert is_applied(ApplyIntent(obj(), ME), obj({"data": {"theirs": 1}}), [])
+    assert not is_applied(ApplyIntent(obj(), ME), obj({"data": {"k": "v", "n": 1}}), [entry(SCALARS)])
 
 
 def test_entries_of_others_do_not_matter() -> None:
     desired = obj({"data": {"k": "v", "n": 1}})
     others = [entry(SCALARS, manager="another"), entry(SCALARS, operation="Update"), entry({}, subresource="status")]
-    assert is_applied(desired, desired, [*others, entry(SCALARS)], ME)
+    assert is_applied(ApplyIntent(desired, ME), desired, [*others, entry(SCALARS)])
 
 
 def test_a_subresource_has_an_entry_of_its_own() -> None:
     desired = obj({"status": {"state": "ready"}})
     managers = [entry({"f:status": {"f:state": {}}}, subresource="status"), entry(SCALARS)]
-    assert is_applied(desired, desired, managers, ME, "status")
-    assert not is_applied(desired, desired, managers, ME)
+    assert is_applied(ApplyIntent(desired, ME, "status"), desired, managers)
+    assert not is_applied(ApplyIntent(desired, ME), desired, managers)
 
 
 def test_metadata_that_nobody_owns_does_not_count() -> None:
     current = obj({"data": {"k": "v", "n": 1}}, namespace="ns", uid="u", resourceVersion="7", generation=3)
     desired = obj({"data": {"k": "v", "n": 1}}, namespace="ns", uid="u", resourceVersion="7", creationTimestamp=None)
-    assert is_applied(desired, current, [entry(SCALARS)], ME)
+    assert is_applied(ApplyIntent(desired, ME), current, [entry(SCALARS)])
 
 
 @pytest.mark.parametrize("precondition", [{"uid": "other"}, {"resourceVersion": "6"}])
 def test_preconditions_that_do_not_hold_are_for_the_server(precondition: dict[str, str]) -> None:
     current = obj({"data": {"k": "v", "n": 1}}, uid="u", resourceVersion="7")
-    assert not is_applied(obj({"data": {"k": "v", "n": 1}}, **precondition), current, [entry(SCALARS)], ME)
+    assert not is_applied(ApplyIntent(obj({"data": {"k": "v", "n": 1}}, **precondition), ME), current, [entry(SCALARS)])
 
 
 def test_another_kind() -> None:
     desired = obj({"data": {"k": "v", "n": 1}})
-    assert not is_applied(desired, {**desired, "kind": "Other"}, [entry(SCALARS)], ME)
+    assert not is_applied(ApplyIntent(desired, ME), {**desired, "kind": "Other"}, [entry(SCALARS)])
 
 
 def test_labels_annotations_owners_and_finalizers() -> None:
@@ -137,11 +138,11 @@ def test_labels_annotations_owners_and_finalizers() -> None:
         "ownerReferences": [{**owner, "uid": "2"}, owner],
         "finalizers": ["another", "example.com/f"],
     }
-    assert is_applied(obj(**ours), obj(**theirs), [entry(fields)], ME)
+    assert is_applied(ApplyIntent(obj(**ours), ME), obj(**theirs), [entry(fields)])
     changed = {**theirs, "ownerReferences": [{**owner, "blockOwnerDeletion": True}]}
-    assert not is_applied(obj(**ours), obj(**changed), [entry(fields)], ME)
+    assert not is_applied(ApplyIntent(obj(**ours), ME), obj(**changed), [entry(fields)])
     removed = {**theirs, "finalizers": ["another"]}
-    assert not is_applied(obj(**ours), obj(**removed), [entry(fields)], ME)
+    assert not is_applied(ApplyIntent(obj(**ours), ME), obj(**removed), [entry(fields)])
 
 
 RULES = [{"host": "h", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s"}}}]}}]
@@ -266,49 +267,49 @@ def test_a_path_that_is_not_understood_is_for_the_server() -> None:
 def test_an_apply_that_changed_nothing_is_remembered() -> None:
     current = obj({"spec": {"x": 1}, "status": {"n": 1}}, uid="u", resourceVersion="1")
     managers = [entry({"f:spec": {}})]
-    apply = {"desired": obj({"spec": {}}), "manager": ME}
-    memory = Unchanged()
-    assert not memory.holds(apply, current, managers)
+    apply = ApplyIntent(obj({"spec": {}}), ME)
+    memory = UnchangedApplies()
+    assert not memory.contains(apply, current, managers)
     memory.remember(apply, current, managers)
-    assert memory.holds(apply, current, managers)
+    assert memory.contains(apply, current, managers)
     status_moved = {**current, "status": {"n": 2}, "metadata": {**current["metadata"], "resourceVersion": "2"}}
-    assert memory.holds(apply, status_moved, [entry({"f:spec": {}}, time="2027-01-01T00:00:00Z")])
-    assert not memory.holds(apply, {**current, "spec": {"x": 2}}, managers)
-    assert not memory.holds(apply, {**current, "metadata": {**current["metadata"], "labels": {"a": "b"}}}, managers)
-    assert not memory.holds(apply, {**current, "metadata": {**current["metadata"], "uid": "v"}}, managers)
-    assert not memory.holds(apply, current, [entry({"f:spec": {"f:x": {}}})])
-    assert not memory.holds({"desired": obj({"spec": {"x": 1}}), "manager": ME}, current, managers)
-    assert not memory.holds({**apply, "manager": "another"}, current, managers)
+    assert memory.contains(apply, status_moved, [entry({"f:spec": {}}, time="2027-01-01T00:00:00Z")])
+    assert not memory.contains(apply, {**current, "spec": {"x": 2}}, managers)
+    assert not memory.contains(apply, {**current, "metadata": {**current["metadata"], "labels": {"a": "b"}}}, managers)
+    assert not memory.contains(apply, {**current, "metadata": {**current["metadata"], "uid": "v"}}, managers)
+    assert not memory.contains(apply, current, [entry({"f:spec": {"f:x": {}}})])
+    assert not memory.contains(ApplyIntent(obj({"spec": {"x": 1}}), ME), current, managers)
+    assert not memory.contains(replace(apply, manager="another"), current, managers)
 
 
 def test_an_apply_about_the_status_depends_on_it() -> None:
     current = obj({"status": {"n": 1}}, uid="u")
-    apply = {"desired": obj({"status": {}}), "manager": ME}
-    memory = Unchanged()
+    apply = ApplyIntent(obj({"status": {}}), ME)
+    memory = UnchangedApplies()
     memory.remember(apply, current, [])
-    assert memory.holds(apply, current, [])
-    assert not memory.holds(apply, {**current, "status": {"n": 2}}, [])
+    assert memory.contains(apply, current, [])
+    assert not memory.contains(apply, {**current, "status": {"n": 2}}, [])
 
 
 def test_the_memory_is_bounded() -> None:
-    memory = Unchanged(size=2)
+    memory = UnchangedApplies(size=2)
     states = [obj(uid=str(number)) for number in range(3)]
-    apply = {"desired": obj()}
+    apply = ApplyIntent(obj(), ME)
     memory.remember(apply, states[0], [])
     memory.remember(apply, states[1], [])
-    assert memory.holds(apply, states[0], [])
+    assert memory.contains(apply, states[0], [])
     memory.remember(apply, states[2], [])
     assert len(memory) == 2
-    assert [memory.holds(apply, state, []) for state in states] == [True, False, True]
+    assert [memory.contains(apply, state, []) for state in states] == [True, False, True]
 
 
 @pytest.mark.parametrize("step", apply_steps())
 def test_what_a_real_api_server_did(step: Step) -> None:
     """Where we would have sent nothing, the real one changed nothing."""
-    spared = is_applied(step.desired, step.before, step.managers, step.manager, step.subresource)
+    spared = is_applied(ApplyIntent(step.desired, step.manager, step.subresource), step.before, step.managers)
     assert not spared or step.unchanged
 
 
 @pytest.mark.parametrize("step", apply_steps(repeatable=True))
 def test_what_a_real_api_server_has_just_done_is_done(step: Step) -> None:
-    assert is_applied(step.desired, step.after, step.managers_after, step.manager, step.subresource)
+    assert is_applied(ApplyIntent(step.desired, step.manager, step.subresource), step.after, step.managers_after)

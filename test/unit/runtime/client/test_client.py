@@ -19,7 +19,7 @@ from cfo.runtime.client import (
     NotFound,
     PatchType,
     Propagation,
-    Stored,
+    StoredObject,
     Transport,
     TransportError,
     UnknownKind,
@@ -65,23 +65,23 @@ class FakeCache:
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
         return [{"asked": [namespace, label_selector]}]
 
-    def stored(self, gvk: GVK, key: NamespacedName) -> Stored | None:
+    def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         obj = self.objects.get(key)
         if obj is None:
             return None
-        return Stored(orjson.dumps(obj), self.managers, uid_of(obj), obj["metadata"].get("resourceVersion", ""))
+        return StoredObject(orjson.dumps(obj), self.managers, uid_of(obj), obj["metadata"].get("resourceVersion", ""))
 
-    def wrote(self, gvk: GVK, answer: bytes) -> None:
+    def record_write(self, gvk: GVK, answer: bytes) -> None:
         obj = orjson.loads(answer)
         self.doubted.discard(key_of(obj))
         self.put(obj)
         self.told.append(("wrote", key_of(obj), uid_of(obj)))
 
-    def deleted(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
+    def record_deletion(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
         self.doubted.discard(key)
         self.told.append(("deleted", key, uid))
 
-    def uncertain(self, gvk: GVK, key: NamespacedName) -> None:
+    def mark_uncertain(self, gvk: GVK, key: NamespacedName) -> None:
         self.doubted.add(key)
         self.told.append(("uncertain", key, ""))
 
@@ -528,7 +528,7 @@ async def test_what_a_watch_brings_while_we_ask_is_not_forgotten(
         return await refusal(404, "NotFound", name="a")(request)
 
     server.answer("GET", PATH, gone)
-    cache.uncertain(CONFIG_MAP, KEY)
+    cache.mark_uncertain(CONFIG_MAP, KEY)
     reading = asyncio.create_task(client.get(CONFIG_MAP, KEY))
     await asked.wait()
     cache.put(config_map(uid="u2"))

@@ -18,6 +18,7 @@ import yaml
 from aiohttp import web
 
 from cfo.runtime.client import (
+    APIRequest,
     ClientConfig,
     ConfigError,
     CredentialError,
@@ -107,10 +108,10 @@ CLUSTER = "clusters: [{name: c, cluster: {server: 'https://x'}}]\n"
         ("- a\n- b\n", "not a kubeconfig file"),
         ("a: [b", "not a kubeconfig file"),
         ("kind: Config\n", "current-context is not set"),
-        ("current-context: x\n", "contexts: there is none called 'x'"),
+        ("current-context: x\n", "contexts: no entry is named 'x'"),
         ("current-context: x\ncontexts: [{name: x}]\n", "contexts[name=x].context: must be a mapping"),
-        (CONTEXT, "clusters: there is none called 'c'"),
-        (f"{WITH_USER}{CLUSTER}", "users: there is none called 'u'"),
+        (CONTEXT, "clusters: no entry is named 'c'"),
+        (f"{WITH_USER}{CLUSTER}", "users: no entry is named 'u'"),
         (f"{CONTEXT}clusters: [{{name: c, cluster: {{}}}}]\n", "clusters[name=c].cluster.server: is missing"),
         (f"{CONTEXT}{CLUSTER}".replace("https://x", "api:6443"), "server 'api:6443': must be an http or https URL"),
     ],
@@ -138,7 +139,7 @@ async def test_another_context(tmp_path: Path) -> None:
     config = await load_config(str(file), context="there", environ=environ(tmp_path))
     assert await authorization(config) == "Bearer of-there"
     assert config.namespace == "default"
-    with pytest.raises(ConfigError, match="contexts: there is none called 'nowhere'"):
+    with pytest.raises(ConfigError, match="contexts: no entry is named 'nowhere'"):
         await load_config(str(file), context="nowhere", environ=environ(tmp_path))
 
 
@@ -171,7 +172,7 @@ async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
     clock.elapsed = 200
     with structlog.testing.capture_logs() as logs:
         assert await authorization(config) == "Bearer second"
-    assert logs[0]["event"] == "credentials cannot be renewed; the last ones stay"
+    assert logs[0]["event"] == "Failed to renew credentials, using the previous ones"
 
 
 def plugin(directory: Path, status: Mapping[str, Any], *, code: int = 0) -> dict[str, Any]:
@@ -323,7 +324,7 @@ async def test_impersonation_is_not_left_out(tmp_path: Path) -> None:
     async with ApiServer().run() as server:
         server.answer("GET", "/x", json({}))
         async with Transport(ClientConfig(server=server.url, headers=config.headers)) as transport:
-            await transport.request("GET", "/x")
+            await transport.request(APIRequest("GET", "/x"))
         headers = server.asked[0].headers
         assert isinstance(headers, Mapping)
         assert headers.getall("Impersonate-Group") == ["a", "b"]  # type: ignore[attr-defined]
@@ -404,14 +405,14 @@ async def test_the_server_is_verified(tmp_path: Path) -> None:
     async with ApiServer().run(server_context(leaf(ca, "api", "127.0.0.1"), tmp_path)) as server:
         server.answer("GET", "/x", json({}))
         async with Transport(ClientConfig(server=server.url, ca_pem=ca.cert_pem)) as transport:
-            await transport.request("GET", "/x")
+            await transport.request(APIRequest("GET", "/x"))
         clock = ImpatientClock()
         async with Transport(ClientConfig(server=server.url, ca_pem=authority().cert_pem), clock=clock) as transport:
             with pytest.raises(TransportError, match="certificate verify failed") as caught:
-                await transport.request("GET", "/x")
+                await transport.request(APIRequest("GET", "/x"))
             assert not caught.value.outcome_unknown
         async with Transport(ClientConfig(server=server.url, verify=False)) as transport:
-            await transport.request("GET", "/x")
+            await transport.request(APIRequest("GET", "/x"))
         assert clock.slept == []
         assert len(server.asked) == 2
 
@@ -423,10 +424,10 @@ async def test_the_name_to_verify_may_be_another(tmp_path: Path) -> None:
         config = ClientConfig(server=server.url, ca_pem=ca.cert_pem)
         async with Transport(config, clock=ImpatientClock()) as transport:
             with pytest.raises(TransportError, match="certificate"):
-                await transport.request("GET", "/x")
+                await transport.request(APIRequest("GET", "/x"))
         named = ClientConfig(server=server.url, ca_pem=ca.cert_pem, tls_server_name="api.internal")
         async with Transport(named) as transport:
-            await transport.request("GET", "/x")
+            await transport.request(APIRequest("GET", "/x"))
 
 
 async def test_a_new_client_certificate_is_used_from_then_on(tmp_path: Path) -> None:
@@ -449,7 +450,7 @@ async def test_a_new_client_certificate_is_used_from_then_on(tmp_path: Path) -> 
         server.answer("GET", "/x", who)
         config = ClientConfig(server=server.url, ca_pem=ca.cert_pem, credentials=credentials)
         async with Transport(config) as transport:
-            assert (await transport.request("GET", "/x")).body == b"new"
+            assert (await transport.request(APIRequest("GET", "/x"))).body == b"new"
 
 
 async def test_credentials_that_cannot_be_had(tmp_path: Path) -> None:
@@ -458,7 +459,7 @@ async def test_credentials_that_cannot_be_had(tmp_path: Path) -> None:
 
     async with Transport(ClientConfig(server="https://127.0.0.1:1", credentials=credentials)) as transport:
         with pytest.raises(TransportError, match="get things: the plugin is broken") as caught:
-            await transport.request("GET", "/x", verb="get", resource="things")
+            await transport.request(APIRequest("GET", "/x", verb="get", resource="things"))
     assert not caught.value.outcome_unknown
 
 
@@ -502,7 +503,7 @@ async def test_requests_go_through_the_proxy() -> None:
         proxy.answer("GET", "/x", json({"through": "proxy"}))
         config = ClientConfig(server="http://api.invalid", proxy_url=proxy.url)
         async with Transport(config) as transport:
-            assert (await transport.request("GET", "/x")).body == b'{"through":"proxy"}'
+            assert (await transport.request(APIRequest("GET", "/x"))).body == b'{"through":"proxy"}'
         assert proxy.asked[0].headers["Host"] == "api.invalid"
 
 
@@ -510,7 +511,7 @@ async def test_a_proxy_that_is_not_there_is_not_named_with_its_password(unused_t
     config = ClientConfig(server="http://api.invalid", proxy_url=f"http://me:{TOKEN}@127.0.0.1:{unused_tcp_port}")
     async with Transport(config, clock=ImpatientClock()) as transport:
         with pytest.raises(TransportError, match="refused") as caught:
-            await transport.request("GET", "/x")
+            await transport.request(APIRequest("GET", "/x"))
     assert TOKEN not in str(caught.value)
     assert TOKEN not in repr(config)
 

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from cfo.runtime.client import (
     APIError,
+    APIRequest,
     ClientConfig,
     Conflict,
     Credentials,
@@ -48,7 +49,7 @@ def clock_of(transport: Transport) -> ImpatientClock:
 
 async def test_asks_with_credentials_and_a_name(server: ApiServer, transport: Transport) -> None:
     server.answer("POST", "/api/v1/things", json({"ok": True}, 201, {"X-Some": "thing"}))
-    response = await transport.request("POST", "/api/v1/things", params={"a": "b=c,d"}, body=b'{"x":1}')
+    response = await transport.request(APIRequest("POST", "/api/v1/things", params={"a": "b=c,d"}, body=b'{"x":1}'))
     assert (response.code, response.body, response.headers["X-Some"]) == (201, b'{"ok":true}', "thing")
     asked = server.asked[0]
     assert asked.headers["Authorization"] == f"Bearer {TOKEN}"
@@ -65,19 +66,19 @@ async def test_compressed_answers_are_read(server: ApiServer, transport: Transpo
         return web.Response(body=gzip.compress(b"content"), headers={"Content-Encoding": "gzip"})
 
     server.answer("GET", "/list", zipped)
-    assert (await transport.request("GET", "/list", compress=True)).body == b"content"
+    assert (await transport.request(APIRequest("GET", "/list", compress=True))).body == b"content"
 
 
 async def test_the_path_of_the_server_counts(server: ApiServer) -> None:
     server.answer("GET", "/k8s/clusters/c-1/version", json({}))
     async with Transport(ClientConfig(server=f"{server.url}/k8s/clusters/c-1/")) as transport:
-        await transport.request("GET", "/version")
+        await transport.request(APIRequest("GET", "/version"))
     assert "Authorization" not in server.asked[0].headers
 
 
 async def test_quoted_paths_arrive_unchanged(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/a/system:x y", json({}))
-    await transport.request("GET", "/a/system:x%20y")
+    await transport.request(APIRequest("GET", "/a/system:x%20y"))
     assert server.asked[0].path == "/a/system:x y"
 
 
@@ -85,7 +86,7 @@ async def test_a_refusal_carries_its_status(server: ApiServer, transport: Transp
     causes = [{"reason": "FieldValueInvalid", "message": "bad", "field": "spec.x"}]
     server.answer("PUT", "/x", refusal(422, "Invalid", "x is invalid", name="x", causes=causes))
     with pytest.raises(Invalid) as caught:
-        await transport.request("PUT", "/x", body=b"{}", verb="update", resource="things.example.com")
+        await transport.request(APIRequest("PUT", "/x", body=b"{}", verb="update", resource="things.example.com"))
     error = caught.value
     assert (error.code, error.verb, error.resource) == (422, "update", "things.example.com")
     assert str(error) == "update things.example.com: x is invalid"
@@ -96,22 +97,22 @@ async def test_a_refusal_carries_its_status(server: ApiServer, transport: Transp
 async def test_a_request_without_a_name_is_named_by_method_and_path(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/x", refusal(403, "Forbidden", "you may not"))
     with pytest.raises(Forbidden, match=r"^GET /x: you may not$"):
-        await transport.request("GET", "/x")
+        await transport.request(APIRequest("GET", "/x"))
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         (text("404 page not found\n", 404), "404 page not found"),
-        (text("<html>secret page</html>", 502, "text/html"), "the server answered 502 Bad Gateway"),
-        (text('{"kind": "Other"}', 500, "application/json"), "the server answered 500 Internal Server Error"),
-        (text("", 302, headers={"Location": "/elsewhere"}), "the server answered 302 Found"),
+        (text("<html>secret page</html>", 502, "text/html"), "the server responded with 502 Bad Gateway"),
+        (text('{"kind": "Other"}', 500, "application/json"), "the server responded with 500 Internal Server Error"),
+        (text("", 302, headers={"Location": "/elsewhere"}), "the server responded with 302 Found"),
     ],
 )
 async def test_an_answer_that_is_no_status(server: ApiServer, transport: Transport, answer: Any, message: str) -> None:
     server.answer("GET", "/x", answer)
     with pytest.raises(APIError) as caught:
-        await transport.request("GET", "/x")
+        await transport.request(APIRequest("GET", "/x"))
     assert caught.value.message == message
     assert caught.value.status == {}
 
@@ -120,7 +121,7 @@ async def test_an_answer_that_is_no_status(server: ApiServer, transport: Transpo
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_waits_as_long_as_it_is_told(server: ApiServer, transport: Transport, code: int, method: str) -> None:
     server.answer(method, "/x", text("later", code, headers={"Retry-After": "7"}), json({"done": True}))
-    response = await transport.request(method, "/x")
+    response = await transport.request(APIRequest(method, "/x"))
     assert response.body == b'{"done":true}'
     assert clock_of(transport).slept == [7.0]
 
@@ -128,14 +129,14 @@ async def test_waits_as_long_as_it_is_told(server: ApiServer, transport: Transpo
 async def test_a_retry_after_that_is_a_date(server: ApiServer, transport: Transport) -> None:
     header = {"Retry-After": "Thu, 01 Jan 2026 00:00:09 GMT"}
     server.answer("GET", "/x", text("later", 429, headers=header), json({}))
-    await transport.request("GET", "/x")
+    await transport.request(APIRequest("GET", "/x"))
     assert clock_of(transport).slept == [9.0]
 
 
 async def test_gives_up_waiting(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/x", text("later", 429, headers={"Retry-After": "1"}))
     with pytest.raises(TooManyRequests) as caught:
-        await transport.request("GET", "/x")
+        await transport.request(APIRequest("GET", "/x"))
     assert caught.value.retry_after == 1.0
     assert clock_of(transport).slept == [1.0] * 5
     assert len(server.asked) == 6
@@ -144,7 +145,7 @@ async def test_gives_up_waiting(server: ApiServer, transport: Transport) -> None
 async def test_does_not_wait_longer_than_reasonable(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/x", refusal(429, "TooManyRequests", retryAfterSeconds=31))
     with pytest.raises(TooManyRequests) as caught:
-        await transport.request("GET", "/x")
+        await transport.request(APIRequest("GET", "/x"))
     assert caught.value.retry_after == 31.0
     assert clock_of(transport).slept == []
 
@@ -152,33 +153,33 @@ async def test_does_not_wait_longer_than_reasonable(server: ApiServer, transport
 async def test_does_not_wait_beyond_its_own_timeout(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/x", text("later", 503, headers={"Retry-After": "6"}))
     with pytest.raises(ServiceUnavailable):
-        await transport.request("GET", "/x", timeout=5)
+        await transport.request(APIRequest("GET", "/x", timeout=5))
     assert clock_of(transport).slept == []
 
 
 async def test_a_refusal_that_says_nothing_of_later_is_final(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/x", refusal(503, "ServiceUnavailable"))
     with pytest.raises(ServiceUnavailable):
-        await transport.request("GET", "/x")
+        await transport.request(APIRequest("GET", "/x"))
     assert len(server.asked) == 1
 
 
 async def test_a_conflict_with_retry_after_is_not_repeated(server: ApiServer, transport: Transport) -> None:
     server.answer("PUT", "/x", refusal(409, "Conflict", headers={"Retry-After": "1"}))
     with pytest.raises(Conflict):
-        await transport.request("PUT", "/x")
+        await transport.request(APIRequest("PUT", "/x"))
     assert len(server.asked) == 1
 
 
 async def test_a_lost_read_is_repeated(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/x", cut, cut, json({"done": True}))
-    assert (await transport.request("GET", "/x")).body == b'{"done":true}'
+    assert (await transport.request(APIRequest("GET", "/x"))).body == b'{"done":true}'
 
 
 async def test_a_lost_write_is_not_repeated(server: ApiServer, transport: Transport) -> None:
     server.answer("POST", "/x", cut)
     with pytest.raises(TransportError, match=r"create things: lost the connection to 127\.0\.0\.1") as caught:
-        await transport.request("POST", "/x", body=b"{}", verb="create", resource="things")
+        await transport.request(APIRequest("POST", "/x", body=b"{}", verb="create", resource="things"))
     assert caught.value.outcome_unknown
     assert (caught.value.verb, caught.value.resource) == ("create", "things")
     assert len(server.asked) == 1
@@ -186,14 +187,14 @@ async def test_a_lost_write_is_not_repeated(server: ApiServer, transport: Transp
 
 async def test_a_lost_write_that_may_be_repeated_is(server: ApiServer, transport: Transport) -> None:
     server.answer("PATCH", "/x", cut, json({}))
-    await transport.request("PATCH", "/x", body=b"{}", retry_lost=True)
+    await transport.request(APIRequest("PATCH", "/x", body=b"{}", idempotent=True))
     assert len(server.asked) == 2
 
 
 async def test_losing_every_attempt(server: ApiServer, transport: Transport) -> None:
     server.answer("PATCH", "/x", cut)
     with pytest.raises(TransportError) as caught:
-        await transport.request("PATCH", "/x", body=b"{}", retry_lost=True)
+        await transport.request(APIRequest("PATCH", "/x", body=b"{}", idempotent=True))
     assert caught.value.outcome_unknown
     assert clock_of(transport).slept == [0.1, 0.2, 0.4]
 
@@ -201,7 +202,7 @@ async def test_losing_every_attempt(server: ApiServer, transport: Transport) -> 
 async def test_a_read_never_has_an_unknown_outcome(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/x", cut)
     with pytest.raises(TransportError) as caught:
-        await transport.request("GET", "/x")
+        await transport.request(APIRequest("GET", "/x"))
     assert not caught.value.outcome_unknown
 
 
@@ -209,7 +210,7 @@ async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
     config = ClientConfig(server=f"https://127.0.0.1:{unused_tcp_port}")
     async with Transport(config, clock=ImpatientClock()) as transport:
         with pytest.raises(TransportError) as caught:
-            await transport.request("POST", "/x", body=b"{}")
+            await transport.request(APIRequest("POST", "/x", body=b"{}"))
         assert not caught.value.outcome_unknown
         assert f"cannot connect to 127.0.0.1:{unused_tcp_port}: " in str(caught.value)
         assert "refused" in str(caught.value)
@@ -226,8 +227,8 @@ async def test_no_answer_in_time(server: ApiServer, method: str, unknown: bool) 
 
     server.answer(method, "/x", wait)
     async with Transport(ClientConfig(server=server.url)) as transport:
-        with pytest.raises(TransportError, match=r"no answer from .* within 0\.2 s") as caught:
-            await transport.request(method, "/x", timeout=0.2)
+        with pytest.raises(TransportError, match=r"no response from .* within 0\.2 s") as caught:
+            await transport.request(APIRequest(method, "/x", timeout=0.2))
     never.set()
     assert caught.value.outcome_unknown is unknown
     assert server.asked[0].query == {"timeout": "1s"}
@@ -256,9 +257,9 @@ async def test_renews_credentials_that_are_refused(server: ApiServer) -> None:
     server.answer("GET", "/x", check)
     source = Renewable("new")
     async with Transport(ClientConfig(server=server.url, credentials=source)) as transport:
-        await transport.request("GET", "/x")
-        await transport.request("GET", "/x")
-        async with transport.stream("/x") as content:
+        await transport.request(APIRequest("GET", "/x"))
+        await transport.request(APIRequest("GET", "/x"))
+        async with transport.stream(APIRequest("GET", "/x")) as content:
             assert await content.read() == b"{}"
     assert source.renewals == 1
     assert len(server.asked) == 4
@@ -269,7 +270,7 @@ async def test_renews_once_for_each_request(server: ApiServer) -> None:
     source = Renewable("also refused")
     async with Transport(ClientConfig(server=server.url, credentials=source)) as transport:
         with pytest.raises(Unauthorized, match="who are you"):
-            await transport.request("GET", "/x")
+            await transport.request(APIRequest("GET", "/x"))
     assert (source.renewals, len(server.asked)) == (1, 2)
 
 
@@ -278,7 +279,7 @@ async def test_keeps_to_its_rate(server: ApiServer) -> None:
     clock = ImpatientClock()
     async with Transport(ClientConfig(server=server.url), qps=2, burst=3, clock=clock) as transport:
         for _ in range(5):
-            await transport.request("GET", "/x")
+            await transport.request(APIRequest("GET", "/x"))
     assert clock.slept == [0.5, 0.5]
 
 
@@ -288,7 +289,7 @@ async def test_has_no_rate_unless_told(server: ApiServer, qps: float | None) -> 
     clock = ImpatientClock()
     async with Transport(ClientConfig(server=server.url), qps=qps, burst=1, clock=clock) as transport:
         for _ in range(5):
-            await transport.request("GET", "/x")
+            await transport.request(APIRequest("GET", "/x"))
     assert clock.slept == []
 
 
@@ -296,8 +297,8 @@ async def test_warnings_are_logged_once(server: ApiServer, transport: Transport)
     header = '299 - "v1beta1 is deprecated, use \\"v1\\"", 299 - "unknown field \\"spec.x\\""'
     server.answer("GET", "/x", json({}, headers={"Warning": header}))
     with structlog.testing.capture_logs() as logs:
-        await transport.request("GET", "/x")
-        await transport.request("GET", "/x")
+        await transport.request(APIRequest("GET", "/x"))
+        await transport.request(APIRequest("GET", "/x"))
     warnings = [entry["warning"] for entry in logs if entry["log_level"] == "warning"]
     assert warnings == ['v1beta1 is deprecated, use "v1"', 'unknown field "spec.x"']
 
@@ -305,9 +306,9 @@ async def test_warnings_are_logged_once(server: ApiServer, transport: Transport)
 async def test_logs_hold_no_secret(server: ApiServer, transport: Transport) -> None:
     server.answer("POST", "/x", json({"answer": "hidden-answer"}), cut)
     with structlog.testing.capture_logs() as logs:
-        await transport.request("POST", "/x", body=b'{"data": "hidden-body"}')
+        await transport.request(APIRequest("POST", "/x", body=b'{"data": "hidden-body"}'))
         with pytest.raises(TransportError) as caught:
-            await transport.request("POST", "/x", body=b'{"data": "hidden-body"}')
+            await transport.request(APIRequest("POST", "/x", body=b'{"data": "hidden-body"}'))
     assert [entry["code"] for entry in logs] == ["200", "<error>"]
     everything = f"{logs} {caught.value!r} {caught.value.__cause__!r} {transport.config!r}"
     assert not any(secret in everything for secret in (TOKEN, "hidden-body", "hidden-answer"))
@@ -317,7 +318,7 @@ async def test_every_exchange_is_observed(server: ApiServer) -> None:
     seen: list[Exchange] = []
     server.answer("GET", "/x", text("later", 429, headers={"Retry-After": "1"}), cut, json({}))
     async with Transport(ClientConfig(server=server.url), observe=seen.append, clock=ImpatientClock()) as transport:
-        await transport.request("GET", "/x", verb="get", resource="things")
+        await transport.request(APIRequest("GET", "/x", verb="get", resource="things"))
     assert [(one.method, one.code, one.verb, one.resource) for one in seen] == [
         ("GET", code, "get", "things") for code in ("429", "<error>", "200")
     ]
@@ -336,7 +337,7 @@ async def test_a_stream_is_read_as_it_comes(server: ApiServer, transport: Transp
         return response
 
     server.answer("GET", "/watch", watch)
-    async with transport.stream("/watch", params={"watch": "1"}) as content:
+    async with transport.stream(APIRequest("GET", "/watch", params={"watch": "1"})) as content:
         assert await content.readline() == b"one\n"
         more.set()
         assert await content.readline() == b"two\n"
@@ -346,7 +347,7 @@ async def test_a_stream_is_read_as_it_comes(server: ApiServer, transport: Transp
 async def test_a_refused_stream(server: ApiServer, transport: Transport) -> None:
     server.answer("GET", "/watch", refusal(403, "Forbidden", "you may not watch"))
     with pytest.raises(Forbidden, match=r"^watch things: you may not watch$"):
-        async with transport.stream("/watch", resource="things"):
+        async with transport.stream(APIRequest("GET", "/watch", resource="things")):
             pytest.fail("there is nothing to read")
 
 
@@ -360,7 +361,7 @@ async def test_a_stream_that_breaks(server: ApiServer, transport: Transport) -> 
 
     server.answer("GET", "/watch", watch)
     with pytest.raises(TransportError, match="watch things: lost the connection"):
-        async with transport.stream("/watch", resource="things") as content:
+        async with transport.stream(APIRequest("GET", "/watch", resource="things")) as content:
             await content.read()
 
 
@@ -375,8 +376,8 @@ async def test_a_stream_that_falls_silent(server: ApiServer, transport: Transpor
         return response
 
     server.answer("GET", "/watch", watch)
-    with pytest.raises(TransportError, match="nothing came for too long"):
-        async with transport.stream("/watch", read_timeout=0.2, resource="things") as content:
+    with pytest.raises(TransportError, match="read timed out"):
+        async with transport.stream(APIRequest("GET", "/watch", resource="things"), read_timeout=0.2) as content:
             await content.read()
     never.set()
 
@@ -392,8 +393,8 @@ async def test_a_stream_that_never_begins(
 
     server.answer("GET", "/watch", wait)
     monkeypatch.setattr("cfo.runtime.client.transport._TIMEOUT_SECONDS", 0.2)
-    with pytest.raises(TransportError, match=r"watch things: no answer from .* within 0\.2 s"):
-        async with transport.stream("/watch", resource="things"):
+    with pytest.raises(TransportError, match=r"watch things: no response from .* within 0\.2 s"):
+        async with transport.stream(APIRequest("GET", "/watch", resource="things")):
             pytest.fail("there is nothing to read")
     never.set()
 
@@ -401,7 +402,7 @@ async def test_a_stream_that_never_begins(
 async def test_a_closed_transport_says_so(server: ApiServer) -> None:
     transport = Transport(ClientConfig(server=server.url))
     with pytest.raises(RuntimeError, match="async with Transport"):
-        await transport.request("GET", "/x")
+        await transport.request(APIRequest("GET", "/x"))
 
 
 async def test_exchanges_tell_sizes_and_what_they_repeat(server: ApiServer) -> None:
@@ -409,11 +410,11 @@ async def test_exchanges_tell_sizes_and_what_they_repeat(server: ApiServer) -> N
     server.answer("PUT", "/thing", refusal(429, "TooManyRequests", headers={"Retry-After": "1"}), json({"a": 1}))
     config = ClientConfig(server=server.url)
     async with Transport(config, clock=ImpatientClock(), observe=seen.append, qps=1000.0) as transport:
-        await transport.request("PUT", "/thing", body=b'{"x":1}')
+        await transport.request(APIRequest("PUT", "/thing", body=b'{"x":1}'))
     first, second = seen
     assert (first.code, first.retry_of, first.sent) == ("429", "", 7)
     assert (second.code, second.retry_of, second.sent, second.received) == ("200", "429", 7, 7)
-    assert second.limited == 0.0
+    assert second.rate_limit_delay == 0.0
 
 
 async def test_a_request_without_an_answer_costs_its_pool_all_other_idle_connections(server: ApiServer) -> None:
@@ -431,13 +432,13 @@ async def test_a_request_without_an_answer_costs_its_pool_all_other_idle_connect
     server.answer("GET", "/note", note)
     server.answer("GET", "/silent", silent)
     async with Transport(ClientConfig(server=server.url)) as transport:
-        await asyncio.gather(*(transport.request("GET", "/note") for _ in range(3)))
+        await asyncio.gather(*(transport.request(APIRequest("GET", "/note")) for _ in range(3)))
         pooled = set(ports)
-        await transport.request("GET", "/note")
+        await transport.request(APIRequest("GET", "/note"))
         assert set(ports) == pooled
-        with pytest.raises(TransportError, match="no answer"):
-            await transport.request("GET", "/silent", timeout=0.05)
-        await transport.request("GET", "/note")
+        with pytest.raises(TransportError, match="no response"):
+            await transport.request(APIRequest("GET", "/silent", timeout=0.05))
+        await transport.request(APIRequest("GET", "/note"))
         assert ports[-1] not in pooled
 
 
@@ -450,8 +451,8 @@ async def test_a_watch_never_begins_on_a_connection_that_was_idle(server: ApiSer
         return web.Response(body=b"{}")
 
     server.answer("GET", "/note", note)
-    await transport.request("GET", "/note")
+    await transport.request(APIRequest("GET", "/note"))
     for _ in range(2):
-        async with transport.stream("/note") as body:
+        async with transport.stream(APIRequest("GET", "/note")) as body:
             await body.read()
     assert len(set(ports)) == 3

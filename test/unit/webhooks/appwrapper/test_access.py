@@ -138,7 +138,7 @@ async def test_what_cannot_be_found_out_is_no_denial(server: ApiServer, client: 
     found = await AccessReviewer(client, ask=True).review([POD, THING], "ns", ALICE)
     assert (found[POD].resource, found[POD].denial) == (None, "")
     assert "the operator may not ask" in found[POD].failure
-    assert found[THING].failure == "example.com/v1 is registered, but its API server does not answer"
+    assert found[THING].failure == "example.com/v1 is registered, but its API server does not respond"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+"""The interface between the client and the cache.
+
+The client does not depend on informers, only on the protocol :class:`ClientCache`. A read that an informer can answer
+makes no request (decision 4 of the architecture). The response to a write is readable at once (decision 5). The no-op
+check of :meth:`~cfo.runtime.client.client.Client.apply` compares with the cached object (decision 3). A client without
+a cache uses :class:`NullCache` and sends every read to the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from cfo.runtime.objects import GVK, NamespacedName, Object
+
+__all__ = ["ClientCache", "NullCache", "StoredObject"]
+
+
+class StoredObject(NamedTuple):
+    """An object as the cache stores it.
+
+    ``object`` is its JSON without ``managedFields``; ``managers`` are the managedFields entries of our own field
+    managers, which the cache keeps next to the object.
+    """
+
+    object: bytes
+    managers: tuple[Mapping[str, Any], ...]
+    uid: str
+    resource_version: str
+
+
+class ClientCache(Protocol):
+    """The part of the cache that the client uses. No method blocks or makes a request."""
+
+    def covers(self, gvk: GVK, namespace: str) -> bool:
+        """Return whether the cache can answer reads of this kind in this namespace (empty: all namespaces).
+
+        True if a synced informer without a selector, and not metadata-only, holds all these objects.
+        """
+
+    def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
+        """Return a copy of the object, or ``None``; call it only where :meth:`covers` is true."""
+
+    def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
+        """Return copies of the matching objects; call it only where :meth:`covers` is true."""
+
+    def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
+        """Return the object from any informer that is not metadata-only, including informers with a selector."""
+
+    def record_write(self, gvk: GVK, response: bytes) -> None:
+        """Store the API server's response to a write (or a quorum read), which is one complete object.
+
+        The response to a write that removes the last finalizer is the object as it was before the write. The
+        implementation therefore treats a deletion that :meth:`record_deletion` reported as final for that uid.
+        """
+
+    def record_deletion(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
+        """Record that the object of this uid was deleted.
+
+        An empty uid means that the object does not exist and was not in the cache.
+        """
+
+    def mark_uncertain(self, gvk: GVK, key: NamespacedName) -> None:
+        """Record that the outcome of a write to this object is unknown.
+
+        The client's next read of the object goes to the API server. Its response ends the uncertainty through
+        :meth:`record_write` or :meth:`record_deletion`.
+        """
+
+    def is_uncertain(self, gvk: GVK, key: NamespacedName) -> bool:
+        """Return whether the state of the object is still unknown since :meth:`mark_uncertain`."""
+
+    def uncertain_keys(self, gvk: GVK, namespace: str) -> Collection[NamespacedName]:
+        """Return the uncertain objects of this kind and namespace (empty: all namespaces)."""
+
+
+class NullCache(ClientCache):
+    """A cache that holds nothing and records nothing, for a client without a cache."""
+
+    def covers(self, gvk: GVK, namespace: str) -> bool:
+        """Return false."""
+        return False
+
+    def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
+        """Return ``None``."""
+        return None
+
+    def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
+        """Return an empty list."""
+        return []
+
+    def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
+        """Return ``None``."""
+        return None
+
+    def record_write(self, gvk: GVK, response: bytes) -> None:
+        """Do nothing."""
+
+    def record_deletion(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
+        """Do nothing."""
+
+    def mark_uncertain(self, gvk: GVK, key: NamespacedName) -> None:
+        """Do nothing."""
+
+    def is_uncertain(self, gvk: GVK, key: NamespacedName) -> bool:
+        """Return false."""
+        return False
+
+    def uncertain_keys(self, gvk: GVK, namespace: str) -> Collection[NamespacedName]:
+        """Return nothing."""
+        return ()
