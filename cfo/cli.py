@@ -258,7 +258,7 @@ def _execute(work: Awaitable[None], *, misuse: type[Exception] = Misuse, failure
     from cfo.config import ConfigurationError
     from cfo.operator import Unreachable
     from cfo.runtime.client.config import ConfigError
-    from cfo.runtime.manager import GracePeriodExceeded, RunnableFailed
+    from cfo.runtime.lifecycle import GracePeriodExceeded, RunnableFailed
 
     async def body() -> None:
         await work

@@ -26,7 +26,7 @@ from cfo.runtime.cache.selectors import FieldSelector, LabelSelector
 from cfo.runtime.cache.store import Event, EventType, IndexFunction, Store
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.objects import GVK, NamespacedName, Object
 
@@ -277,7 +277,7 @@ class Informer:
                 self._report("")
                 return resource
             backoff.failed()
-            await _sleep_unless(self._clock, backoff.seconds(), self._woken)
+            await sleep_unless(self._clock, backoff.seconds(), self._woken)
 
     def _open(self, resource: Resource) -> None:
         self._resource = resource
@@ -327,16 +327,3 @@ class Informer:
             handler(event)
         except Exception:  # noqa: BLE001 - logged; a handler is somebody else's code
             _log.exception("a handler failed; the others are told", kind=str(self.gvk), object=str(event.key))
-
-
-async def _sleep_unless(clock: Clock, seconds: float, woken: anyio.Event) -> None:
-    """Sleeps ``seconds``, or until ``woken`` is set."""
-    async with anyio.create_task_group() as tasks:
-
-        async def wake() -> None:
-            await woken.wait()
-            tasks.cancel_scope.cancel()
-
-        tasks.start_soon(wake)
-        await clock.sleep(seconds)
-        tasks.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""The API server, asked and told: configuration, transport, verbs, errors and apply.
+"""The client of the API server: configuration, transport, verbs, errors and server-side apply.
 
 .. code-block:: python
 
@@ -6,71 +6,6 @@
     async with Transport(config) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="example")
         pod = await client.get(GVK("", "v1", "Pod"), NamespacedName("default", "web"))
+
+The public names are exported by :mod:`cfo.runtime`.
 """
-
-from cfo.runtime.client.apply import is_applied
-from cfo.runtime.client.cache import ClientCache, Stored
-from cfo.runtime.client.client import Client, PatchType, Propagation
-from cfo.runtime.client.config import ClientConfig, ConfigError, load_config
-from cfo.runtime.client.credentials import CredentialError, Credentials, CredentialSource
-from cfo.runtime.client.errors import (
-    AlreadyExists,
-    APIError,
-    BadRequest,
-    Conflict,
-    Expired,
-    Forbidden,
-    InternalError,
-    Invalid,
-    MethodNotSupported,
-    NotAcceptable,
-    NotFound,
-    RequestEntityTooLarge,
-    RequestTimeout,
-    ServerTimeout,
-    ServiceUnavailable,
-    TooManyRequests,
-    TransportError,
-    Unauthorized,
-    UnknownKind,
-    UnsupportedMediaType,
-)
-from cfo.runtime.client.transport import Exchange, Response, Transport
-
-__all__ = [
-    "APIError",
-    "AlreadyExists",
-    "BadRequest",
-    "Client",
-    "ClientCache",
-    "ClientConfig",
-    "ConfigError",
-    "Conflict",
-    "CredentialError",
-    "CredentialSource",
-    "Credentials",
-    "Exchange",
-    "Expired",
-    "Forbidden",
-    "InternalError",
-    "Invalid",
-    "MethodNotSupported",
-    "NotAcceptable",
-    "NotFound",
-    "PatchType",
-    "Propagation",
-    "RequestEntityTooLarge",
-    "RequestTimeout",
-    "Response",
-    "ServerTimeout",
-    "ServiceUnavailable",
-    "Stored",
-    "TooManyRequests",
-    "Transport",
-    "TransportError",
-    "Unauthorized",
-    "UnknownKind",
-    "UnsupportedMediaType",
-    "is_applied",
-    "load_config",
-]

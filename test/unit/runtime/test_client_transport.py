@@ -9,11 +9,10 @@ import pytest
 import structlog
 from aiohttp import web
 
-from cfo.runtime.client import (
+from cfo.runtime import (
     APIError,
     ClientConfig,
     Conflict,
-    Credentials,
     Exchange,
     Forbidden,
     Invalid,
@@ -23,6 +22,7 @@ from cfo.runtime.client import (
     TransportError,
     Unauthorized,
 )
+from cfo.runtime.client.credentials import Credentials
 from test.unit.runtime.api_server import ApiServer, ImpatientClock, cut, json, refusal, text
 
 TOKEN = "s3cret-token"

@@ -14,7 +14,7 @@ import jsonpatch
 import pytest
 
 from cfo.api.raycluster.naming import head_service_name
-from cfo.runtime.webhook.field import FieldErrors
+from cfo.runtime.field import FieldErrors
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.settings import Settings
 from cfo.webhooks.raycluster.validation import created_errors, updated_errors
