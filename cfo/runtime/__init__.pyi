@@ -21,6 +21,8 @@ from .client.config import ClientConfig as ClientConfig
 from .client.config import ConfigError as ConfigError
 from .client.config import load_config as load_config
 from .client.credentials import CredentialError as CredentialError
+from .client.credentials import Credentials as Credentials
+from .client.credentials import CredentialSource as CredentialSource
 from .client.errors import AlreadyExists as AlreadyExists
 from .client.errors import APIError as APIError
 from .client.errors import BadRequest as BadRequest

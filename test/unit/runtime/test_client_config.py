@@ -17,9 +17,8 @@ import structlog
 import yaml
 from aiohttp import web
 
-from cfo.runtime import ClientConfig, ConfigError, CredentialError, Transport, TransportError, load_config
+from cfo.runtime import ClientConfig, ConfigError, CredentialError, Credentials, Transport, TransportError, load_config
 from cfo.runtime.client.config import _proxy_for
-from cfo.runtime.client.credentials import Credentials
 from test.unit.runtime.api_server import ApiServer, ImpatientClock, json
 from test.unit.runtime.certs import authority, leaf, server_context
 

@@ -13,6 +13,7 @@ from cfo.runtime import (
     APIError,
     ClientConfig,
     Conflict,
+    Credentials,
     Exchange,
     Forbidden,
     Invalid,
@@ -22,7 +23,6 @@ from cfo.runtime import (
     TransportError,
     Unauthorized,
 )
-from cfo.runtime.client.credentials import Credentials
 from test.unit.runtime.api_server import ApiServer, ImpatientClock, cut, json, refusal, text
 
 TOKEN = "s3cret-token"
