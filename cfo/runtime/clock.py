@@ -25,7 +25,7 @@ class Timer(Protocol):
     """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Cancel the callback; does nothing if it already ran."""
+        """Cancel the callback; do nothing if it already ran."""
         ...
 
 

@@ -76,7 +76,7 @@ class Endpoint:
         try:
             await web.TCPSite(runner, *self._address, ssl_context=self._context).start()
             self._runner = runner
-            _log.info("Starting server", endpoint=self.name, address=self.bind_address, port=self.port)
+            _log.info("Serving", endpoint=self.name, address=self.bind_address, port=self.port)
             task_status.started()
             await anyio.sleep_forever()
         finally:

@@ -40,7 +40,7 @@ _log = structlog.get_logger("cfo.runtime.events")
 
 
 EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
-"""The permissions that recording needs; the same ones on core ``events`` are sufficient instead."""
+"""The permissions that recording needs; the same permissions on core ``events`` also suffice."""
 
 EventType = Literal["Normal", "Warning"]
 

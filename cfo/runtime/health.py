@@ -25,7 +25,7 @@ Check: TypeAlias = Callable[[], Awaitable[None] | None]
 
 
 def ping() -> None:
-    """Pass always: the process responds."""
+    """Always pass: a response proves that the process is alive."""
 
 
 class Health:

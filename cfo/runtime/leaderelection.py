@@ -76,7 +76,7 @@ def _identity() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElectionOptions:
-    """Options of leader election; the defaults are client-go's.
+    """Options of leader election.
 
     ``name`` and ``namespace`` identify the Lease; ``identity`` identifies this process in it and must be unique among
     all replicas (default: the hostname and a random UUID). In seconds: other replicas wait ``lease_duration`` (rounded
