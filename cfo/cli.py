@@ -184,9 +184,9 @@ def run(
             raise Misuse(f"{flag} needs --embedded")
     if webhook_url is not None and webhook_cert_dir is not None:
         raise Misuse("--webhook-url and --webhook-cert-dir: give one of them")
-    from cfo.startup import starting
+    from cfo.startup import tuned_process
 
-    with starting() as loaded:
+    with tuned_process() as loaded:
         _configure_logs(log_format or ("console" if sys.stderr.isatty() else "json"), log_level)
         url = _checked_url(webhook_url)
         _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, url, webhook_cert_dir, loaded))
@@ -258,7 +258,7 @@ def _execute(work: Awaitable[None], *, misuse: type[Exception] = Misuse, failure
     from cfo.config import ConfigurationError
     from cfo.operator import Unreachable
     from cfo.runtime.client.config import ConfigError
-    from cfo.runtime.manager import GracePeriodExceeded, RunnableFailed
+    from cfo.runtime.lifecycle import GracePeriodExceeded, RunnableFailed
 
     async def body() -> None:
         await work

@@ -42,7 +42,7 @@ from cfo.runtime.webhook.options import (
     WebhookOptions,
     WebhookURL,
 )
-from cfo.runtime.webhook.setup import rules as webhook_rules
+from cfo.runtime.webhook.setup import webhook_rules
 from cfo.version import __version__
 from cfo.webhooks import appwrapper as appwrapper_webhooks
 from cfo.webhooks import raycluster as raycluster_webhooks

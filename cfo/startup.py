@@ -1,7 +1,7 @@
-"""The operator's process: what is settled for all of it, before its modules are loaded.
+"""Process-wide settings that reduce the operator's memory and start time, applied before its modules are loaded.
 
-Some of what libraries do while they are imported costs much and is never used here. All of this holds for the whole
-process, so it is for a program to do, and never for :mod:`cfo.runtime`. The figures are of an idle operator.
+Some libraries do expensive work at import that the operator never uses. These settings affect the whole process, so
+only a program may apply them, never :mod:`cfo.runtime`. The figures are of an idle operator.
 """
 
 from __future__ import annotations
@@ -13,53 +13,52 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["starting"]
+__all__ = ["tuned_process"]
 
 TLS_BUFFER = 32 * 1024
-"""Bytes that are kept for each TLS connection to read into; a TLS record has at most 16 KiB."""
+"""The size in bytes of the read buffer of each TLS connection; a TLS record has at most 16 KiB."""
 
 _YOUNG_OBJECTS = 10_000
 
-_WHILE_LOADING = {
-    # aiohttp loads the system's authorities into a TLS context of its own (2 MB, 20 ms). Every connection here brings
-    # one (ClientConfig.ssl_context); a connection that did not would trust nobody.
+_ENVIRONMENT_DURING_IMPORTS = {
+    # aiohttp loads the system's CAs into its own TLS context (2 MB, 20 ms). Every connection here has its own context
+    # (ClientConfig.ssl_context); a connection without one would trust no CA.
     "SSL_CERT_FILE": os.devnull,
     "SSL_CERT_DIR": os.devnull,
-    # pydantic imports zoneinfo, which looks into the configuration that Python was built with, where to find time
-    # zones (0.7 MB): nothing here knows any but UTC.
+    # pydantic imports zoneinfo, which loads Python's build configuration to find time zones (0.7 MB). Only UTC is used.
     "PYTHONTZPATH": "",
 }
 
 
 @contextmanager
-def starting() -> Iterator[Callable[[], None]]:
-    """For as long as the process runs; yields what to call once its modules are loaded.
+def tuned_process() -> Iterator[Callable[[], None]]:
+    """Apply the settings until the process ends; yield a function to call when all modules are loaded.
 
-    What was loaded stays to the end, so the garbage collector hardly looks at it meanwhile, and never after (some
-    70,000 objects).
+    Loaded modules are never freed, so the garbage collector runs rarely while they load and ignores them (about 70,000
+    objects) afterwards.
     """
-    SSLProtocol.max_size = TLS_BUFFER  # asyncio has 256 KiB for each of some 25 connections (5.5 MB)
+    SSLProtocol.max_size = TLS_BUFFER  # asyncio allocates 256 KiB for each of about 25 connections (5.5 MB)
     thresholds = gc.get_threshold()
     gc.set_threshold(_YOUNG_OBJECTS, thresholds[1], 1_000)
 
-    def loaded() -> None:
+    def modules_loaded() -> None:
         gc.freeze()
         gc.set_threshold(*thresholds)
 
     try:
-        # structlog takes rich for tracebacks where it is installed (4 MB, 45 ms); ours are plain.
-        with _environment(_WHILE_LOADING), _without("rich"):
+        # structlog imports rich for tracebacks if it is installed (4 MB, 45 ms); the operator prints plain tracebacks.
+        with _environment(_ENVIRONMENT_DURING_IMPORTS), _hidden_module("rich"):
             import aiohttp  # noqa: F401
             import pydantic.main  # noqa: F401
             import structlog  # noqa: F401
-        yield loaded
+        yield modules_loaded
     finally:
         gc.set_threshold(*thresholds)
 
 
 @contextmanager
-def _without(name: str) -> Iterator[None]:
-    """While this lasts, a module cannot be imported, as if it were not installed; unless it was imported before."""
+def _hidden_module(name: str) -> Iterator[None]:
+    """Make imports of module ``name`` fail as if it were not installed, unless it was imported before."""
     hidden = name not in sys.modules
     if hidden:
         sys.modules[name] = None  # type: ignore[assignment]
@@ -72,7 +71,7 @@ def _without(name: str) -> Iterator[None]:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """While this lasts, the process has these variables; what it starts afterwards knows nothing of them."""
+    """Set environment variables temporarily; child processes started later do not inherit them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

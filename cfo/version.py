@@ -1,3 +1,3 @@
-"""The version of this release, the one place where it stands."""
+"""The version of this release; every other place reads it from here."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Says in one sentence what a controller watches, and makes it.
+"""Builds a controller from the kinds that it reconciles, owns and watches.
 
 ``Builder(manager, "raycluster-ingress").for_(RAY_CLUSTER).owns(INGRESS).complete(reconciler)``
 """
@@ -7,21 +7,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.controller import Controller, ControllerOptions
 from cfo.runtime.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EventHandler
 from cfo.runtime.objects import GVK
 from cfo.runtime.predicate import Predicate
+from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import Reconciler
-from cfo.runtime.source import Kind, Source, Synced
-from cfo.runtime.workqueue import RateLimiter
+from cfo.runtime.source import InformerSync, Kind, Source
 
 if TYPE_CHECKING:
     from cfo.runtime.manager import Manager
 
-__all__ = ["Builder"]
+__all__ = ["Builder", "SelectionKeywords"]
+
+
+class SelectionKeywords(TypedDict, total=False):
+    """The keywords of :class:`Builder` that limit which objects of a kind are cached, and how much of each.
+
+    ``label_selector`` and ``field_selector`` are strings as kubectl takes them (empty: all objects); ``namespace``
+    limits the informer to one namespace (empty: those of the manager). With ``metadata_only`` only metadata is
+    requested and cached.
+    """
+
+    label_selector: str
+    field_selector: str
+    namespace: str
+    metadata_only: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +43,7 @@ class _Watch:
     gvk: GVK
     handler: EventHandler | None
     predicates: tuple[Predicate, ...]
-    label_selector: str = ""
-    field_selector: str = ""
-    namespace: str = ""
-    metadata_only: bool = False
+    selection: SelectionKeywords
     only_controller: bool = True
     optional: bool = False
 
@@ -40,9 +51,9 @@ class _Watch:
 class Builder:
     """Builds one controller for ``manager``.
 
-    ``name`` is its name in logs and metrics: the primary kind in lower case by default. Every method but
-    :meth:`complete` returns the builder. Informers are shared with all others that watch the same kind with
-    the same selectors, namespace and depth (whole objects, or ``metadata_only``).
+    ``name`` identifies the controller in logs and metrics; the default is the primary kind in lower case. Every method
+    except :meth:`complete` returns the builder. :meth:`for_`, :meth:`owns` and :meth:`watches` take the keywords of
+    :class:`SelectionKeywords`. Controllers of a manager share one informer for each combination of kind and selection.
     """
 
     def __init__(self, manager: Manager, name: str = "") -> None:
@@ -54,57 +65,27 @@ class Builder:
         self._predicates: tuple[Predicate, ...] = ()
         self._options = ControllerOptions()
 
-    def for_(
-        self,
-        gvk: GVK,
-        *predicates: Predicate,
-        label_selector: str = "",
-        field_selector: str = "",
-        namespace: str = "",
-        metadata_only: bool = False,
-    ) -> Self:
-        """The kind that is reconciled: an event of an object is a request for it. At most one."""
+    def for_(self, gvk: GVK, *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
+        """Reconcile objects of kind ``gvk``: an event of an object enqueues a request for it.
+
+        Raises :class:`ValueError` on a second call.
+        """
         if self._primary is not None:
             raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
         self._primary = gvk
-        self._watches.append(
-            _Watch(
-                gvk=gvk,
-                handler=EnqueueRequestForObject(),
-                predicates=predicates,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                namespace=namespace,
-                metadata_only=metadata_only,
-            )
-        )
+        handler = EnqueueRequestForObject()
+        self._watches.append(_Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection))
         return self
 
     def owns(
-        self,
-        gvk: GVK,
-        *predicates: Predicate,
-        label_selector: str = "",
-        field_selector: str = "",
-        namespace: str = "",
-        metadata_only: bool = False,
-        only_controller: bool = True,
+        self, gvk: GVK, *predicates: Predicate, only_controller: bool = True, **selection: Unpack[SelectionKeywords]
     ) -> Self:
-        """A kind whose objects the reconciled ones own: an event is a request for the managing owner.
+        """Watch objects of kind ``gvk`` that reconciled objects own: an event enqueues a request for the owner.
 
-        With ``only_controller`` false, for every owner of the primary kind.
+        The owner is the controller of the object; with ``only_controller`` false, every owner of the primary kind.
         """
         self._watches.append(
-            _Watch(
-                gvk=gvk,
-                handler=None,
-                predicates=predicates,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                namespace=namespace,
-                metadata_only=metadata_only,
-                only_controller=only_controller,
-            )
+            _Watch(gvk=gvk, handler=None, predicates=predicates, selection=selection, only_controller=only_controller)
         )
         return self
 
@@ -113,47 +94,35 @@ class Builder:
         gvk: GVK,
         handler: EventHandler,
         *predicates: Predicate,
-        label_selector: str = "",
-        field_selector: str = "",
-        namespace: str = "",
-        metadata_only: bool = False,
         optional: bool = False,
+        **selection: Unpack[SelectionKeywords],
     ) -> Self:
-        """Any kind: ``handler`` says which requests an event calls for.
+        """Watch objects of kind ``gvk``: ``handler`` maps an event to requests.
 
-        A controller works when all its kinds are known. ``optional`` is for a kind that may never be served, as
-        that of another project, or that roles may keep from us: the controller does not wait for it, and hears of its
-        objects when it comes.
+        A controller starts when all its kinds have synced. It does not wait for a kind that is ``optional``, for kinds
+        that may never be served (such as another project's CRD) or that RBAC may forbid; the controller receives its
+        events once it becomes available.
         """
         self._watches.append(
-            _Watch(
-                gvk=gvk,
-                handler=handler,
-                predicates=predicates,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                namespace=namespace,
-                metadata_only=metadata_only,
-                optional=optional,
-            )
+            _Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
         )
         return self
 
     def reads(self, *informers: Informer) -> Self:
-        """Informers that the reconciler reads from but need not hear of: it starts when they have synced too.
+        """Make the controller wait until ``informers`` have synced, without receiving their events.
 
-        (Those of kinds that are watched are waited for anyway.)
+        For informers that the reconciler only reads from; those of watched kinds are waited for anyway.
         """
-        self._sources += map(Synced, informers)
+        self._sources += map(InformerSync, informers)
         return self
 
     def watches_source(self, source: Source) -> Self:
-        """Any other source of requests, as a :class:`~cfo.runtime.source.Channel`."""
+        """Add any other source of requests, such as a :class:`~cfo.runtime.source.Channel`."""
         self._sources.append(source)
         return self
 
     def with_predicates(self, *predicates: Predicate) -> Self:
-        """Predicates for every kind that the controller watches, besides those of each."""
+        """Apply ``predicates`` to every watched kind, in addition to the predicates of each."""
         self._predicates += predicates
         return self
 
@@ -165,7 +134,10 @@ class Builder:
         rate_limiter: RateLimiter | None = None,
         needs_leader: bool | None = None,
     ) -> Self:
-        """Sets the given ones of :class:`~cfo.runtime.controller.ControllerOptions`; raises :class:`ValueError`."""
+        """Set options of :class:`~cfo.runtime.controller.ControllerOptions`; ``None`` keeps the current value.
+
+        Raises :class:`ValueError` for values out of range.
+        """
         given: dict[str, Any] = {
             "max_concurrent_reconciles": max_concurrent_reconciles,
             "reconcile_timeout": reconcile_timeout,
@@ -176,13 +148,13 @@ class Builder:
         return self
 
     def complete(self, reconciler: Reconciler) -> Controller:
-        """Makes the controller and adds it to the manager, which starts it (at once if it runs already).
+        """Create the controller and add it to the manager, which starts it (at once if the manager is running).
 
-        Raises :class:`ValueError` when nothing is watched, when :meth:`owns` has no primary kind, or when the
-        manager has a controller of this name.
+        Raises :class:`ValueError` when nothing is watched, when :meth:`owns` is used without :meth:`for_`, or when the
+        manager already has a controller of this name.
         """
-        if not self._watches and all(isinstance(source, Synced) for source in self._sources):
-            raise ValueError("a controller that watches nothing never reconciles: call for_, watches or watches_source")
+        if not self._watches and all(isinstance(source, InformerSync) for source in self._sources):
+            raise ValueError("a controller needs something to watch: call for_, watches or watches_source")
         name = self._name or (self._primary.kind.lower() if self._primary else "")
         if not name:
             raise ValueError("a controller without a primary kind needs a name")
@@ -198,7 +170,7 @@ class Builder:
         for watch in self._watches:
             controller.watch(self._source(watch))
             if watch.optional:
-                manager.when_available(watch.gvk, partial(_wake, watch.gvk))
+                manager.when_available(watch.gvk, partial(_wake_informers, watch.gvk))
         for source in self._sources:
             controller.watch(source)
         manager.add_controller(controller)
@@ -208,17 +180,10 @@ class Builder:
         handler = watch.handler
         if handler is None:
             if self._primary is None:
-                raise ValueError(f"owns({watch.gvk}) needs to know the owners' kind: call for_ too")
+                raise ValueError(f"owns({watch.gvk}): the kind of the owners is unknown; call for_ too")
             handler = EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
-        informer = self._manager.cache.informer(
-            watch.gvk,
-            label_selector=watch.label_selector,
-            field_selector=watch.field_selector,
-            namespace=watch.namespace,
-            metadata_only=watch.metadata_only,
-        )
         return Kind(
-            informer,
+            self._manager.cache.informer(watch.gvk, **watch.selection),
             handler,
             *self._predicates,
             *watch.predicates,
@@ -228,5 +193,5 @@ class Builder:
         )
 
 
-def _wake(gvk: GVK, manager: Manager) -> None:
+def _wake_informers(gvk: GVK, manager: Manager) -> None:
     manager.cache.wake(gvk)

@@ -1,6 +1,6 @@
-"""Time, as something that is handed in, so that tests own it.
+"""Clocks and waiting. Code that measures time, sleeps or times out takes a :class:`Clock`, so that tests control time.
 
-Everything in the library that measures, waits or times out does it through a :class:`Clock`.
+:func:`first_of` and :func:`sleep_unless` wait for whichever of several things happens first.
 """
 
 from __future__ import annotations
@@ -9,71 +9,71 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 import anyio
 
-__all__ = ["Clock", "FakeClock", "SystemClock", "Timer", "micro_time", "rfc3339", "sleep_unless"]
-
+__all__ = ["Clock", "FakeClock", "SystemClock", "Timer", "first_of", "micro_time", "rfc3339", "sleep_unless"]
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 
 
 class Timer(Protocol):
-    """A callback that waits for its time."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """The callback is not called any more; nothing happens when it was called already."""
+        """Cancel the callback; do nothing if it already ran."""
         ...
 
 
 class Clock(Protocol):
-    """What time it is, and waiting for it to pass."""
+    """Reads the time, sleeps and schedules callbacks."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Return seconds since an arbitrary fixed point; never goes back."""
         ...
 
     def boottime(self) -> float:
-        """Like :meth:`monotonic`, but it goes on while the machine is suspended, where the system can tell."""
+        """Return :meth:`monotonic` including the time that the machine was suspended, if the OS provides it."""
         ...
 
     def now(self) -> datetime:
-        """The time of day, in UTC."""
+        """Return the current date and time in UTC."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after ``seconds``."""
+        """Sleep for ``seconds``."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Calls ``callback`` in the running event loop after ``seconds``."""
+        """Call ``callback`` in the running event loop after ``seconds``."""
         ...
 
 
 class SystemClock:
-    """The clock of this machine."""
+    """The clock of the operating system."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Return seconds since an arbitrary fixed point; never goes back."""
         return time.monotonic()
 
     def boottime(self) -> float:
-        """Seconds since the machine was started, suspended or not (``CLOCK_BOOTTIME``, which Linux has)."""
+        """Return seconds since boot, including suspended time (``CLOCK_BOOTTIME``, Linux; else ``CLOCK_MONOTONIC``)."""
         return time.clock_gettime(_BOOTTIME)
 
     def now(self) -> datetime:
-        """The time of day, in UTC."""
+        """Return the current date and time in UTC."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after ``seconds``."""
+        """Sleep for ``seconds``."""
         await asyncio.sleep(seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Calls ``callback`` in the running event loop after ``seconds``."""
+        """Call ``callback`` in the running event loop after ``seconds``."""
         return asyncio.get_running_loop().call_later(seconds, callback)
 
 
@@ -88,7 +88,7 @@ class _FakeTimer:
 
 
 class FakeClock:
-    """A clock for tests: time passes when :meth:`advance` says so."""
+    """A clock for tests: time passes only in :meth:`advance` and :meth:`suspend`."""
 
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._start = now
@@ -98,19 +98,19 @@ class FakeClock:
         self._order = itertools.count()
 
     def monotonic(self) -> float:
-        """Seconds that :meth:`advance` was asked for since the clock was made."""
+        """Return the sum of all :meth:`advance` calls, in seconds."""
         return self._elapsed
 
     def boottime(self) -> float:
-        """:meth:`monotonic`, and the seconds that :meth:`suspend` was asked for."""
+        """Return the sum of all :meth:`advance` and :meth:`suspend` calls, in seconds."""
         return self._elapsed + self._suspended
 
     def now(self) -> datetime:
-        """The time of day, in UTC."""
+        """Return the current date and time in UTC."""
         return self._start + timedelta(seconds=self._elapsed + self._suspended)
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after :meth:`advance` has gone ``seconds`` further."""
+        """Sleep until :meth:`advance` has moved the clock by ``seconds``."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -122,24 +122,24 @@ class FakeClock:
             timer.cancel()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Calls ``callback`` when :meth:`advance` has gone ``seconds`` further."""
+        """Call ``callback`` when :meth:`advance` has moved the clock by ``seconds``."""
         timer = _FakeTimer(callback)
         heapq.heappush(self._timers, (self._elapsed + seconds, next(self._order), timer))
         return timer
 
     @property
     def timers(self) -> int:
-        """How many callbacks and sleepers wait."""
+        """The number of pending callbacks, including sleepers."""
         return sum(timer.callback is not None for _, _, timer in self._timers)
 
     def suspend(self, seconds: float) -> None:
-        """Suspends the machine for ``seconds``: time passes, but no timer comes nearer."""
+        """Simulate a suspended machine: :meth:`boottime` and :meth:`now` advance, timers do not."""
         self._suspended += seconds
 
     def advance(self, seconds: float) -> None:
-        """Lets ``seconds`` pass and calls what is due, in its order.
+        """Move the clock by ``seconds`` and run the callbacks that become due, in order.
 
-        Sleepers run when the test next awaits something.
+        Sleepers resume when the test next awaits something.
         """
         end = self._elapsed + seconds
         while self._timers and self._timers[0][0] <= end:
@@ -151,29 +151,32 @@ class FakeClock:
         self._elapsed = end
 
 
-async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
-    """Sleeps ``seconds``, or until ``event`` is set; whether it is."""
-    over = asyncio.Event()
-    timer = clock.call_later(seconds, over.set)
-    try:
-        async with anyio.create_task_group() as tasks:
+async def first_of(*functions: Callable[[], Awaitable[object]]) -> None:
+    """Run ``functions`` concurrently until the first one returns, then cancel the others.
 
-            async def first(awaited: asyncio.Event) -> None:
-                await awaited.wait()
-                tasks.cancel_scope.cancel()
+    An exception of one of them cancels the others too and is raised in an :class:`ExceptionGroup`.
+    """
+    async with anyio.create_task_group() as tasks:
 
-            tasks.start_soon(first, over)
-            tasks.start_soon(first, event)
-    finally:
-        timer.cancel()
+        async def run(function: Callable[[], Awaitable[object]]) -> None:
+            await function()
+            tasks.cancel_scope.cancel()
+
+        for function in functions:
+            tasks.start_soon(run, function)
+
+
+async def sleep_unless(clock: Clock, seconds: float, event: asyncio.Event | anyio.Event) -> bool:
+    """Sleep for ``seconds`` or until ``event`` is set; return whether it is set."""
+    await first_of(partial(clock.sleep, seconds), event.wait)
     return event.is_set()
 
 
 def rfc3339(moment: datetime) -> str:
-    """A ``metav1.Time``: whole seconds, in UTC."""
+    """Format ``moment`` as ``metav1.Time``: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_time(moment: datetime) -> str:
-    """A ``metav1.MicroTime``: microseconds, in UTC."""
+    """Format ``moment`` as ``metav1.MicroTime``: UTC, microseconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

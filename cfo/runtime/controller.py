@@ -1,9 +1,8 @@
-"""A controller: sources fill its queue, workers empty it into the reconciler.
+"""The controller: sources add requests to its queue, workers pass them to the reconciler.
 
-It starts to work when all its sources have synced, so that a reconciler never takes "not read yet" for "does
-not exist". An exception in a reconcile concerns that request alone: it is logged once, counted, and the
-request comes again after a backoff. Asked to :meth:`~Controller.stop`, the workers take no more requests and finish
-those they have.
+Workers start after all sources have synced, so that a reconciler never mistakes "not cached yet" for "does not
+exist". An exception in a reconcile affects only that request: it is logged once and counted, and the request is
+requeued with back-off. On :meth:`~Controller.stop` the workers take no more requests and finish the current ones.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, TransportError, UnknownKind
-from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
+from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import Reconciler, Request, Result, TerminalError
 from cfo.runtime.source import Source
-from cfo.runtime.workqueue import QueueShutDown, RateLimiter, WorkQueue
+from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
 __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_id"]
 
@@ -32,29 +32,29 @@ _log = structlog.get_logger("cfo.runtime.controller")
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 
 _EXPECTED = (APIError, TransportError, UnknownKind, TerminalError)
-"""Errors whose message says it all: logged without a stack."""
+"""Errors that are logged without a stack trace, because their message is sufficient."""
 
 _PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
-"""What would be a panic in Go: an error in the program, not in the world."""
+"""Programming errors, which would be a panic in Go; counted as ``controller_runtime_reconcile_panics_total``."""
 
 
 def reconcile_id() -> str:
-    """The id of the reconcile that runs now, which stands in its log lines; empty outside of one."""
+    """Return the ID of the current reconcile, as in its log lines; empty outside of a reconcile."""
     return _reconcile_id.get()
 
 
 class ReconcileTimeout(TimeoutError):
-    """A reconcile took longer than ``reconcile_timeout`` and was cancelled."""
+    """Raised when a reconcile exceeds ``reconcile_timeout`` and is cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
-    """How a controller works.
+    """Options of a controller.
 
-    ``max_concurrent_reconciles``: how many requests are worked on at once. ``reconcile_timeout``: seconds
-    after which a reconcile is cancelled and counts as failed (``None``: never). ``rate_limiter``: the backoff of
-    failed requests (``None``: :func:`~cfo.runtime.workqueue.default_rate_limiter`). ``needs_leader``: whether
-    it runs on the leader alone.
+    ``max_concurrent_reconciles``: the number of workers. ``reconcile_timeout``: seconds after which a reconcile is
+    cancelled and counted as failed (``None``: never). ``rate_limiter``: the back-off of failed requests (``None``:
+    :func:`~cfo.runtime.ratelimit.default_rate_limiter`). ``needs_leader``: whether the controller runs only on the
+    leader. Raises :class:`ValueError` for values out of range.
     """
 
     max_concurrent_reconciles: int = 8
@@ -72,8 +72,8 @@ class ControllerOptions:
 class Controller:
     """Runs ``reconciler`` for the requests of its sources.
 
-    ``name`` stands in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for the
-    logs. Made by :class:`~cfo.runtime.builder.Builder`.
+    ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
+    logs only. Usually created by :class:`~cfo.runtime.builder.Builder`.
     """
 
     def __init__(
@@ -105,29 +105,29 @@ class Controller:
 
     @property
     def needs_leader(self) -> bool:
-        """Whether it runs on the leader alone."""
+        """Whether the controller runs only on the leader."""
         return self.options.needs_leader
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Where its requests come from."""
+        """The sources of the controller's requests."""
         return tuple(self._sources)
 
     def watch(self, source: Source) -> None:
-        """Adds a source. One that is added to a running controller starts at once."""
+        """Add a source; start it at once if the controller is running."""
         self._sources.append(source)
         if self._tasks is not None:
             self._tasks.start_soon(self._start, source)
 
     def stop(self) -> None:
-        """Takes no more requests; :meth:`run` returns when those that are worked on are finished."""
+        """Take no more requests; :meth:`run` returns when the current reconciles have finished."""
         self.queue.shut_down()
         self._stopping.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Starts the sources, waits until they have synced, and works until :meth:`stop` or cancelled.
+        """Start the sources, wait until they have synced, and run the workers until :meth:`stop`.
 
-        Cancelling it cancels the reconciles that run.
+        Cancelling it cancels the running reconciles.
         """
         try:
             with structlog.contextvars.bound_contextvars(**self._context):
@@ -138,7 +138,7 @@ class Controller:
                         async with anyio.create_task_group() as workers:
                             for _ in range(self.options.max_concurrent_reconciles):
                                 workers.start_soon(self._work)
-                            _log.info("started workers", workers=self.options.max_concurrent_reconciles)
+                            _log.info("Starting workers", workers=self.options.max_concurrent_reconciles)
                             task_status.started()
                     tasks.cancel_scope.cancel()
         finally:
@@ -151,19 +151,15 @@ class Controller:
         await source.start(self.name, self.queue)
 
     async def _sync(self) -> None:
-        """Returns when all sources have synced, or when the controller is to stop."""
-        async with anyio.create_task_group() as syncing:
+        """Wait until all sources have synced or a stop is requested."""
 
-            async def sync() -> None:
-                for source in tuple(self._sources):
-                    await self._start(source)
-                for source in tuple(self._sources):
-                    await source.wait_for_sync()
-                syncing.cancel_scope.cancel()
+        async def sync() -> None:
+            for source in tuple(self._sources):
+                await self._start(source)
+            for source in tuple(self._sources):
+                await source.wait_for_sync()
 
-            syncing.start_soon(sync)
-            await self._stopping.wait()
-            syncing.cancel_scope.cancel()
+        await first_of(sync, self._stopping.wait)
 
     async def _work(self) -> None:
         while True:
@@ -177,7 +173,7 @@ class Controller:
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()
-            await asyncio.sleep(0)  # reconciles that never wait must not keep the event loop from everything else
+            await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())
@@ -197,7 +193,7 @@ class Controller:
                 _reconcile_id.set("")
 
     async def _reconcile(self, request: Request) -> Result:
-        """The reconciler's result; all that goes wrong, but our own cancellation, is an :class:`Exception`."""
+        """Return the reconciler's result; raise an :class:`Exception` for any failure except our own cancellation."""
         timeout = self.options.reconcile_timeout
         with anyio.CancelScope() as scope:
             timer = self._clock.call_later(timeout, scope.cancel) if timeout is not None else None
@@ -207,7 +203,7 @@ class Controller:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                raise RuntimeError("something that the reconcile waited for was cancelled") from error
+                raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
             finally:
                 if timer is not None:
                     timer.cancel()
@@ -215,7 +211,7 @@ class Controller:
                 raise TypeError(f"{type(self.reconciler).__name__}.reconcile returned {result!r}: must be a Result")
             return result
         self._metrics.timeouts.inc()
-        raise ReconcileTimeout(f"the reconcile took longer than {timeout:g} s and was cancelled")
+        raise ReconcileTimeout(f"the reconcile exceeded its timeout of {timeout:g} s and was cancelled")
 
     def _succeeded(self, request: Request, priority: int, result: Result) -> None:
         self.queue.forget(request)
@@ -223,13 +219,13 @@ class Controller:
             self._metrics.requeue_after.inc()
             again = priority if result.priority is None else result.priority
             self.queue.add_after(request, result.requeue_after, priority=again)
-            _log.debug("reconciled", requeue_after=result.requeue_after)
+            _log.debug("Reconciled", requeue_after=result.requeue_after)
         else:
             self._metrics.success.inc()
-            _log.debug("reconciled")
+            _log.debug("Reconciled")
 
     def _failed(self, request: Request, priority: int, error: Exception) -> None:
-        errors = list(_leaves(error))
+        errors = list(_flatten(error))
         self._metrics.error.inc()
         self._metrics.errors.inc()
         if any(isinstance(leaf, _PANICS) and not isinstance(leaf, UnknownKind) for leaf in errors):
@@ -237,41 +233,41 @@ class Controller:
         if all(isinstance(leaf, TerminalError) for leaf in errors):
             self.queue.forget(request)
             self._metrics.terminal_errors.inc()
-            _log.error("reconcile failed; not retried before something changes", error=_text(errors))
+            _log.error("Terminal reconcile error, will not retry until the object changes", error=_join(errors))
             return
-        asked = max((leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)), default=0.0)
-        delay = max(self.queue.backoff(request), asked)
+        retry_after = max((leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)), default=0.0)
+        delay = max(self.queue.backoff(request), retry_after)
         self.queue.add_after(request, delay, priority=priority)
         fields = {
-            "error": _text(errors),
+            "error": _join(errors),
             "retry_in": round(delay, 3),
             "failures": self.queue.num_requeues(request),
         }
-        if all(_is_lost_race(leaf) for leaf in errors):
-            _log.debug("reconcile met a conflict", **fields)
+        if all(_is_transient_conflict(leaf) for leaf in errors):
+            _log.debug("Reconcile conflict, will retry", **fields)
         elif all(isinstance(leaf, (*_EXPECTED, ReconcileTimeout)) for leaf in errors):
-            _log.error("reconcile failed", **fields)
+            _log.error("Reconcile failed, will retry", **fields)
         else:
-            _log.error("reconcile failed", **fields, exc_info=error)
+            _log.error("Reconcile failed, will retry", **fields, exc_info=error)
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of which ``error`` is made: those of a task group are a tree."""
+def _flatten(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in ``error``: task groups raise nested exception groups."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from _leaves(inner)
+            yield from _flatten(inner)
     else:
         yield error
 
 
-def _text(errors: Iterable[BaseException]) -> str:
+def _join(errors: Iterable[BaseException]) -> str:
     return "; ".join(f"{type(error).__name__}: {error}" for error in errors)
 
 
-def _is_lost_race(error: BaseException) -> bool:
-    """Whether trying again, with what the cache will know then, is all that is needed.
+def _is_transient_conflict(error: BaseException) -> bool:
+    """Return whether a retry with an updated cache resolves the conflict.
 
-    A name that is taken and a field that another manager owns are conflicts too, but stay.
+    Not so for a name that is taken (AlreadyExists) and a field that another manager owns: those conflicts persist.
     """
     if not isinstance(error, Conflict) or isinstance(error, AlreadyExists):
         return False

@@ -1,4 +1,4 @@
-"""A small HTTP server for metrics and health: bound where the configuration says, or off."""
+"""A small HTTP server for metrics and health checks, which the configuration can disable."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ _log = structlog.get_logger("cfo.runtime.endpoint")
 
 
 def parse_bind_address(text: str) -> tuple[str | None, int] | None:
-    """Host (``None``: all addresses) and port of an address as Go programs write it.
+    """Parse a bind address in Go's notation into a host (``None``: all addresses) and a port.
 
-    ``:8080``, ``127.0.0.1:8080``, ``[::1]:8080``; port 0 takes a free one. The empty string and ``0``
-    mean off: ``None``. Raises :class:`ValueError` for anything else.
+    Valid are ``:8080``, ``127.0.0.1:8080`` and ``[::1]:8080``; port 0 selects a free port. The empty string and ``0``
+    mean disabled: the result is ``None``. Raises :class:`ValueError` for anything else.
     """
     if text in ("", "0"):
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is no address to listen on: must be host:port, :port, or 0 for none")
+        raise ValueError(f"{text!r}: must be HOST:PORT, :PORT, or 0 to disable")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{text!r} is no address to listen on: an IPv6 address stands in brackets")
+        raise ValueError(f"{text!r}: IPv6 addresses must be in brackets, as in [::1]:8080")
     return host or None, int(port)
 
 
 class Endpoint:
-    """Serves ``routes`` on ``bind_address`` for as long as it runs; ``name`` stands in logs and errors.
+    """Serves ``routes`` on ``bind_address`` while it runs; ``name`` identifies it in logs.
 
-    With ``tls`` over HTTPS; every request goes through the ``middlewares`` first.
+    ``tls`` enables HTTPS; every request passes through ``middlewares`` first. Raises :class:`ValueError` for a
+    malformed ``bind_address``.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class Endpoint:
 
     @property
     def port(self) -> int:
-        """The port that it listens on; 0 while it does not run or is off."""
+        """The port it listens on; 0 while it is not running or disabled."""
         addresses: list[Any] = self._runner.addresses if self._runner else []
         return int(addresses[0][1]) if addresses else 0
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serves until cancelled. Raises :class:`OSError` when the address cannot be bound."""
+        """Serve until cancelled. Raises :class:`OSError` if the address cannot be bound."""
         if self._address is None:
             task_status.started()
             return
@@ -75,7 +76,7 @@ class Endpoint:
         try:
             await web.TCPSite(runner, *self._address, ssl_context=self._context).start()
             self._runner = runner
-            _log.info("serving", endpoint=self.name, address=self.bind_address, port=self.port)
+            _log.info("Serving", endpoint=self.name, address=self.bind_address, port=self.port)
             task_status.started()
             await anyio.sleep_forever()
         finally:

@@ -1,13 +1,13 @@
-"""Events: what people read in ``kubectl describe``.
+"""Kubernetes Events, as ``kubectl describe`` shows them.
 
-:meth:`EventRecorder.event` returns at once and never fails: events go through a bounded queue to one sender,
-which writes them as ``events.k8s.io/v1``, or as core ``v1`` Events in namespaces where the former are forbidden. An
-event that is repeated becomes a series: one object whose count rises, written when it doubles, so that a reconcile
-which fails a thousand times costs ten requests. As in client-go's correlator, events that differ in nothing but
-their text become one series after ten of them in ten minutes, and each object has a budget (25 events at
-once, then one in five minutes). Events are best effort: what cannot be written is dropped, with a line in the log.
+:meth:`EventRecorder.event` returns at once and does not fail on API errors: a bounded queue feeds one sender, which
+writes ``events.k8s.io/v1`` Events, or core ``v1`` Events in namespaces where the former are forbidden. A repeated event
+becomes a series: one object with a count that is written whenever it has doubled, so that a reconcile that fails a
+thousand times costs ten requests. As in client-go's correlator, events that differ only in their message become one
+series after ten of them within ten minutes, and each object has a budget (a burst of 25 events, then one every five
+minutes). Events are best effort: those that cannot be written are dropped and logged.
 
-Facts: `Event v1`_ (field lengths, ``series``, ``reportingController``), client-go's ``tools/record`` (the limits).
+Sources: `Event v1`_ (field lengths, ``series``, ``reportingController``), client-go's ``tools/record`` (the limits).
 
 .. _Event v1: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -40,7 +40,7 @@ _log = structlog.get_logger("cfo.runtime.events")
 
 
 EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
-"""The rights that recording needs; those to core ``events`` do as well."""
+"""The permissions that recording needs; the same permissions on core ``events`` also suffice."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -49,18 +49,18 @@ _REASON_LENGTH = 128
 _INSTANCE_LENGTH = 128
 _NAME_LENGTH = 253
 _QUEUE_LENGTH = 1000
-_KEPT = 4096
+_MAX_TRACKED = 4096
 _SERIES_IDLE = timedelta(minutes=6)
-_SIMILAR = 10
-_SIMILAR_WITHIN = timedelta(minutes=10)
-_COMBINED = "(combined from similar events): "
+_MAX_SIMILAR = 10
+_SIMILAR_INTERVAL = timedelta(minutes=10)
+_COMBINED_PREFIX = "(combined from similar events): "
 _BURST = 25
 _REFILL_PER_SECOND = 1 / 300
 _RETRIES = (1.0, 2.0, 4.0, 8.0)
 
 
 class _Key(NamedTuple):
-    """What makes two events the same."""
+    """The identity of an event: events with equal keys form one series."""
 
     component: str
     regarding: str
@@ -72,7 +72,7 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Similar:
-    """The texts of late of events that differ in nothing else."""
+    """The recent messages of events that differ only in their message."""
 
     last: datetime
     notes: set[str]
@@ -103,7 +103,7 @@ class _Reference(NamedTuple):
 
 @dataclass(slots=True)
 class _Series:
-    """An event, how often it happened, and how much of that is written."""
+    """An event, the number of its occurrences, and the number that was written."""
 
     regarding: _Reference
     related: _Reference | None
@@ -116,7 +116,7 @@ class _Series:
 
 
 class EventRecorder:
-    """Records events that ``component`` reports. Made by :meth:`EventBroadcaster.recorder`."""
+    """Records events reported by ``component``. Created by :meth:`EventBroadcaster.recorder`."""
 
     def __init__(self, broadcaster: EventBroadcaster, component: str) -> None:
         self._broadcaster = broadcaster
@@ -132,14 +132,15 @@ class EventRecorder:
         action: str = "Reconcile",
         related: Mapping[str, Any] | None = None,
     ) -> None:
-        """Records that something happened to ``obj``; returns at once, whatever becomes of it.
+        """Record an event about ``obj``; return at once, before it is written.
 
-        ``reason`` and ``action`` are CamelCase words for machines, ``message`` a sentence for people (cut after 1024
-        bytes); never put a secret into one. ``related`` is a second object that it concerns. Raises
-        :class:`ValueError` for a type other than Normal and Warning, or an empty reason.
+        ``reason`` and ``action`` are CamelCase words for machines, ``message`` is a sentence for users (truncated to
+        1024 bytes); never include secrets. ``related`` is a second object that the event concerns. Raises
+        :class:`ValueError` for a type other than Normal and Warning, and for a reason that is empty or longer than 128
+        characters.
         """
         if type not in ("Normal", "Warning"):
-            raise ValueError(f"{type!r} is no event type: must be Normal or Warning")
+            raise ValueError(f"event type {type!r}: must be Normal or Warning")
         if not reason or len(reason) > _REASON_LENGTH:
             raise ValueError(f"reason {reason!r}: must be 1 to {_REASON_LENGTH} characters")
         self._broadcaster.record(self.component, obj, type, reason, message, action=action, related=related)
@@ -148,7 +149,7 @@ class EventRecorder:
 class EventBroadcaster:
     """Aggregates and writes the events of all recorders; a runnable of the manager.
 
-    ``client`` writes them; ``instance`` names this process (the host's name by default).
+    ``client`` writes them; ``instance`` identifies this process (default: the hostname).
     """
 
     name = "events"
@@ -161,16 +162,16 @@ class EventBroadcaster:
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._budgets: OrderedDict[tuple[str, str], BucketRateLimiter] = OrderedDict()
         self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
-        self._in_core: set[str] = set()
+        self._core_namespaces: set[str] = set()
         self._queue: deque[tuple[_Key, _Series]] = deque()
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self._last_stamp = 0
         self.dropped = 0
-        """How many events were not written: over an object's budget, over the queue's length, or refused."""
+        """The number of events not written: budget of the object exceeded, queue full, or write failed."""
 
     def recorder(self, component: str) -> EventRecorder:
-        """A recorder for ``component``, which becomes ``reportingController``."""
+        """Return a recorder for ``component``, which becomes ``reportingController``."""
         return EventRecorder(self, component)
 
     def record(
@@ -184,16 +185,16 @@ class EventBroadcaster:
         action: str,
         related: Mapping[str, Any] | None,
     ) -> None:
-        """Takes an event in; see :meth:`EventRecorder.event`."""
+        """Queue an event; see :meth:`EventRecorder.event`."""
         regarding = _Reference.to(obj)
-        note = _cut(note, _NOTE_BYTES)
+        note = _truncate(note, _NOTE_BYTES)
         identity = regarding.uid or f"{regarding.kind} {regarding.key}"
         now = self._clock.now()
-        key = self._aggregated(_Key(component, identity, type, reason, action, note), now)
+        key = self._aggregate(_Key(component, identity, type, reason, action, note), now)
         series = self._series.get(key)
         if series is None or now - series.last > _SERIES_IDLE:
             if not self._within_budget(component, identity):
-                self._drop(key, "too many events of one object")
+                self._drop(key, "the object exceeded its event budget")
                 return
             series = _Series(regarding, _Reference.to(related) if related is not None else None, now, now)
             self._series[key] = series
@@ -201,50 +202,50 @@ class EventBroadcaster:
             series.count += 1
             series.last = now
         self._series.move_to_end(key)
-        if len(self._series) > _KEPT:
+        if len(self._series) > _MAX_TRACKED:
             self._series.popitem(last=False)
         if not series.queued and series.count >= 2 * series.written:
             self._enqueue(key, series)
 
     def stop(self) -> None:
-        """Takes no more retries; :meth:`run` returns when what is queued was written, or tried once."""
+        """Stop retrying; :meth:`run` returns when each queued event was written or attempted once."""
         self._stopping.set()
         self._woken.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Writes events until :meth:`stop`."""
+        """Write events until :meth:`stop`."""
         task_status.started()
         while True:
             while self._queue:
                 key, series = self._queue.popleft()
                 series.queued = False
-                await self._write_stubbornly(key, series)
+                await self._write_with_retries(key, series)
             if self._stopping.is_set():
                 return
             self._woken.clear()
             await self._woken.wait()
 
-    def _aggregated(self, key: _Key, now: datetime) -> _Key:
-        """The key under which the event counts: its own, or that of all which are like it when they are many."""
-        alike = key._replace(note="")
-        similar = self._similar.get(alike)
-        if similar is None or now - similar.last > _SIMILAR_WITHIN:
-            similar = self._similar[alike] = _Similar(now, set())
-            if len(self._similar) > _KEPT:
+    def _aggregate(self, key: _Key, now: datetime) -> _Key:
+        """Return the key of the series: the event's own, or that of all similar events if there are too many."""
+        similar_key = key._replace(note="")
+        similar = self._similar.get(similar_key)
+        if similar is None or now - similar.last > _SIMILAR_INTERVAL:
+            similar = self._similar[similar_key] = _Similar(now, set())
+            if len(self._similar) > _MAX_TRACKED:
                 self._similar.popitem(last=False)
-        self._similar.move_to_end(alike)
+        self._similar.move_to_end(similar_key)
         similar.last = now
-        if len(similar.notes) < _SIMILAR:
+        if len(similar.notes) < _MAX_SIMILAR:
             similar.notes.add(key.note)
         if key.note in similar.notes:
             return key
         if similar.combined is None:
-            similar.combined = key._replace(note=_cut(_COMBINED + key.note, _NOTE_BYTES))
+            similar.combined = key._replace(note=_truncate(_COMBINED_PREFIX + key.note, _NOTE_BYTES))
         return similar.combined
 
     def _enqueue(self, key: _Key, series: _Series) -> None:
         if len(self._queue) >= _QUEUE_LENGTH:
-            self._drop(key, "too many events wait to be written")
+            self._drop(key, "the event queue is full")
             return
         series.queued = True
         self._queue.append((key, series))
@@ -254,33 +255,33 @@ class EventBroadcaster:
         limiter = self._budgets.get((component, regarding))
         if limiter is None:
             limiter = self._budgets[component, regarding] = BucketRateLimiter(_REFILL_PER_SECOND, _BURST, self._clock)
-            if len(self._budgets) > _KEPT:
+            if len(self._budgets) > _MAX_TRACKED:
                 self._budgets.popitem(last=False)
         self._budgets.move_to_end((component, regarding))
         return limiter.try_take()
 
-    def _drop(self, key: _Key, why: str) -> None:
+    def _drop(self, key: _Key, cause: str) -> None:
         self.dropped += 1
-        _log.debug("event dropped", cause=why, reason=key.reason, regarding=key.regarding)
+        _log.debug("Event dropped", cause=cause, reason=key.reason, regarding=key.regarding)
 
-    async def _write_stubbornly(self, key: _Key, series: _Series) -> None:
+    async def _write_with_retries(self, key: _Key, series: _Series) -> None:
         for pause in (*_RETRIES, None):
             try:
                 await self._write(key, series)
-            except Exception as error:  # noqa: BLE001 - events are best effort, whatever is wrong with one
-                passing = isinstance(error, TransportError) or (isinstance(error, APIError) and error.code >= 429)
-                if pause is None or not passing or self._stopping.is_set():
+            except Exception as error:  # noqa: BLE001 - events are best effort
+                transient = isinstance(error, TransportError) or (isinstance(error, APIError) and error.code >= 429)
+                if pause is None or not transient or self._stopping.is_set():
                     self.dropped += 1
-                    _log.warning("cannot write an event", error=str(error), reason=key.reason, note=key.note)
+                    _log.warning("Failed to write event", error=str(error), reason=key.reason, note=key.note)
                     return
                 await sleep_unless(self._clock, pause, self._stopping)
             else:
                 return
 
     async def _write(self, key: _Key, series: _Series) -> None:
-        """Writes it as ``events.k8s.io/v1``; once that is forbidden in its namespace, as a core Event."""
+        """Write an ``events.k8s.io/v1`` Event, or a core Event if the former is forbidden in the namespace."""
         namespace = series.regarding.key.namespace or "default"
-        if namespace not in self._in_core:
+        if namespace not in self._core_namespaces:
             try:
                 await self._write_as(EVENT, key, series)
             except (Forbidden, UnknownKind) as error:
@@ -288,27 +289,27 @@ class EventBroadcaster:
                     await self._write_as(CORE_EVENT, key, series)
                 except (Forbidden, UnknownKind):
                     raise error from None
-                self._in_core.add(namespace)
-                _log.info("events are written to the core API", namespace=namespace, cause=str(error))
+                self._core_namespaces.add(namespace)
+                _log.info("Writing events to the core API", namespace=namespace, cause=str(error))
             return
         await self._write_as(CORE_EVENT, key, series)
 
     async def _write_as(self, gvk: GVK, key: _Key, series: _Series) -> None:
         count = series.count
-        state = {"count": count, "lastObservedTime": micro_time(series.last)}
+        series_state = {"count": count, "lastObservedTime": micro_time(series.last)}
         core = gvk == CORE_EVENT
         if series.event is not None:
-            repeated = {"count": count, "lastTimestamp": rfc3339(series.last)} if core else {"series": state}
+            repeated = {"count": count, "lastTimestamp": rfc3339(series.last)} if core else {"series": series_state}
             try:
                 await self._client.patch(gvk, series.event, repeated)
             except NotFound:
-                _log.debug("an event has expired, it is made anew", expired=str(series.event))
+                _log.debug("Event expired, creating a new one", expired=str(series.event))
             else:
                 series.written = count
                 return
         event = self._event(key, series)
         if count > 1:
-            event["series"] = state
+            event["series"] = series_state
         await self._client.create(_as_core(event, series, self._instance) if core else event)
         series.event = key_of(event)
         series.written = count
@@ -340,7 +341,7 @@ class EventBroadcaster:
 
 
 def _as_core(event: Object, series: _Series, host: str) -> Object:
-    """An ``events.k8s.io/v1`` Event as core ``v1`` writes it, with a count of its own instead of a series."""
+    """Convert an ``events.k8s.io/v1`` Event to core ``v1``, which has a count instead of a series."""
     core = {
         "apiVersion": CORE_EVENT.api_version,
         "kind": CORE_EVENT.kind,
@@ -360,7 +361,7 @@ def _as_core(event: Object, series: _Series, host: str) -> Object:
     return {**core, "related": event["related"]} if "related" in event else core
 
 
-def _cut(text: str, limit: int) -> str:
-    """``text`` in at most ``limit`` bytes of UTF-8."""
-    raw = text.encode()
-    return text if len(raw) <= limit else raw[: limit - 3].decode(errors="ignore") + "..."
+def _truncate(message: str, limit: int) -> str:
+    """Truncate ``message`` to at most ``limit`` bytes of UTF-8."""
+    raw = message.encode()
+    return message if len(raw) <= limit else raw[: limit - 3].decode(errors="ignore") + "..."

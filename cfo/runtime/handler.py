@@ -1,7 +1,7 @@
-"""From an event of an object to the requests to reconcile.
+"""Event handlers: they map an event of an object to the requests to reconcile.
 
-Handlers run inside the informer's delivery: they must not wait. They look at metadata first
-(``entry.meta``, decoded already) and decode the object (``entry.object()``) only where they must.
+Informers call handlers synchronously, so a handler must not block. A handler should use metadata (``entry.meta``,
+already decoded) and decode the object (``entry.object()``) only if it has to.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ __all__ = [
 
 
 def entries_of(event: Event) -> Iterable[Entry]:
-    """The old and the new state, those which the event has."""
+    """Return the old and the new state of the object, without the one that the event lacks."""
     return [entry for entry in (event.old, event.new) if entry is not None]
 
 
 class EventHandler(Protocol):
-    """Says which requests an event calls for."""
+    """Maps an event to requests."""
 
     async def prepare(self, mapper: RESTMapper) -> None:
-        """Called once before the first event, for what has to be asked of the API server."""
+        """Called once before the first event, for calls to the API server that the handler needs."""
         ...
 
     def requests(self, event: Event) -> Iterable[Request]:
-        """The requests to queue; the same one may come twice."""
+        """Return the requests to enqueue; duplicates are allowed."""
         ...
 
 
 class EnqueueRequestForObject:
-    """Reconciles the object that the event is about."""
+    """Enqueues a request for the object of the event."""
 
     async def prepare(self, mapper: RESTMapper) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def requests(self, event: Event) -> Iterable[Request]:
-        """The object's own name."""
+        """Return the object's own key."""
         return (event.key,)
 
 
 class EnqueueRequestForOwner:
-    """Reconciles the owners of kind ``owner`` of the object that the event is about.
+    """Enqueues requests for the owners of kind ``owner`` of the object of the event.
 
-    An owner reference matches by group and kind: which version wrote it does not matter. With
-    ``only_controller`` only the managing owner counts. An owner that the object lost is reconciled too.
+    An owner reference matches by group and kind, whatever its API version. With ``only_controller`` only the controller
+    reference is used. An owner whose reference was removed is enqueued too.
     """
 
     def __init__(self, owner: GVK, *, only_controller: bool = True) -> None:
@@ -65,11 +65,11 @@ class EnqueueRequestForOwner:
         self._mapper: RESTMapper | None = None
 
     async def prepare(self, mapper: RESTMapper) -> None:
-        """Keeps the mapper, which knows whether the owner is namespaced as soon as there are owners."""
+        """Keep the mapper, which knows whether the owner's kind is namespaced."""
         self._mapper = mapper
 
     def requests(self, event: Event) -> Iterable[Request]:
-        """The owners, of the old and of the new state."""
+        """Return the owners in the old and in the new state."""
         owner = self._mapper.cached(self.owner) if self._mapper else None
         namespace = event.key.namespace if owner is None or owner.namespaced else ""
         found: dict[Request, None] = {}
@@ -83,14 +83,14 @@ class EnqueueRequestForOwner:
 
 
 class EnqueueRequestsFromMapFunc:
-    """Reconciles what ``function`` says; it is asked about the old and the new state of an object."""
+    """Enqueues the requests that ``function`` returns for the old and for the new state of an object."""
 
     def __init__(self, function: Callable[[Entry], Iterable[Request]]) -> None:
         self.function = function
 
     async def prepare(self, mapper: RESTMapper) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def requests(self, event: Event) -> Iterable[Request]:
-        """What the function says, each request once."""
+        """Return the requests of the function without duplicates."""
         return dict.fromkeys(request for entry in entries_of(event) for request in self.function(entry))

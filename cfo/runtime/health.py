@@ -1,8 +1,8 @@
-"""Health and readiness: named checks behind ``/healthz`` and ``/readyz``.
+"""Liveness and readiness: named checks behind ``/healthz`` and ``/readyz``.
 
-Paths and answers are those of controller-runtime's ``pkg/healthz`` (from apiserver): ``ok``, or 500 with one
-line for each check; ``?verbose`` lists them also when all is well, ``?exclude=NAME`` leaves one out, and
-``/readyz/NAME`` asks one alone. Unlike there, a check that fails says why.
+Paths and responses are those of controller-runtime's ``pkg/healthz`` (from apiserver): ``ok``, or 500 with one line
+for each check; ``?verbose`` lists the checks on success too, ``?exclude=NAME`` skips a check, and ``/readyz/NAME`` runs
+only one. Unlike in controller-runtime, the response contains the reason of a failure.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["Check", "Health", "ping"]
 _log = structlog.get_logger("cfo.runtime.health")
 
 Check: TypeAlias = Callable[[], Awaitable[None] | None]
-"""Returns when all is well; raises an exception that says what is not (in words fit for anybody to read)."""
+"""A check returns if healthy, and otherwise raises an exception whose message is the reason (visible to any client)."""
 
 
 def ping() -> None:
-    """The check that never fails: the process answers."""
+    """Always pass: a response proves that the process is alive."""
 
 
 class Health:
@@ -36,57 +36,57 @@ class Health:
         self._ready: dict[str, Check] = {}
 
     def add_health_check(self, name: str, check: Check) -> None:
-        """Adds a liveness check; raises :class:`ValueError` when there is one of this name."""
+        """Add a liveness check. Raises :class:`ValueError` for a duplicate or invalid name."""
         _add(self._live, name, check)
 
     def add_ready_check(self, name: str, check: Check) -> None:
-        """Adds a readiness check; raises :class:`ValueError` when there is one of this name."""
+        """Add a readiness check. Raises :class:`ValueError` for a duplicate or invalid name."""
         _add(self._ready, name, check)
 
     async def failures(self, *, ready: bool = True) -> dict[str, str]:
-        """The readiness (or liveness) checks that fail now, and why."""
-        found = {name: await _outcome(check) for name, check in (self._ready if ready else self._live).items()}
+        """Run the readiness (or liveness) checks; return the reasons of failures by check name."""
+        found = {name: await _failure(check) for name, check in (self._ready if ready else self._live).items()}
         return {name: reason for name, reason in found.items() if reason is not None}
 
     def endpoint(self, bind_address: str) -> Endpoint:
-        """A server of ``/healthz`` and ``/readyz``."""
+        """Return an HTTP server for ``/healthz`` and ``/readyz``."""
         routes: list[web.RouteDef] = []
         for path, checks in (("/healthz", self._live), ("/readyz", self._ready)):
             routes += [
-                web.get(path, _all(path.strip("/"), checks)),
-                web.get(path + "/", _all(path.strip("/"), checks)),
-                web.get(path + "/{name}", _one(path.strip("/"), checks)),
+                web.get(path, _run_all(path.strip("/"), checks)),
+                web.get(path + "/", _run_all(path.strip("/"), checks)),
+                web.get(path + "/{name}", _run_one(path.strip("/"), checks)),
             ]
         return Endpoint("health", bind_address, routes)
 
 
 def _add(checks: dict[str, Check], name: str, check: Check) -> None:
     if not name or "/" in name:
-        raise ValueError(f"{name!r} is no name for a check: it becomes part of a path")
+        raise ValueError(f"health check {name!r}: the name must be a path segment: not empty, without '/'")
     if name in checks:
-        raise ValueError(f"there is a check called {name!r} already")
+        raise ValueError(f"health check {name!r} already exists")
     checks[name] = check
 
 
-async def _outcome(check: Check) -> str | None:
+async def _failure(check: Check) -> str | None:
     try:
-        waiting = check()
-        if inspect.isawaitable(waiting):
-            await waiting
+        result = check()
+        if inspect.isawaitable(result):
+            await result
     except Exception as error:  # noqa: BLE001
         return str(error) or type(error).__name__
     return None
 
 
-def _all(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(request: web.Request) -> web.Response:
+def _run_all(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(request: web.Request) -> web.Response:
         excluded = set(request.query.getall("exclude", []))
         lines, failed = [], []
         for name, check in (checks or {"ping": ping}).items():
             if name in excluded:
                 lines.append(f"[+]{name} excluded: ok")
                 continue
-            reason = await _outcome(check)
+            reason = await _failure(check)
             lines.append(f"[+]{name} ok" if reason is None else f"[-]{name} failed: {reason}")
             if reason is not None:
                 failed.append(name)
@@ -95,23 +95,23 @@ def _all(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaita
             for name in sorted(excluded - checks.keys())
         ]
         if failed:
-            _log.debug("checks fail", endpoint=title, failed=failed)
+            _log.debug("Health checks failed", endpoint=title, failed=failed)
             return web.Response(status=500, text="\n".join([*lines, "healthz check failed", ""]))
         if "verbose" in request.query:
             return web.Response(text="\n".join([*lines, "healthz check passed", ""]))
         return web.Response(text="ok")
 
-    return answer
+    return respond
 
 
-def _one(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(request: web.Request) -> web.Response:
+def _run_one(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(request: web.Request) -> web.Response:
         check = (checks or {"ping": ping}).get(request.match_info["name"])
         if check is None:
-            return web.Response(status=404, text=f"{title}: there is no check {request.match_info['name']!r}\n")
-        reason = await _outcome(check)
+            return web.Response(status=404, text=f"{title}: no check named {request.match_info['name']!r}\n")
+        reason = await _failure(check)
         if reason is not None:
             return web.Response(status=500, text=f"internal server error: {reason}\n")
         return web.Response(text="ok")
 
-    return answer
+    return respond

@@ -1,18 +1,20 @@
-"""One of several replicas leads: it holds a Lease, and renews it for as long as it works.
+"""Leader election: one of several replicas holds a Lease and renews it while it works.
 
-The protocol is that of client-go's ``tools/leaderelection``, so that replicas of both kinds respect each other, and
-`Lease v1`_ shows who leads. A replica that does not lead reads the Lease every ``retry_period`` (and up to 1.2 times as
-much again, by chance). It takes the Lease when nobody holds it, or when it has not *seen* it change for the
-duration that stands in it. Nobody's clock but its own counts: the times in a Lease are for people.
+The protocol is that of client-go's ``tools/leaderelection``, so that Go and Python replicas can share a Lease, and
+`Lease v1`_ shows the current leader. A replica that is not the leader reads the Lease every ``retry_period`` plus a
+random delay of up to 1.2 times as much. It acquires the Lease when it has no holder, or when this replica has not
+*observed* a change of it for the duration in the Lease. Only the local clock is used; the timestamps in the Lease are
+informational.
 
-The leader renews every ``retry_period``. ``renew_deadline`` after the last renewal began it leads no more: by then
-no other can have taken the Lease, which takes ``lease_duration`` from a moment that is later. From that instant
-:meth:`LeaderElector.check`, the :mod:`gate <cfo.runtime.client.write_gate>` of all that only the leader may do, lets
-no write pass, and the process ends. This is measured with a clock that goes on while the machine is suspended, and the
-gate does not wait for any timer: a process that was stopped for a minute and goes on writes nothing.
+The leader renews the Lease every ``retry_period``. Its leadership ends ``renew_deadline`` after the start of the last
+successful renewal. No other replica can hold the Lease by then: it has to wait ``lease_duration``, which is longer,
+from a moment that is later. From that instant :meth:`LeaderElector.check`, the
+:mod:`write gate <cfo.runtime.client.write_gate>` of everything that runs only on the leader, refuses every write, and
+the process stops. The deadline is measured with a clock that includes the time that the machine was suspended, and the
+gate depends on no timer: a process that was paused for a minute writes nothing when it resumes.
 
-What this cannot prevent is a write that left in time and is worked on late, by a server that hangs: what must not
-happen at all then needs a precondition (a resourceVersion).
+Limit: a write that was sent in time may be processed late by an API server that hangs. A write that must never happen
+late needs a precondition (a resourceVersion).
 
 .. _Lease v1: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
 """
@@ -41,7 +43,7 @@ from cfo.runtime.client.write_gate import WriteRefused
 from cfo.runtime.clock import Clock, SystemClock, micro_time, sleep_unless
 from cfo.runtime.events import EventRecorder
 from cfo.runtime.kinds import LEASE
-from cfo.runtime.lifecycle import StopAtOnce
+from cfo.runtime.lifecycle import StopImmediately
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import Rule
@@ -57,13 +59,12 @@ __all__ = [
 
 _log = structlog.get_logger("cfo.runtime.leaderelection")
 
-
 _JITTER: Final = 1.2
 _RELEASED_SECONDS: Final = 1
 
 
 def leader_election_rules(name: str, namespace: str) -> tuple[Rule, ...]:
-    """The rights that an election on the Lease ``name`` in ``namespace`` needs."""
+    """Return the permissions that leader election with the Lease ``name`` in ``namespace`` needs."""
     return (
         Rule(LEASE.group, "leases", "create", namespace=namespace),
         Rule(LEASE.group, "leases", ("get", "update"), (name,), namespace=namespace),
@@ -76,14 +77,14 @@ def _identity() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElectionOptions:
-    """Which Lease is held, and how.
+    """Options of leader election.
 
-    ``name`` and ``namespace`` are those of the Lease; ``identity`` is who this process is in it, unique among
-    all replicas (the host's name and a random number by default). In seconds: others wait for
-    ``lease_duration`` before they take a Lease that is not renewed (a whole number, as it stands in the
-    Lease), the leader gives up after ``renew_deadline`` without a renewal, and each tries every ``retry_period``. With
-    ``release_on_cancel`` a graceful stop gives the Lease up, for the next one not to wait. Raises
-    :class:`ValueError` for what client-go refuses.
+    ``name`` and ``namespace`` identify the Lease; ``identity`` identifies this process in it and must be unique among
+    all replicas (default: the hostname and a random UUID). In seconds: other replicas wait ``lease_duration`` (rounded
+    up to whole seconds in the Lease) before they acquire a Lease that is not renewed, the leader gives up after
+    ``renew_deadline`` without a successful renewal, and each replica retries every ``retry_period``. With
+    ``release_on_cancel`` a graceful stop releases the Lease, so that the next leader does not have to wait. Raises
+    :class:`ValueError` for values that client-go rejects.
     """
 
     name: str
@@ -96,7 +97,7 @@ class LeaderElectionOptions:
 
     def __post_init__(self) -> None:
         if not self.name or not self.namespace or not self.identity:
-            raise ValueError("leader election needs the name and the namespace of a Lease, and an identity")
+            raise ValueError("leader election: name and namespace of the Lease and identity: must not be empty")
         if self.lease_duration < 1:
             raise ValueError(f"lease_duration ({self.lease_duration:g} s) must be at least 1 s")
         if self.lease_duration <= self.renew_deadline:
@@ -111,34 +112,35 @@ class LeaderElectionOptions:
             )
 
 
-class LeadershipLost(StopAtOnce):
-    """This process was the leader and is it no more: whatever it still does must end at once."""
+class LeadershipLost(StopImmediately):
+    """Raised when this process loses leadership; all leader-only work must stop immediately."""
 
 
 class Lock(Protocol):
-    """Where the Lease is kept; each method gives up after ``timeout`` seconds.
+    """Stores the Lease; each method times out after ``timeout`` seconds.
 
-    All raise :class:`~cfo.runtime.client.errors.APIError` and :class:`~cfo.runtime.client.errors.TransportError`.
+    All methods raise :class:`~cfo.runtime.client.errors.APIError` and
+    :class:`~cfo.runtime.client.errors.TransportError`.
     """
 
     async def get(self, *, timeout: float) -> Object | None:
-        """The Lease, or ``None`` where there is none."""
+        """Return the Lease, or ``None`` if it does not exist."""
         ...
 
     async def create(self, lease: Object, *, timeout: float) -> Object:
-        """Makes the Lease; returns it as persisted."""
+        """Create the Lease; return it as persisted."""
         ...
 
     async def update(self, lease: Object, *, timeout: float) -> Object:
-        """Replaces the Lease, whose resourceVersion must still be that of ``lease``; returns it as persisted."""
+        """Replace the Lease, which must still have the resourceVersion of ``lease``; return it as persisted."""
         ...
 
 
 class LeaseLock(Lock):
     """A Lease on an API server.
 
-    ``transport`` should be one of its own, that no limit of requests applies to: who waits for other requests
-    may renew too late. Nothing is asked of discovery.
+    ``transport`` should be used for nothing else and have no rate limit: a renewal that waits for other requests may
+    come too late. Needs no discovery.
     """
 
     def __init__(self, transport: Transport, key: NamespacedName) -> None:
@@ -147,21 +149,21 @@ class LeaseLock(Lock):
         self._name = key.name
 
     async def get(self, *, timeout: float) -> Object | None:
-        """The Lease, or ``None`` where there is none."""
+        """Return the Lease, or ``None`` if it does not exist."""
         try:
-            return await self._ask("GET", "get", f"{self._path}/{self._name}", timeout)
+            return await self._request("GET", "get", f"{self._path}/{self._name}", timeout)
         except NotFound:
             return None
 
     async def create(self, lease: Object, *, timeout: float) -> Object:
-        """Makes the Lease; returns it as persisted."""
-        return await self._ask("POST", "create", self._path, timeout, lease)
+        """Create the Lease; return it as persisted."""
+        return await self._request("POST", "create", self._path, timeout, lease)
 
     async def update(self, lease: Object, *, timeout: float) -> Object:
-        """Replaces the Lease; returns it as persisted."""
-        return await self._ask("PUT", "update", f"{self._path}/{self._name}", timeout, lease)
+        """Replace the Lease; return it as persisted."""
+        return await self._request("PUT", "update", f"{self._path}/{self._name}", timeout, lease)
 
-    async def _ask(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
+    async def _request(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
         answer = await self._transport.request(
             APIRequest(
                 method,
@@ -177,10 +179,10 @@ class LeaseLock(Lock):
 
 
 class LeaderElector:
-    """Waits until this process leads, and sees to it that it stays so; a runnable, and the leader's write gate.
+    """Acquires and renews the Lease; a runnable, and the leader's write gate.
 
-    It has started when it leads; it raises :class:`LeadershipLost` when that is over. ``events`` records who
-    leads on the Lease, ``metrics`` show it; ``random`` returns numbers in [0, 1).
+    It has started when this process is the leader, and raises :class:`LeadershipLost` when it no longer is. ``events``
+    records changes of leadership on the Lease, ``metrics`` expose them; ``random`` returns numbers in [0, 1).
     """
 
     name = "leader-election"
@@ -206,44 +208,44 @@ class LeaderElector:
         self._leading = False
         self._renewed_at = 0.0
         self._lease: Object = {}
-        self._seen_at = 0.0
-        self._reported = ""
+        self._observed_at = 0.0
+        self._reported_leader = ""
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process leads, at this moment."""
+        """Whether this process is the leader at this moment."""
         return self._leading and self._remaining() > 0
 
     @property
     def leader(self) -> str:
-        """The identity of who leads, as far as this process has seen; empty where nobody does."""
+        """The identity of the last observed leader; empty if the Lease has no holder."""
         return str(self._spec.get("holderIdentity") or "")
 
     def check(self) -> None:
-        """Raises :class:`~cfo.runtime.client.write_gate.WriteRefused` unless this process leads, at this moment."""
+        """Raise :class:`~cfo.runtime.client.write_gate.WriteRefused` unless this process is the leader right now."""
         if not self._leading:
             raise WriteRefused("not written: this process is not the leader")
-        over = -self._remaining()
-        if over >= 0:
+        expired_for = -self._remaining()
+        if expired_for >= 0:
             raise WriteRefused(
-                f"not written: leadership ended {over:.1f} s ago, {self.options.renew_deadline:g} s after the "
+                f"not written: leadership ended {expired_for:.1f} s ago, {self.options.renew_deadline:g} s after the "
                 f"last renewal of Lease {self.options.namespace}/{self.options.name}"
             )
 
     def stop(self) -> None:
-        """Gives the Lease up, if this process holds it; :meth:`run` returns then."""
+        """Release the Lease if this process holds it; :meth:`run` returns afterwards."""
         self._stopping.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Acquires the Lease, says that it has started, and renews until :meth:`stop`.
+        """Acquire the Lease, report the start, and renew the Lease until :meth:`stop`.
 
-        Raises :class:`LeadershipLost` when the Lease could not be renewed in time, or another took it.
+        Raises :class:`LeadershipLost` when the Lease was not renewed in time or another replica acquired it.
         """
-        _log.info("waiting to lead", lease=self._lease_name, identity=self.options.identity)
+        _log.info("Attempting to acquire leader lease", lease=self._lease_name, identity=self.options.identity)
         if not await self._acquire():
             return
-        self._metrics.leading.set(1)
-        _log.info("leading", lease=self._lease_name, identity=self.options.identity)
+        self._metrics.is_leader.set(1)
+        _log.info("Successfully acquired lease", lease=self._lease_name, identity=self.options.identity)
         self._record("became leader")
         task_status.started()
         try:
@@ -252,11 +254,11 @@ class LeaderElector:
             if self.options.release_on_cancel:
                 await self._release()
         except LeadershipLost as error:
-            _log.error("leadership lost", lease=self._lease_name, cause=str(error))
+            _log.error("Leader election lost", lease=self._lease_name, cause=str(error))
             raise
         finally:
             self._leading = False
-            self._metrics.leading.set(0)
+            self._metrics.is_leader.set(0)
             self._record("stopped leading")
 
     @property
@@ -271,50 +273,50 @@ class LeaderElector:
         return self._renewed_at + self.options.renew_deadline - self._clock.boottime()
 
     async def _acquire(self) -> bool:
-        """Whether the Lease was acquired; false when it is to stop before that."""
+        """Acquire the Lease, with retries; return false if a stop was requested first."""
         while not self._stopping.is_set():
-            if await self._attempt(self.options.renew_deadline / 2):
+            if await self._try_acquire_or_renew(self.options.renew_deadline / 2):
                 return True
             if await self._pause(self.options.retry_period * (1.0 + _JITTER * self._random())):
                 break
         return False
 
     async def _renew(self) -> None:
-        """Renews, as often as it takes; returns without when it is to stop."""
+        """Renew the Lease, with retries until the deadline; return early if a stop was requested."""
         deadline = self.options.renew_deadline
         while not self._stopping.is_set():
             remaining = self._remaining()
             if remaining <= 0:
                 raise LeadershipLost(f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s")
-            if await self._attempt(min(remaining, deadline / 2)) and self._remaining() > 0:
+            if await self._try_acquire_or_renew(min(remaining, deadline / 2)) and self._remaining() > 0:
                 return
             if self.leader not in ("", self.options.identity):
-                raise LeadershipLost(f"Lease {self._lease_name} was taken by {self.leader}")
+                raise LeadershipLost(f"Lease {self._lease_name} was acquired by {self.leader}")
             period = self.options.retry_period
             await self._pause(min(period, max(self._remaining() / 2, period / 10)))
 
-    async def _attempt(self, timeout: float) -> bool:
-        """Tries once to take or renew the Lease; never raises for what the API server says, or does not say."""
+    async def _try_acquire_or_renew(self, timeout: float) -> bool:
+        """Try once to acquire or renew the Lease; log API, network and decoding errors and return false."""
         try:
             if self._leading:
                 try:
                     await self._write(self._lease, timeout)
                 except (Conflict, NotFound) as error:
                     self._metrics.slow_path.inc()
-                    _log.info("the Lease has changed, reading it", lease=self._lease_name, cause=str(error))
+                    _log.info("Lease changed, reading it again", lease=self._lease_name, cause=str(error))
                 else:
                     return True
-            return await self._look_and_take(timeout)
+            return await self._acquire_if_free(timeout)
         except (AlreadyExists, Conflict) as error:
-            _log.debug("another was faster", lease=self._lease_name, cause=str(error))
+            _log.debug("Another replica updated the Lease first", lease=self._lease_name, cause=str(error))
         except (APIError, TransportError) as error:
-            doing = "renew" if self._leading else "acquire"
-            _log.warning(f"cannot {doing} the Lease", lease=self._lease_name, cause=str(error))
+            event = "Failed to renew lease" if self._leading else "Failed to acquire lease"
+            _log.warning(event, lease=self._lease_name, cause=str(error))
         except orjson.JSONDecodeError as error:
-            _log.warning("the Lease cannot be read", lease=self._lease_name, cause=str(error))
+            _log.warning("Failed to decode lease", lease=self._lease_name, cause=str(error))
         return False
 
-    async def _look_and_take(self, timeout: float) -> bool:
+    async def _acquire_if_free(self, timeout: float) -> bool:
         lease = await self._lock.get(timeout=timeout)
         if lease is None:
             self._observe({})
@@ -322,36 +324,36 @@ class LeaderElector:
             return True
         self._observe(lease)
         if self.leader not in ("", self.options.identity) and self._is_held():
-            _log.debug("another leads", lease=self._lease_name, leader=self.leader)
+            _log.debug("Lease is held by another replica", lease=self._lease_name, leader=self.leader)
             return False
         await self._write(lease, timeout)
         return True
 
     def _observe(self, lease: Object) -> None:
         if self._spec != (lease.get("spec") or {}):
-            self._seen_at = self._clock.boottime()
+            self._observed_at = self._clock.boottime()
         self._lease = lease
-        if self.leader != self._reported:
-            self._reported = self.leader
-            _log.info("a leader", lease=self._lease_name, leader=self.leader or "nobody")
+        if self.leader != self._reported_leader:
+            self._reported_leader = self.leader
+            _log.info("New leader observed", lease=self._lease_name, leader=self.leader or "<none>")
 
     def _is_held(self) -> bool:
         seconds = self._spec.get("leaseDurationSeconds")
         held = float(seconds) if isinstance(seconds, int) else 0.0
-        return self._seen_at + held > self._clock.boottime()
+        return self._observed_at + held > self._clock.boottime()
 
     async def _write(self, lease: Object, timeout: float) -> None:
-        """Writes the Lease as ours, over what it is now (nothing: it is made)."""
+        """Write the Lease with this process as the holder; create it if ``lease`` is empty."""
         began = self._clock.boottime()
-        written = _held(lease, self.options, self._clock.now())
+        written = _with_holder(lease, self.options, self._clock.now())
         persisted = await (self._lock.update if lease else self._lock.create)(written, timeout=timeout)
         self._observe(persisted)
-        # Others count from when they see it, which is later than when we began.
+        # Other replicas count from their observation of this write, which is later than its start.
         self._renewed_at = began
         self._leading = True
 
     async def _release(self) -> None:
-        """Gives the Lease up; what goes wrong costs the next leader some patience, no more."""
+        """Release the Lease; on failure the next leader only has to wait until it expires."""
         self._leading = False
         now = micro_time(self._clock.now())
         spec = {
@@ -363,15 +365,15 @@ class LeaderElector:
         }
         try:
             await self._lock.update({**self._lease, "spec": spec}, timeout=self.options.renew_deadline / 2)
-            _log.info("gave the Lease up", lease=self._lease_name)
+            _log.info("Released lease", lease=self._lease_name)
         except (APIError, TransportError) as error:
-            _log.warning("cannot give the Lease up", lease=self._lease_name, cause=str(error))
+            _log.warning("Failed to release lease", lease=self._lease_name, cause=str(error))
 
     async def _pause(self, seconds: float) -> bool:
-        """Sleeps; whether it is to stop, which ends the sleep."""
+        """Sleep until ``seconds`` have passed or a stop is requested; return whether one is requested."""
         return await sleep_unless(self._clock, seconds, self._stopping)
 
-    def _record(self, what: str) -> None:
+    def _record(self, change: str) -> None:
         if self._events is not None:
             reference = {
                 "apiVersion": LEASE.api_version,
@@ -382,11 +384,11 @@ class LeaderElector:
                     "uid": (self._lease.get("metadata") or {}).get("uid", ""),
                 },
             }
-            self._events.event(reference, "Normal", "LeaderElection", f"{self.options.identity} {what}")
+            self._events.event(reference, "Normal", "LeaderElection", f"{self.options.identity} {change}")
 
 
-def _held(lease: Object, options: LeaderElectionOptions, now: datetime) -> Object:
-    """The Lease as it is when this process holds it from now on, or still."""
+def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -> Object:
+    """Return ``lease`` with this process as the holder and ``now`` as the renewal time."""
     old = lease.get("spec") or {}
     stamp = micro_time(now)
     ours = old.get("holderIdentity") == options.identity

@@ -1,15 +1,17 @@
-"""Runs what a process consists of: starts it in phases, and stops it in the reverse order.
+"""Starts the runnables of a process in phases and stops them in the reverse order.
 
-All of it lives in one task group. Asked to stop (a signal, :meth:`Lifecycle.stop`, or a runnable that crashed)
-the phases stop from the last to the first, for as long as the grace period lasts; then what still runs is cancelled.
+All runnables run in one task group. On a stop request (a signal, :meth:`Lifecycle.stop`, or a failed runnable) the
+phases stop from the last to the first within the grace period; runnables that are still running after it are
+cancelled.
 
-A runnable is an object with ``run`` (and, if it can end gracefully, ``stop``), or a coroutine function. One that
-raises stops the process with its error; one that returns has simply finished.
+A runnable is an object with ``run`` (and, if it can stop gracefully, ``stop``), or a coroutine function. A runnable
+that raises stops the process with its error; one that returns has finished and stops nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -19,24 +21,31 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.write_gate import WriteGate, write_gate
-from cfo.runtime.clock import Clock
-from cfo.runtime.signals import stop_signals
+from cfo.runtime.clock import Clock, first_of
 
-__all__ = ["GracePeriodExceeded", "Lifecycle", "Phase", "Runnable", "RunnableFailed", "RunnableFunction", "StopAtOnce"]
+__all__ = [
+    "GracePeriodExceeded",
+    "Lifecycle",
+    "Phase",
+    "Runnable",
+    "RunnableFailed",
+    "RunnableFunction",
+    "StopImmediately",
+]
 
 _log = structlog.get_logger("cfo.runtime.lifecycle")
 
 
 @runtime_checkable
 class Runnable(Protocol):
-    """Something that a manager runs.
+    """A component that a manager runs.
 
-    If it has a method ``stop()``, that is how it is asked to end; otherwise it is cancelled. If it has an
-    attribute ``needs_leader`` that is false, it runs on every replica.
+    A runnable with a method ``stop()`` is stopped by calling it; others are cancelled. A runnable whose attribute
+    ``needs_leader`` is false runs on every replica.
     """
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Runs; calls ``task_status.started()`` when what comes after it may start."""
+        """Run, and call ``task_status.started()`` when later phases may start."""
         ...
 
 
@@ -44,29 +53,29 @@ RunnableFunction: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Phase(IntEnum):
-    """When a runnable starts; phases stop in the reverse order."""
+    """The order in which runnables start; they stop in the reverse order."""
 
     SERVERS = 0
     CACHES = 1
-    EVERYWHERE = 2
+    ALL_REPLICAS = 2
     ELECTION = 3
     LEADER = 4
 
 
 class RunnableFailed(Exception):
-    """A runnable crashed, and the manager stopped; the cause is its error."""
+    """A runnable raised an exception and the process stopped; ``__cause__`` is that exception."""
 
 
-class StopAtOnce(Exception):
-    """Raised by a runnable, it stops the process without a grace period: nothing may go on."""
+class StopImmediately(Exception):
+    """Raised by a runnable to stop the process without a grace period."""
 
 
 class GracePeriodExceeded(Exception):
-    """Something was still running when the grace period ended, and was cancelled."""
+    """A runnable was still running at the end of the grace period and was cancelled."""
 
 
 class _Status:
-    """A task status that may be told twice: by the runnable, and when it has returned."""
+    """A task status that may be set twice: by the runnable, and when the runnable returns."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -76,7 +85,7 @@ class _Status:
 
 
 class _Task:
-    """A runnable, and how far it is."""
+    """A runnable and its state."""
 
     def __init__(self, runnable: Runnable | RunnableFunction, phase: Phase) -> None:
         self.runnable = runnable
@@ -88,9 +97,9 @@ class _Task:
 
     @property
     def name(self) -> str:
-        named = getattr(self.runnable, "name", None) or getattr(self.runnable, "__qualname__", None)
+        name = getattr(self.runnable, "name", None) or getattr(self.runnable, "__qualname__", None)
         kind = type(self.runnable).__name__
-        return f"{kind} {named}" if isinstance(self.runnable, Runnable) and named else named or kind
+        return f"{kind} {name}" if isinstance(self.runnable, Runnable) and name else name or kind
 
     async def run(self) -> None:
         with anyio.CancelScope() as self.scope:
@@ -112,9 +121,10 @@ class _Task:
 
 
 class Lifecycle:
-    """The runnables of one process. ``grace_period``: seconds that they have to end (``None``: as long as it takes).
+    """Runs the runnables of one process.
 
-    ``gate`` is asked before each write of what runs in :attr:`Phase.LEADER`.
+    ``grace_period``: seconds that runnables have to stop (``None``: no limit). ``gate`` is checked before each write of
+    runnables in :attr:`Phase.LEADER`.
     """
 
     def __init__(self, *, grace_period: float | None, clock: Clock, gate: WriteGate | None = None) -> None:
@@ -122,7 +132,7 @@ class Lifecycle:
         self._clock = clock
         self._gate = gate
         self._grace: anyio.CancelScope | None = None
-        self._waiting: list[_Task] = []
+        self._pending: list[_Task] = []
         self._running: list[_Task] = []
         self._phase: Phase | None = None
         self._tasks: TaskGroup | None = None
@@ -137,69 +147,63 @@ class Lifecycle:
         return self._started.is_set()
 
     def has_reached(self, phase: Phase) -> bool:
-        """Whether all phases before ``phase`` have started."""
+        """Return whether all phases before ``phase`` have started."""
         return self._phase is not None and self._phase >= phase
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether a stop was requested."""
         return self._stopping.is_set()
 
     @property
-    def starting(self) -> list[str]:
-        """The names of those that were launched and have not said that they have started."""
+    def not_started(self) -> list[str]:
+        """The names of the runnables that were launched and have not reported that they started."""
         return [task.name for task in self._running if not task.status.event.is_set()]
 
     def add(self, runnable: Runnable | RunnableFunction, phase: Phase) -> None:
-        """Adds something to run in ``phase``; it starts at once when that phase has begun already."""
+        """Add a runnable to ``phase``; start it at once if that phase has already begun."""
         task = _Task(runnable, phase)
         if self._tasks is not None and self._phase is not None and phase <= self._phase:
             self._launch(task)
         else:
-            self._waiting.append(task)
+            self._pending.append(task)
 
     def stop(self) -> None:
-        """Begins a graceful stop; :meth:`run` returns at its end."""
+        """Request a graceful stop; :meth:`run` returns when it is complete."""
         self._stopping.set()
 
     async def started(self) -> None:
-        """Returns when all phases have started.
+        """Wait until all phases have started.
 
-        Raises what :meth:`run` raises, or :class:`RuntimeError`, when it ended before that.
+        Raises what :meth:`run` raises, or :class:`RuntimeError`, if :meth:`run` ends before that.
         """
-        async with anyio.create_task_group() as tasks:
-
-            async def first(event: asyncio.Event) -> None:
-                await event.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(first, self._started)
-            tasks.start_soon(first, self._ended)
+        await first_of(self._started.wait, self._ended.wait)
         if not self._started.is_set():
-            raise self._failure or RuntimeError("stopped before everything had started")
+            raise self._failure or RuntimeError("stopped before all phases had started")
 
     async def run(
         self, *, handle_signals: bool = False, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        """Runs until :meth:`stop`, or until a runnable crashes; once.
+        """Run until :meth:`stop` or until a runnable fails. A Lifecycle runs once.
 
-        With ``handle_signals`` SIGTERM and SIGINT stop it; a second one ends the grace period. Raises
-        :class:`RunnableFailed` when a runnable crashed and :class:`GracePeriodExceeded` when one did not end in time.
+        With ``handle_signals`` (main thread only) SIGTERM and SIGINT stop it; a second signal ends the grace period.
+        Raises :class:`RunnableFailed` if a runnable failed, and :class:`GracePeriodExceeded` if one did not stop in
+        time.
         """
         if self._tasks is not None or self._ended.is_set():
-            raise RuntimeError("what ran already cannot run again: make a new one")
+            raise RuntimeError("a Lifecycle can run only once; create a new one")
         grace = self._grace = anyio.CancelScope()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 if handle_signals:
-                    tasks.start_soon(self._watch_signals, grace)
+                    tasks.start_soon(self._handle_signals, grace)
                 await self._start(task_status)
                 await self._stopping.wait()
                 with grace:
                     await self._stop_gracefully(grace)
                 if grace.cancelled_caught:
-                    self._exceeded()
+                    self._report_unfinished()
                 tasks.cancel_scope.cancel()
         finally:
             self._ended.set()
@@ -211,9 +215,9 @@ class Lifecycle:
         if self._stopping.is_set():
             return
         self._running.append(task)
-        self._tasks.start_soon(self._run_one, task)
+        self._tasks.start_soon(self._run_task, task)
 
-    async def _run_one(self, task: _Task) -> None:
+    async def _run_task(self, task: _Task) -> None:
         if task.phase is Phase.LEADER:
             write_gate.set(self._gate)
         try:
@@ -222,14 +226,14 @@ class Lifecycle:
             if self._failure is None:
                 self._failure = RunnableFailed(f"{task.name} failed: {_describe(error)}")
                 self._failure.__cause__ = error
-            at_once = isinstance(error, StopAtOnce)
+            immediately = isinstance(error, StopImmediately)
             _log.error(
-                "a runnable failed; stopping",
+                "Runnable failed, stopping",
                 runnable=task.name,
                 error=_describe(error),
-                exc_info=None if at_once else error,
+                exc_info=None if immediately else error,
             )
-            if at_once and self._grace is not None:
+            if immediately and self._grace is not None:
                 self._grace.cancel()
             self.stop()
         finally:
@@ -237,28 +241,24 @@ class Lifecycle:
             task.status.started()
 
     async def _start(self, task_status: TaskStatus[None]) -> None:
-        """Starts phase after phase; returns early when asked to stop."""
-        async with anyio.create_task_group() as starting:
+        """Start one phase after the other; return early when a stop is requested."""
 
-            async def start() -> None:
-                for phase in Phase:
-                    self._phase = phase
-                    tasks = [task for task in self._waiting if task.phase == phase]
-                    self._waiting = [task for task in self._waiting if task.phase != phase]
-                    for task in tasks:
-                        self._launch(task)
-                    for task in tasks:
-                        await task.status.event.wait()
-                self._started.set()
-                task_status.started()
-                starting.cancel_scope.cancel()
+        async def start() -> None:
+            for phase in Phase:
+                self._phase = phase
+                tasks = [task for task in self._pending if task.phase == phase]
+                self._pending = [task for task in self._pending if task.phase != phase]
+                for task in tasks:
+                    self._launch(task)
+                for task in tasks:
+                    await task.status.event.wait()
+            self._started.set()
+            task_status.started()
 
-            starting.start_soon(start)
-            await self._stopping.wait()
-            starting.cancel_scope.cancel()
+        await first_of(start, self._stopping.wait)
 
     async def _stop_gracefully(self, grace: anyio.CancelScope) -> None:
-        _log.info("stopping", grace_period=self._grace_period)
+        _log.info("Stopping", grace_period=self._grace_period)
         timeout = self._grace_period
         timer = self._clock.call_later(timeout, grace.cancel) if timeout is not None else None
         try:
@@ -273,20 +273,22 @@ class Lifecycle:
             if timer is not None:
                 timer.cancel()
 
-    def _exceeded(self) -> None:
+    def _report_unfinished(self) -> None:
         unfinished = ", ".join(task.name for task in self._running if not task.finished.is_set())
-        _log.error("the grace period is over; cancelling what still runs", unfinished=unfinished)
+        _log.error("Grace period exceeded, cancelling the remaining runnables", unfinished=unfinished)
         if self._failure is None:
-            self._failure = GracePeriodExceeded(f"did not end within the grace period: {unfinished}")
+            self._failure = GracePeriodExceeded(f"did not stop within the grace period: {unfinished}")
 
-    async def _watch_signals(self, grace: anyio.CancelScope) -> None:
-        async for name in stop_signals():
-            if self._stopping.is_set():
-                _log.warning("second signal; not waiting any longer", signal=name)
-                grace.cancel()
-                return
-            _log.info("signal", signal=name)
-            self.stop()
+    async def _handle_signals(self, grace: anyio.CancelScope) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                name = signal.Signals(number).name
+                if self._stopping.is_set():
+                    _log.warning("Received second signal, ending the grace period", signal=name)
+                    grace.cancel()
+                    return
+                _log.info("Received signal, stopping", signal=name)
+                self.stop()
 
 
 def _describe(error: BaseException) -> str:

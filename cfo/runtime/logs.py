@@ -1,10 +1,10 @@
-"""Logs: structured, for people (console) or for machines (JSON).
+"""Structured logging, in a console format for people or as JSON for machines.
 
-Libraries log through ``structlog.get_logger(name)`` and know nothing of this module; a program calls
-:func:`configure` once. The keys are those of controller-runtime's zap logger (``ts``, ``level``,
-``logger``, ``msg``, ``error``), so that what reads the Go operator's logs reads these. What runs in a reconcile
-carries ``controller``, ``controllerGroup``, ``controllerKind``, ``namespace``, ``name`` and ``reconcileID``
-on every line, as context variables: nobody has to pass a logger on.
+Libraries log through ``structlog.get_logger(name)`` and do not depend on this module; a program calls :func:`configure`
+once. The keys are those of controller-runtime's zap logger (``ts``, ``level``, ``logger``, ``msg``, ``error``), so that
+tools for the Go operator's logs work unchanged. Every line logged in a reconcile has ``controller``,
+``controllerGroup``, ``controllerKind``, ``namespace``, ``name`` and ``reconcileID``; these are context variables, so
+that no logger has to be passed around.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _ORDER = ("level", "ts", "logger", "msg", "controller", "controllerGroup", "cont
 
 
 def configure(log_format: LogFormat = "console", level: str = "info", stream: TextIO | None = None) -> None:
-    """Sends all logs, those of the standard library's ``logging`` too, to ``stream`` (stderr by default).
+    """Send all logs, including those of the standard library's ``logging``, to ``stream`` (default: stderr).
 
-    ``level`` is one of :data:`LEVELS`; other libraries are heard from ``warning`` on, at any level. Raises
-    :class:`ValueError` for what is neither.
+    ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
+    Raises :class:`ValueError` for an unknown level or format.
     """
     if level not in LEVELS:
-        raise ValueError(f"{level!r} is no log level: must be one of {', '.join(LEVELS)}")
+        raise ValueError(f"log level {level!r}: must be one of {', '.join(LEVELS)}")
     if log_format not in ("console", "json"):
-        raise ValueError(f"{log_format!r} is no log format: must be console or json")
+        raise ValueError(f"log format {log_format!r}: must be console or json")
     out = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
@@ -79,7 +79,7 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
 
 
 class _NamedLogger(structlog.WriteLogger):
-    """Writes whole lines, and knows its name."""
+    """A logger that writes whole lines and has a name."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         super().__init__(stream)
@@ -102,7 +102,7 @@ def _add_name(logger: WrappedLogger, method: str, event: EventDict) -> EventDict
 
 
 def _as_zap(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Renames to zap's keys, and puts first what people look for first."""
+    """Rename the keys to zap's, and put the most important ones first."""
     event["msg"] = event.pop("event", "")
     if "exception" in event:
         event["stacktrace"] = event.pop("exception")

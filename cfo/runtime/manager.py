@@ -1,9 +1,9 @@
-"""What an operator's controllers share, and what runs them.
+"""The manager: shared dependencies of an operator's controllers, and their start and stop.
 
-A manager starts the servers first (health, metrics, webhooks), then the caches, then what every replica runs; with
-leader election it then waits until it leads. Last come the controllers, each as soon as its sources have synced. When
-it stops, the controllers first finish the reconciles that run, for as long as the grace period lasts, then the
-lease is given up, and the servers go last. When leadership is lost, all ends at once.
+A manager starts the servers first (health, metrics, webhooks), then the caches, then the runnables of every replica;
+with leader election it then waits until it is the leader. Controllers start last, each as soon as its sources have
+synced. On a stop, the controllers finish their running reconciles within the grace period, then the Lease is released,
+and the servers stop last. When leadership is lost, everything stops immediately.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cfo.runtime.endpoint import Endpoint
 from cfo.runtime.events import EventBroadcaster, EventRecorder
 from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
-from cfo.runtime.lifecycle import GracePeriodExceeded, Lifecycle, Phase, Runnable, RunnableFailed, RunnableFunction
+from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName
 
@@ -37,24 +37,25 @@ if TYPE_CHECKING:
     from cfo.runtime.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
+    from cfo.runtime.webhook.setup import WebhookService
 
-__all__ = ["GracePeriodExceeded", "Manager", "ManagerOptions", "Phase", "Runnable", "RunnableFailed"]
+__all__ = ["Manager", "ManagerOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerOptions:
-    """How a manager works.
+    """Options of a manager.
 
-    ``field_manager`` is that of its client, ``field_managers`` are all others that its controllers write with:
-    the cache keeps what they own, for writes that change nothing to be left out. ``namespaces`` limits the
-    cache (``None``: the whole cluster), ``selectors`` (label selectors by kind) limit it to some objects of a kind.
-    ``metrics_bind_address`` and ``health_bind_address`` are ``host:port``,
-    ``:port``, or ``0`` for none. With ``metrics_tls`` metrics are served over HTTPS, to those who may read them.
-    ``graceful_shutdown_timeout``: seconds that running reconciles have to finish
-    (``None``: as long as it takes). ``qps`` and ``burst`` limit the requests (``None``: the server does).
-    With ``leader_election`` only one of several replicas runs what needs the leader, and only while it leads
-    may that write (``None``: this is the only replica). ``webhook`` says how webhooks are served (``None``: there
-    are none).
+    ``field_manager`` is the field manager of its client. ``field_managers`` are the other field managers that its
+    controllers write with: the cache keeps what they own, so that applies which change nothing are skipped.
+    ``namespaces`` limits the cache (``None``: the whole cluster), ``selectors`` (label selectors by kind) limit it to
+    some objects of a kind. ``metrics_bind_address`` and ``health_bind_address`` are ``HOST:PORT``, ``:PORT``, or ``0``
+    to disable the server. ``metrics_tls`` serves metrics over HTTPS to authorized clients only.
+    ``graceful_shutdown_timeout``: seconds that running reconciles have to finish (``None``: no limit). ``qps`` and
+    ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
+    ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
+    while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
+    webhooks).
     """
 
     field_manager: str = "cfo"
@@ -72,14 +73,13 @@ class ManagerOptions:
 
 
 class Manager:
-    """Everything that an operator's controllers share, and what runs them.
+    """Holds the shared dependencies of an operator's controllers and runs the controllers.
 
-    ``target`` says which API server: a configuration, or a transport that is open already (the caller closes it; for
-    ``rest_client_*`` metrics it is to be made with ``observe=metrics.observe_exchange``).
-    :meth:`run` it, or use it as ``async with Manager(...) as manager: await manager.started()``, which stops it
-    at the end of the block.
+    ``target`` selects the API server: a configuration, or an open transport, which the caller closes (create it with
+    ``observe=metrics.observe_exchange`` for the ``rest_client_*`` metrics). Call :meth:`run`, or use
+    ``async with Manager(...) as manager: await manager.started()``, which stops the manager at the end of the block.
 
-    ``client`` reads from the cache where it can, ``api_reader`` always asks the API server.
+    ``client`` reads from the cache where possible, ``api_reader`` always reads from the API server.
     """
 
     def __init__(
@@ -94,139 +94,113 @@ class Manager:
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
         self._owns_transport = isinstance(target, ClientConfig)
-        self.transport = (
-            Transport(
-                target,
-                qps=self.options.qps,
-                burst=self.options.burst,
-                observe=self.metrics.observe_exchange,
-                clock=self.clock,
-            )
-            if isinstance(target, ClientConfig)
-            else target
-        )
+        self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
         self.mapper = RESTMapper(self.transport, clock=self.clock)
-        manager = self.options.field_manager
-        self.cache = Cache(
-            self.transport,
-            self.mapper,
-            field_managers={manager, *self.options.field_managers},
-            namespaces=self.options.namespaces,
-            selectors=self.options.selectors,
-            clock=self.clock,
-        )
-        self.metrics.observe_cache(lambda: self.cache.informers)
-        self.client = Client(self.transport, self.mapper, field_manager=manager, cache=self.cache)
-        self.api_reader = Client(self.transport, self.mapper, field_manager=manager)
+        self.cache = self._new_cache()
+        field_manager = self.options.field_manager
+        self.client = Client(self.transport, self.mapper, field_manager=field_manager, cache=self.cache)
+        self.api_reader = Client(self.transport, self.mapper, field_manager=field_manager)
         self.health = Health()
+        self._controllers: dict[str, Controller] = {}
+        self._context: AbstractAsyncContextManager[Self] | None = None
         self._broadcaster = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
-        self._controllers: dict[str, Controller] = {}
+        self._election_transport: Transport | None = None
         self._elector = self._new_elector()
         self._lifecycle = Lifecycle(
             grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._elector
         )
-        self._context: AbstractAsyncContextManager[Self] | None = None
         self._metrics_endpoint = self._new_metrics_endpoint()
         self._health_endpoint = self.health.endpoint(self.options.health_bind_address)
-        self._lifecycle.add(self._metrics_endpoint, Phase.SERVERS)
-        self._lifecycle.add(self._health_endpoint, Phase.SERVERS)
-        self._lifecycle.add(self.cache, Phase.CACHES)
-        self._lifecycle.add(self._broadcaster, Phase.EVERYWHERE)
-        self._lifecycle.add(self._availability, Phase.EVERYWHERE)
-        if self._elector is not None:
-            self._lifecycle.add(self._elector, Phase.ELECTION)
+        self._add_own_runnables()
+        self.metrics.observe_cache(lambda: self.cache.informers)
         self.health.add_ready_check("controllers", self._check_started)
-        self._webhook_service = None
-        if self.options.webhook is not None:
-            from cfo.runtime.webhook.setup import WebhookService  # only who serves webhooks pays for them
-
-            self._webhook_service = WebhookService(self, self.options.webhook)
+        self._webhook_service = self._new_webhook_service()
 
     def add(self, runnable: Runnable | RunnableFunction, *, phase: Phase | None = None) -> None:
-        """Adds something to run; on a running manager it starts at once.
+        """Add a runnable; a running manager starts it at once.
 
-        Without a ``phase`` it starts with the controllers, on the leader alone, unless its attribute
+        Without a ``phase`` it starts together with the controllers and only on the leader, unless its attribute
         ``needs_leader`` is false.
         """
         if phase is None:
-            phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.EVERYWHERE
+            phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.ALL_REPLICAS
         self._lifecycle.add(runnable, phase)
 
     def add_controller(self, controller: Controller) -> None:
-        """Adds a controller; raises :class:`ValueError` when there is one of its name."""
+        """Add a controller. Raises :class:`ValueError` for a duplicate name."""
         if controller.name in self._controllers:
-            raise ValueError(f"there is a controller called {controller.name!r} already: logs and metrics need names")
+            raise ValueError(f"controller {controller.name!r} already exists: logs and metrics need unique names")
         self._controllers[controller.name] = controller
         self.add(controller)
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica leads at this moment; always, when there is no election."""
+        """Whether this replica is the leader at this moment; always true without leader election."""
         return self._elector is None or self._elector.is_leader
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
-        """All controllers, also those that wait for their start."""
+        """All controllers, including those that have not started."""
         return tuple(self._controllers.values())
 
     @property
     def metrics_port(self) -> int:
-        """The port that metrics are served on; 0 while they are not."""
+        """The port of the metrics server; 0 while it is not running."""
         return self._metrics_endpoint.port
 
     @property
     def health_port(self) -> int:
-        """The port that health and readiness are served on; 0 while they are not."""
+        """The port of the health server; 0 while it is not running."""
         return self._health_endpoint.port
 
     @property
     def webhooks(self) -> Webhooks:
         """The webhooks that every replica serves; register them here.
 
-        Raises :class:`RuntimeError` when the options do not say how they are served.
+        Raises :class:`RuntimeError` if ``ManagerOptions.webhook`` is not set.
         """
         if self._webhook_service is None:
-            raise RuntimeError("this manager serves no webhooks: give it ManagerOptions(webhook=WebhookOptions(...))")
+            raise RuntimeError("webhooks are disabled: set ManagerOptions(webhook=WebhookOptions(...))")
         return self._webhook_service.webhooks
 
     @property
     def webhook_port(self) -> int:
-        """The port that webhooks are served on; 0 while they are not."""
+        """The port of the webhook server; 0 while it is not running."""
         return self._webhook_service.server.port if self._webhook_service is not None else 0
 
     def when_available(self, gvk: GVK, setup: Callable[[Manager], Awaitable[None] | None]) -> None:
-        """Calls ``setup`` once, with this manager, as soon as the API server serves ``gvk``.
+        """Call ``setup`` once with this manager, as soon as the API server serves ``gvk``.
 
-        For kinds that it serves at the start that is before the first controller starts; for those of a
-        CustomResourceDefinition that comes later, when it is established. An error in ``setup`` stops the manager.
-        Needs the right to list and watch CustomResourceDefinitions
-        (:data:`~cfo.runtime.availability.AVAILABILITY_RULES`) where a kind is missing.
+        For kinds that are served at the start this is before the first controller starts; for others when their CRD is
+        established. An exception in ``setup`` stops the manager. If a kind is missing, this needs the permission to
+        list and watch CustomResourceDefinitions (:data:`~cfo.runtime.availability.AVAILABILITY_RULES`).
         """
         self._availability.when_available(gvk, lambda: setup(self))
 
     def events(self, component: str) -> EventRecorder:
-        """A recorder of Events which ``component`` (a controller's name) reports."""
+        """Return a recorder for Events reported by ``component`` (usually a controller's name)."""
         return self._broadcaster.recorder(component)
 
     async def started(self) -> None:
-        """Returns when everything has started and the controllers work: with leader election, when this replica leads.
+        """Wait until everything has started, including the controllers; with leader election, until this is the leader.
 
-        Raises what :meth:`run` raises, or :class:`RuntimeError`, when it ended before that.
+        Raises what :meth:`run` raises, or :class:`RuntimeError`, if :meth:`run` ends before that.
         """
         await self._lifecycle.started()
 
     def stop(self) -> None:
-        """Begins a graceful stop; :meth:`run` returns at its end."""
+        """Request a graceful stop; :meth:`run` returns when it is complete."""
         self._lifecycle.stop()
 
     async def run(
         self, *, handle_signals: bool = False, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        """Runs until :meth:`stop`, or until a runnable crashes. A manager runs once.
+        """Run until :meth:`stop` or until a runnable fails. A manager runs once.
 
-        With ``handle_signals`` SIGTERM and SIGINT stop it; a second one ends the grace period. Raises
-        :class:`RunnableFailed` when a runnable crashed and :class:`GracePeriodExceeded` when one did not end in time.
+        With ``handle_signals`` (main thread only) SIGTERM and SIGINT stop it; a second signal ends the grace period.
+        Raises :class:`~cfo.runtime.lifecycle.RunnableFailed` if a runnable failed, and
+        :class:`~cfo.runtime.lifecycle.GracePeriodExceeded` if one did not stop in time.
         """
         async with AsyncExitStack() as stack:
             if self._owns_transport:
@@ -259,21 +233,49 @@ class Manager:
                 raise group.exceptions[0] from group.exceptions[0].__cause__
             raise
 
+    def _add_own_runnables(self) -> None:
+        self._lifecycle.add(self._metrics_endpoint, Phase.SERVERS)
+        self._lifecycle.add(self._health_endpoint, Phase.SERVERS)
+        self._lifecycle.add(self.cache, Phase.CACHES)
+        self._lifecycle.add(self._broadcaster, Phase.ALL_REPLICAS)
+        self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
+        if self._elector is not None:
+            self._lifecycle.add(self._elector, Phase.ELECTION)
+
+    def _new_transport(self, config: ClientConfig) -> Transport:
+        return Transport(
+            config,
+            qps=self.options.qps,
+            burst=self.options.burst,
+            observe=self.metrics.observe_exchange,
+            clock=self.clock,
+        )
+
+    def _new_cache(self) -> Cache:
+        return Cache(
+            self.transport,
+            self.mapper,
+            field_managers={self.options.field_manager, *self.options.field_managers},
+            namespaces=self.options.namespaces,
+            selectors=self.options.selectors,
+            clock=self.clock,
+        )
+
     def _new_metrics_endpoint(self) -> Endpoint:
         address, tls = self.options.metrics_bind_address, self.options.metrics_tls
         if tls is None:
             return self.metrics.endpoint(address)
-        from cfo.runtime.metrics_server import Reviewer, SecureMetricsEndpoint  # loads what signs certificates
+        # Imported lazily: only needed with TLS, and loads cryptography.
+        from cfo.runtime.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
 
-        reviewer = Reviewer(self.api_reader, self.clock)
-        return SecureMetricsEndpoint(address, self.metrics.routes(), tls, reviewer, self.clock)
+        authorizer = MetricsAuthorizer(self.api_reader, self.clock)
+        return SecureMetricsEndpoint(address, self.metrics.routes(), tls, authorizer, self.clock)
 
     def _new_elector(self) -> LeaderElector | None:
-        self._election_transport: Transport | None = None
         options = self.options.leader_election
         if options is None:
             return None
-        # its own connections: renewals wait neither for a limit of requests nor behind others
+        # Its own connection pool, so that lease renewals bypass rate limits and queueing.
         self._election_transport = Transport(
             self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock
         )
@@ -282,13 +284,31 @@ class Manager:
             lock, options, clock=self.clock, events=self.events("leader-election"), metrics=self.metrics
         )
 
+    def _new_webhook_service(self) -> WebhookService | None:
+        if self.options.webhook is None:
+            return None
+        # Imported lazily: only needed with webhooks, and loads cryptography.
+        from cfo.runtime.webhook.setup import WebhookDependencies, WebhookService
+
+        dependencies = WebhookDependencies(
+            transport=self.transport,
+            mapper=self.mapper,
+            field_manager=self.options.field_manager,
+            clock=self.clock,
+            metrics=self.metrics,
+            health=self.health,
+            add=self._lifecycle.add,
+            add_controller=self.add_controller,
+        )
+        return WebhookService(dependencies, self.options.webhook)
+
     def _check_started(self) -> None:
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
         if self._elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
-            return  # a replica that could lead is as ready as one that does, or is about to
+            return  # a replica that waits for the Lease is as ready as the leader
         if not self._lifecycle.has_started:
-            waiting = ", ".join(self._lifecycle.starting) or "nothing"
+            waiting = ", ".join(self._lifecycle.not_started) or "nothing"
             unsynced = [str(informer.gvk) for informer in self.cache.informers if not informer.has_synced]
             raise RuntimeError(
                 f"not started yet: {waiting}" + (f"; not synced: {', '.join(unsynced)}" if unsynced else "")

@@ -1,8 +1,8 @@
-"""Metrics under the names that controller-runtime and client-go give them.
+"""Prometheus metrics with the names of controller-runtime and client-go.
 
-Existing dashboards and alerts go on working. Each manager has a :class:`Metrics` with a registry of its
-own: two in one process (tests, an operator beside another) do not mix. Buckets are those of
-controller-runtime's ``pkg/internal/controller/metrics``, ``pkg/internal/metrics`` and ``pkg/metrics``.
+Existing dashboards and alerts work unchanged. Each manager has a :class:`Metrics` with its own registry, so that two
+managers in one process (tests, two operators) do not share metrics. Buckets are those of controller-runtime's
+``pkg/internal/controller/metrics``, ``pkg/internal/metrics`` and ``pkg/metrics``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class QueueMetrics:
         return gauge
 
     def observe_running(self, ages: Callable[[], list[float]]) -> None:
-        """Asks ``ages`` (seconds that each item has been worked on) whenever the metrics are read."""
+        """Call ``ages`` (seconds that each item has been processed) at every scrape."""
         self._unfinished.set_function(lambda: sum(ages()))
         self._longest.set_function(lambda: max(ages(), default=0.0))
 
@@ -83,15 +83,15 @@ class LeaderElectionMetrics:
     """The ``leader_election_*`` metrics of one lease."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
-        self.leading = metrics.leader_election_status.labels(name)
+        self.is_leader = metrics.leader_election_status.labels(name)
         self.slow_path = metrics.leader_election_slowpath.labels(name)
 
 
 class _Registry(CollectorRegistry):
-    """A registry that leaves out the ``_created`` times of each counter and histogram, which Go has not."""
+    """A registry that omits the ``_created`` samples of counters and histograms, which Go does not export."""
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics, with their samples of now."""
+        """Yield the metrics with their current samples."""
         for metric in super().collect():
             if metric.type in ("counter", "histogram", "summary"):
                 metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
@@ -99,25 +99,25 @@ class _Registry(CollectorRegistry):
 
 
 class Metrics:
-    """A registry with the metrics of the library; add your own with ``registry=metrics.registry``."""
+    """A registry with the metrics of the library; add other metrics with ``registry=metrics.registry``."""
 
     def __init__(self) -> None:
         self.registry: CollectorRegistry = _Registry(auto_describe=True)
-        self._process()
-        self._controller()
-        self._workqueue()
-        self._rest_client()
-        self._leader_election()
+        self._add_process_metrics()
+        self._add_controller_metrics()
+        self._add_workqueue_metrics()
+        self._add_rest_client_metrics()
+        self._add_leader_election_metrics()
         self._caches: list[Callable[[], Iterable[Informer]]] = []
-        self.registry.register(_CacheSizes(self._caches))
+        self.registry.register(_InformerCollector(self._caches))
 
-    def _process(self) -> None:
+    def _add_process_metrics(self) -> None:
         prometheus_client.ProcessCollector(registry=self.registry)
         prometheus_client.PlatformCollector(registry=self.registry)
         prometheus_client.GCCollector(registry=self.registry)
-        self.registry.register(_ProcessLimits())
+        self.registry.register(_ProcessCollector())
 
-    def _controller(self) -> None:
+    def _add_controller_metrics(self) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"controller_runtime_{name}", text, ("controller", *labels), registry=self.registry)
 
@@ -149,7 +149,7 @@ class Metrics:
             "max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller"
         )
 
-    def _workqueue(self) -> None:
+    def _add_workqueue_metrics(self) -> None:
         labels = ("name", "controller")
 
         def histogram(name: str, text: str) -> Histogram:
@@ -191,7 +191,7 @@ class Metrics:
             registry=self.registry,
         )
 
-    def _rest_client(self) -> None:
+    def _add_rest_client_metrics(self) -> None:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(
                 f"rest_client_{name}",
@@ -220,7 +220,7 @@ class Metrics:
         self.request_size = histogram("request_size_bytes", "Request size in bytes.", _SIZE_BUCKETS)
         self.response_size = histogram("response_size_bytes", "Response size in bytes.", _SIZE_BUCKETS)
 
-    def _leader_election(self) -> None:
+    def _add_leader_election_metrics(self) -> None:
         self.leader_election_status = Gauge(
             "leader_election_master_status",
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates "
@@ -237,7 +237,7 @@ class Metrics:
         )
 
     def observe_exchange(self, exchange: Exchange) -> None:
-        """Counts one request to the API server; for the ``observe`` of a transport."""
+        """Count one request to the API server; pass this as ``observe`` of a transport."""
         method, host = exchange.method, exchange.host
         self.requests.labels(exchange.code, method, host).inc()
         self.request_duration.labels(method, host).observe(exchange.seconds)
@@ -249,41 +249,41 @@ class Metrics:
             self.rate_limited.labels(method, host).observe(exchange.rate_limit_delay)
 
     def observe_cache(self, informers: Callable[[], Iterable[Informer]]) -> None:
-        """Tells the sizes of the informers that ``informers`` returns too, whenever the metrics are read."""
+        """Export the sizes of the informers that ``informers`` returns at every scrape."""
         self._caches.append(informers)
 
     def queue(self, name: str) -> QueueMetrics:
-        """The metrics of the queue called ``name`` (that of its controller)."""
+        """Return the metrics of the queue ``name``, which is the name of its controller."""
         return QueueMetrics(self, name)
 
     def controller(self, name: str, max_concurrent_reconciles: int) -> ControllerMetrics:
-        """The metrics of the controller called ``name``; all of them are there from the start, as 0."""
+        """Return the metrics of the controller ``name``; all of them are exported from the start, with value 0."""
         return ControllerMetrics(self, name, max_concurrent_reconciles)
 
     def leader_election(self, name: str) -> LeaderElectionMetrics:
-        """The metrics of the lease called ``name``."""
+        """Return the metrics of the Lease ``name``."""
         return LeaderElectionMetrics(self, name)
 
     def routes(self) -> list[web.RouteDef]:
-        """``/metrics`` (Prometheus text or OpenMetrics, as the scraper asks for)."""
+        """Return the route ``/metrics`` (Prometheus text format or OpenMetrics, according to the Accept header)."""
 
         async def serve(request: web.Request) -> web.Response:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-            answer = web.Response(body=encode(self.registry), headers={"Content-Type": content_type})
-            answer.enable_compression()
-            return answer
+            response = web.Response(body=encode(self.registry), headers={"Content-Type": content_type})
+            response.enable_compression()
+            return response
 
         return [web.get("/metrics", serve)]
 
     def endpoint(self, bind_address: str) -> Endpoint:
-        """A server of :meth:`routes`, for everybody who reaches it."""
+        """Return an HTTP server for :meth:`routes`, without authentication."""
         return Endpoint("metrics", bind_address, self.routes())
 
 
-class _CacheSizes(Collector):
-    """How much each informer holds: objects and their bytes, and whether it follows its kind.
+class _InformerCollector(Collector):
+    """Exports for each informer the number and size of its objects and whether it has synced.
 
-    Go's controller-runtime has nothing like it, so the names are ours.
+    The Go controller-runtime has no such metrics, hence the prefix ``cfo_``.
     """
 
     _LABELS = ("group", "version", "kind", "selector", "metadata_only")
@@ -292,7 +292,7 @@ class _CacheSizes(Collector):
         self._caches = caches
 
     def collect(self) -> Iterator[Metric]:
-        """The sizes of now. Informers of one kind in different namespaces count together."""
+        """Yield the current sizes; informers of one kind in different namespaces are added up."""
         objects = self._family("objects", "Objects that informers hold.")
         size = self._family("bytes", "Bytes of the JSON of the objects that informers hold.")
         synced = self._family("synced", "Whether the informers have their first lists (1) or wait for one (0).")
@@ -313,14 +313,14 @@ class _CacheSizes(Collector):
         return GaugeMetricFamily(f"cfo_informer_{name}", text, labels=self._LABELS)
 
 
-class _ProcessLimits(Collector):
-    """What Go's process collector exposes and Python's does not; nothing where there is no ``/proc``."""
+class _ProcessCollector(Collector):
+    """Exports what Go's process collector exports and Python's does not; exports nothing without ``/proc``."""
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self._proc = proc
 
     def collect(self) -> Iterator[Metric]:
-        """Reads the limits and the network counters of this process."""
+        """Yield the limits and the network counters of this process."""
         try:
             limits = (self._proc / "limits").read_text()
             network = (self._proc / "net" / "netstat").read_text()

@@ -1,8 +1,8 @@
-"""Metrics over HTTPS, for those alone whom the API server knows and lets read them.
+"""Metrics over HTTPS with authentication and authorization by the API server.
 
-As controller-runtime's ``WithAuthenticationAndAuthorization``: the scraper's bearer token is shown to the API server
-(TokenReview), which then says whether that user may ``get`` the path (SubjectAccessReview): a ClusterRole with
-``nonResourceURLs: ["/metrics"]`` gives the right. Answers are remembered for a while, as API servers do it themselves.
+Like controller-runtime's ``WithAuthenticationAndAuthorization``: a TokenReview authenticates the scraper's bearer
+token, and a SubjectAccessReview checks that the user is allowed to ``get`` the path. A ClusterRole with
+``nonResourceURLs: ["/metrics"]`` grants that permission. Decisions are cached, as API servers do too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
 from cfo.runtime.webhook.certificates.serving import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
-__all__ = ["SECURE_METRICS_RULES", "MetricsTLS", "Reviewer", "SecureMetricsEndpoint"]
+__all__ = ["SECURE_METRICS_RULES", "MetricsAuthorizer", "MetricsTLS", "SecureMetricsEndpoint"]
 
 _log = structlog.get_logger("cfo.runtime.metrics")
 
@@ -38,22 +38,22 @@ SECURE_METRICS_RULES = (
     Rule("authentication.k8s.io", "tokenreviews", "create"),
     Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
 )
-"""The rights that asking for a scraper's rights needs."""
+"""The permissions that authenticating and authorizing scrapers needs."""
 
 _ALLOWED_SECONDS: Final = 60.0
 _DENIED_SECONDS: Final = 10.0
-_REMEMBERED: Final = 512
-_LONGEST_TOKEN: Final = 16 * 1024
+_MAX_CACHED: Final = 512
+_MAX_TOKEN_LENGTH: Final = 16 * 1024
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsTLS:
-    """Serve metrics over TLS, to those who may read them.
+    """Options of the HTTPS server for metrics.
 
-    ``cert_dir`` holds ``tls.crt`` and ``tls.key``, which are read again when they change; without one a
-    certificate is made up that nobody can verify. ``names`` stand in that one.
+    ``cert_dir`` contains ``tls.crt`` and ``tls.key``, which are reloaded when they change. Without it a certificate for
+    the DNS names ``names`` is generated, which clients cannot verify.
     """
 
     cert_dir: Path | None = None
@@ -66,33 +66,36 @@ class _Decision(NamedTuple):
     until: float
 
 
-class Reviewer:
-    """Asks the API server who somebody is and what he may; remembers the answers for a while, by the token's hash."""
+class MetricsAuthorizer:
+    """Authenticates and authorizes a caller via TokenReview and SubjectAccessReview.
+
+    Decisions are cached by the hash of the token, 60 s if allowed and 10 s if denied, 512 at most.
+    """
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
+        self._decisions: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
 
     async def refusal(self, authorization: str, path: str) -> tuple[int, str] | None:
-        """The HTTP status and the reason to refuse a ``get`` of ``path`` with; ``None``: it is allowed."""
+        """Return the HTTP status and the reason for refusing a ``get`` of ``path``, or ``None`` if it is allowed."""
         kind, _, token = authorization.partition(" ")
         token = token.strip()
-        if kind.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
-            return 401, "Authentication failed: a bearer token is needed"
+        if kind.lower() != "bearer" or not token or len(token) > _MAX_TOKEN_LENGTH:
+            return 401, "Authentication failed: a bearer token is required"
         key = (hashlib.sha256(token.encode()).digest(), path)
-        decision = self._known.get(key)
+        decision = self._decisions.get(key)
         if decision is None or self._clock.monotonic() >= decision.until:
             try:
                 status, reason = await self._decide(token, path)
             except (APIError, TransportError) as error:
-                _log.warning("cannot ask who may read metrics", error=str(error))
-                return 500, "the API server could not be asked"
+                _log.warning("Failed to authorize metrics request", error=str(error))
+                return 500, "Authorization failed: cannot query the API server"
             seconds = _ALLOWED_SECONDS if status == 200 else _DENIED_SECONDS
-            decision = self._known[key] = _Decision(status, reason, self._clock.monotonic() + seconds)
-            self._known.move_to_end(key)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            decision = self._decisions[key] = _Decision(status, reason, self._clock.monotonic() + seconds)
+            self._decisions.move_to_end(key)
+            if len(self._decisions) > _MAX_CACHED:
+                self._decisions.popitem(last=False)
         return None if decision.status == 200 else (decision.status, decision.reason)
 
     async def _decide(self, token: str, path: str) -> tuple[int, str]:
@@ -122,21 +125,26 @@ class Reviewer:
 
 
 class SecureMetricsEndpoint(Endpoint):
-    """Serves ``routes`` over TLS, each request after ``reviewer`` was asked."""
+    """Serves ``routes`` over HTTPS; ``authorizer`` authorizes each request."""
 
     needs_leader = False
 
     def __init__(
-        self, bind_address: str, routes: list[web.RouteDef], tls: MetricsTLS, reviewer: Reviewer, clock: Clock
+        self,
+        bind_address: str,
+        routes: list[web.RouteDef],
+        tls: MetricsTLS,
+        authorizer: MetricsAuthorizer,
+        clock: Clock,
     ) -> None:
         self._serving = ServingCertificate()
-        super().__init__("metrics", bind_address, routes, tls=self._serving.front(), middlewares=[self._review])
+        super().__init__("metrics", bind_address, routes, tls=self._serving.front(), middlewares=[self._authorize])
         self._tls = tls
-        self._reviewer = reviewer
+        self._authorizer = authorizer
         self._clock = clock
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serves until cancelled. Raises :class:`OSError` when the address cannot be bound."""
+        """Serve until cancelled. Raises :class:`OSError` if the address cannot be bound."""
         if self._address is None:
             task_status.started()
             return
@@ -151,8 +159,8 @@ class SecureMetricsEndpoint(Endpoint):
             await super().run(task_status=task_status)
 
     @web.middleware
-    async def _review(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        refusal = await self._reviewer.refusal(request.headers.get("Authorization", ""), request.path)
+    async def _authorize(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        refusal = await self._authorizer.refusal(request.headers.get("Authorization", ""), request.path)
         if refusal is not None:
             status, reason = refusal
             return web.Response(status=status, text=f"{reason}\n")

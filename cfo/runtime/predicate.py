@@ -1,7 +1,7 @@
-"""Which events are worth a reconcile.
+"""Predicates: functions that decide whether an event is passed to the handler.
 
-A predicate is a function of an event; all of a watch must say yes. Those here look at metadata, which is
-decoded already, and judge updates alone: objects that come or go always pass.
+An event must pass all predicates of its watch. The predicates of this module read only metadata, which is already
+decoded. They filter updates; creations and deletions always pass, except where stated.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = [
 ]
 
 Predicate: TypeAlias = Callable[[Event], bool]
-"""Whether an event is worth a reconcile."""
+"""Returns whether an event passes."""
 
 
 class GenerationChanged:
-    """Updates that change ``metadata.generation``: the spec, or the start of a deletion; not status or metadata.
+    """Passes updates that change ``metadata.generation``: changes of the spec and the start of a deletion.
 
-    Objects of kinds that keep no generation (Secrets, ConfigMaps, ...) always pass: controller-runtime
-    drops each of their updates.
+    Changes of status or metadata only are dropped. Updates of objects without a generation (Secrets, ConfigMaps,
+    ...) always pass; controller-runtime drops them.
     """
 
     def __call__(self, event: Event) -> bool:
-        """Whether the event passes."""
+        """Return whether the event passes."""
         if event.old is None or event.new is None:
             return True
         old, new = event.old.meta.generation, event.new.meta.generation
@@ -46,34 +46,34 @@ class GenerationChanged:
 
 
 class ResourceVersionChanged:
-    """Updates that change anything, in contrast to those that a list after a broken watch repeats."""
+    """Passes updates that change the object, and drops those that a relist repeats."""
 
     def __call__(self, event: Event) -> bool:
-        """Whether the event passes."""
+        """Return whether the event passes."""
         if event.old is None or event.new is None:
             return True
         return event.old.meta.resource_version != event.new.meta.resource_version
 
 
 class LabelChanged:
-    """Updates that change labels: any, or one of ``keys``."""
+    """Passes updates that change one of the labels ``keys``, or any label if there are no ``keys``."""
 
     def __init__(self, *keys: str) -> None:
         self._keys = keys
 
     def __call__(self, event: Event) -> bool:
-        """Whether the event passes."""
+        """Return whether the event passes."""
         return _differs(event, lambda entry: entry.meta.labels, self._keys)
 
 
 class AnnotationChanged:
-    """Updates that change annotations: any, or one of ``keys``."""
+    """Passes updates that change one of the annotations ``keys``, or any annotation if there are no ``keys``."""
 
     def __init__(self, *keys: str) -> None:
         self._keys = keys
 
     def __call__(self, event: Event) -> bool:
-        """Whether the event passes."""
+        """Return whether the event passes."""
         if event.old is None or event.new is None:
             return True
         if event.old.meta.raw_annotations == event.new.meta.raw_annotations:
@@ -89,7 +89,7 @@ def _differs(event: Event, read: Callable[[Entry], Mapping[str, str]], keys: Col
 
 
 def on_update(changed: Callable[[Entry, Entry], bool]) -> Predicate:
-    """Updates for which ``changed(old, new)`` is true; what comes or goes passes."""
+    """Return a predicate that passes updates for which ``changed(old, new)`` is true."""
 
     def predicate(event: Event) -> bool:
         return event.old is None or event.new is None or changed(event.old, event.new)
@@ -103,7 +103,7 @@ def from_functions(
     update: Callable[[Entry, Entry], bool] = lambda _old, _new: True,
     delete: Callable[[Entry], bool] = lambda _: True,
 ) -> Predicate:
-    """A function for each sort of event; those not given say yes (controller-runtime's ``predicate.Funcs``)."""
+    """Combine one function for each type of event; the default passes (controller-runtime's ``predicate.Funcs``)."""
 
     def predicate(event: Event) -> bool:
         if event.new is None:
@@ -114,7 +114,7 @@ def from_functions(
 
 
 def has_labels(*keys: str) -> Predicate:
-    """Objects that have all of the labels ``keys``, in their old or their new state."""
+    """Return a predicate that passes any event of an object that has all labels ``keys`` in its old or new state."""
 
     def predicate(event: Event) -> bool:
         return any(
@@ -125,15 +125,15 @@ def has_labels(*keys: str) -> Predicate:
 
 
 def and_(*predicates: Predicate) -> Predicate:
-    """All say yes."""
+    """Return a predicate that passes events which all ``predicates`` pass."""
     return lambda event: all(predicate(event) for predicate in predicates)
 
 
 def or_(*predicates: Predicate) -> Predicate:
-    """One says yes."""
+    """Return a predicate that passes events which at least one of ``predicates`` passes."""
     return lambda event: any(predicate(event) for predicate in predicates)
 
 
 def not_(predicate: Predicate) -> Predicate:
-    """It says no."""
+    """Return a predicate that passes events which ``predicate`` does not pass."""
     return lambda event: not predicate(event)

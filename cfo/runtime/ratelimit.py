@@ -1,4 +1,4 @@
-"""How long to wait before the next try: a backoff for each item, a bucket over all of them."""
+"""Rate limiters: exponential back-off for each item, a token bucket for all items."""
 
 from __future__ import annotations
 
@@ -19,109 +19,115 @@ __all__ = [
 
 
 class RateLimiter(Protocol):
-    """Says how long an item that failed has to wait."""
+    """Decides how long a failed item has to wait."""
 
     def when(self, item: Hashable) -> float:
-        """Counts a failure of ``item`` and returns the seconds until it may be tried again."""
+        """Count a failure of ``item`` and return the seconds until its next retry."""
         ...
 
     def forget(self, item: Hashable) -> None:
-        """The item succeeded, or is given up: its failures do not count any more."""
+        """Reset the failures of ``item``, because it succeeded or is not retried."""
         ...
 
     def num_requeues(self, item: Hashable) -> int:
-        """How many failures of ``item`` are counted."""
+        """Return the number of failures of ``item``."""
         ...
 
 
 class ExponentialRateLimiter:
-    """``base * 2 ** failures`` seconds for each item, at most ``maximum``."""
+    """Waits ``base * 2 ** failures`` seconds for each item, at most ``maximum``.
+
+    Raises :class:`ValueError` unless 0 < base <= maximum.
+    """
 
     def __init__(self, base: float = 0.005, maximum: float = 1000.0) -> None:
         if not 0 < base <= maximum:
-            raise ValueError(f"base {base} and maximum {maximum}: must be 0 < base <= maximum seconds")
+            raise ValueError(f"base {base} s, maximum {maximum} s: must be 0 < base <= maximum")
         self.base = base
         self.maximum = maximum
         self._failures: dict[Hashable, int] = {}
 
     def when(self, item: Hashable) -> float:
-        """Counts a failure of ``item`` and returns the seconds until it may be tried again."""
+        """Count a failure of ``item`` and return the seconds until its next retry."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         return min(self.base * 2.0 ** min(failures, 1000), self.maximum)
 
     def forget(self, item: Hashable) -> None:
-        """Starts ``item`` anew."""
+        """Reset the failures of ``item``."""
         self._failures.pop(item, None)
 
     def num_requeues(self, item: Hashable) -> int:
-        """How many failures of ``item`` are counted."""
+        """Return the number of failures of ``item``."""
         return self._failures.get(item, 0)
 
 
 class BucketRateLimiter:
-    """A token bucket over all items: ``qps`` in the long run, ``burst`` at once."""
+    """A token bucket for all items: ``qps`` on average, bursts of up to ``burst``.
+
+    Raises :class:`ValueError` unless qps > 0 and burst >= 1.
+    """
 
     def __init__(self, qps: float = 10.0, burst: int = 100, clock: Clock | None = None) -> None:
         if qps <= 0 or burst < 1:
-            raise ValueError(f"qps {qps} and burst {burst}: must be more than 0 and at least 1")
+            raise ValueError(f"qps {qps}, burst {burst}: must be qps > 0 and burst >= 1")
         self.qps = qps
         self.burst = burst
         self._clock = clock or SystemClock()
         self._tokens = float(burst)
-        self._at = self._clock.monotonic()
+        self._refilled_at = self._clock.monotonic()
 
     def when(self, item: Hashable) -> float:
-        """Takes a token, on credit if need be, and returns the seconds until it is there."""
-        self._fill()
+        """Reserve a token and return the seconds until it is available."""
+        self._refill()
         self._tokens -= 1.0
         return max(0.0, -self._tokens / self.qps)
 
     def try_take(self) -> bool:
-        """Takes a token if there is one."""
-        if self._fill() < 1.0:
+        """Take a token if one is available; return whether it was."""
+        if self._refill() < 1.0:
             return False
         self._tokens -= 1.0
         return True
 
-    def _fill(self) -> float:
+    def _refill(self) -> float:
         now = self._clock.monotonic()
-        self._tokens = min(float(self.burst), self._tokens + (now - self._at) * self.qps)
-        self._at = now
+        self._tokens = min(float(self.burst), self._tokens + (now - self._refilled_at) * self.qps)
+        self._refilled_at = now
         return self._tokens
 
     def forget(self, item: Hashable) -> None:
-        """A bucket knows no items."""
+        """Do nothing: the bucket does not track items."""
 
     def num_requeues(self, item: Hashable) -> int:
-        """A bucket knows no items: 0."""
+        """Return 0: the bucket does not track items."""
         return 0
 
 
 class MaxOfRateLimiter:
-    """The longest wait of several limiters."""
+    """Combines rate limiters: the longest wait applies."""
 
     def __init__(self, *limiters: RateLimiter) -> None:
         self._limiters = limiters
 
     def when(self, item: Hashable) -> float:
-        """Asks every limiter; the longest wait counts."""
+        """Count a failure in every limiter and return the longest wait."""
         return max(limiter.when(item) for limiter in self._limiters)
 
     def forget(self, item: Hashable) -> None:
-        """Every limiter forgets ``item``."""
+        """Reset the failures of ``item`` in every limiter."""
         for limiter in self._limiters:
             limiter.forget(item)
 
     def num_requeues(self, item: Hashable) -> int:
-        """The highest count of all limiters."""
+        """Return the highest count of all limiters."""
         return max(limiter.num_requeues(item) for limiter in self._limiters)
 
 
 def default_rate_limiter(clock: Clock | None = None) -> RateLimiter:
-    """5 ms to 1000 s for each item, and 10 a second with a burst of 100 over all of them.
+    """Return client-go's ``DefaultTypedControllerRateLimiter``.
 
-    client-go's ``DefaultTypedControllerRateLimiter``.
+    It backs off from 5 ms to 1000 s for each item, and allows 10 items per second with a burst of 100 in total.
     """
     return MaxOfRateLimiter(ExponentialRateLimiter(), BucketRateLimiter(clock=clock))
 

@@ -1,8 +1,8 @@
-"""What a reconciler is: it is given a name, and makes the world be as the named object says.
+"""The reconciler's contract: given the name of an object, bring the cluster to the state that the object describes.
 
-The contract is controller-runtime's. A reconciler is level-triggered: it is never told *what* happened,
-may run twice, late, or first of all after a restart, and ends in the same state. One request is never
-reconciled by two workers at the same time; different requests are.
+The contract is controller-runtime's. A reconciler is level-triggered: it does not learn *what* happened, may run
+twice, late, or right after a restart, and reaches the same state. Two workers never reconcile the same request at the
+same time; different requests are reconciled concurrently.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 Request: TypeAlias = NamespacedName
-"""The name of the object to reconcile; ``namespace`` is empty for cluster-scoped ones."""
+"""The name of the object to reconcile; ``namespace`` is empty for cluster-scoped objects."""
 
 READ = ("get", "list", "watch")
-"""The verbs that an informer needs."""
+"""The RBAC verbs that an informer needs."""
 
 WRITE = ("create", "delete", "patch", "update")
-"""The verbs that change an object."""
+"""The RBAC verbs that change an object."""
 
 CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
 """``READ`` and ``WRITE``."""
@@ -40,10 +40,11 @@ CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What comes next for a request that was reconciled without an error.
+    """The result of a successful reconcile.
 
-    ``requeue_after`` seconds later it is reconciled again (0: only when something changes).
-    ``priority`` is that of the requeued request in the queue (``None``: as it was).
+    ``requeue_after``: seconds after which the request is reconciled again (0: only when something changes).
+    ``priority``: the priority of the requeued request (``None``: unchanged). Raises :class:`ValueError` for a negative
+    ``requeue_after``.
     """
 
     requeue_after: float = 0.0
@@ -56,20 +57,20 @@ class Result:
 
 @runtime_checkable
 class Reconciler(Protocol):
-    """Brings the world to what one object asks for."""
+    """Brings the cluster to the state that one object describes."""
 
     async def reconcile(self, request: Request) -> Result:
-        """Reconciles the object called ``request``, which may be gone.
+        """Reconcile the object named ``request``, which may no longer exist.
 
-        Any exception means: try again after a backoff, which grows with each failure of this request. It is
-        logged and counted; nothing else stops for it. :class:`TerminalError` means: do not try again before
+        Any exception requeues the request with a back-off that grows with each failure of this request; it is logged
+        and counted and affects no other request. After :class:`TerminalError` the request is not retried until
         something changes.
         """
         ...
 
 
 class TerminalError(Exception):
-    """A retry would not help: the request is reconciled again only when something changes.
+    """Raised by a reconciler when a retry cannot help: the request is reconciled again only when something changes.
 
     ``raise TerminalError("...") from error`` keeps the cause.
     """
@@ -77,11 +78,11 @@ class TerminalError(Exception):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rule:
-    """A right that a controller needs, declared next to its code; manifests are generated from these.
+    """A permission that a controller needs, declared next to its code; manifests are generated from these rules.
 
-    ``group`` is the API group (empty: core), ``resources`` and ``verbs`` as in a `PolicyRule`_;
-    ``resource_names`` limits the rule to objects of these names, ``namespace`` to one namespace (then it
-    belongs into a Role).
+    ``group`` is the API group (empty: core), ``resources`` and ``verbs`` are those of a `PolicyRule`_;
+    ``resource_names`` limits the rule to objects of these names, ``namespace`` to one namespace (the rule then belongs
+    in a Role). Raises :class:`ValueError` without resources or verbs.
 
     .. _PolicyRule: https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/
     """
@@ -104,7 +105,7 @@ class Rule:
         names = (resources,) if isinstance(resources, str) else tuple(resources)
         allowed = (verbs,) if isinstance(verbs, str) else tuple(verbs)
         if not names or not allowed:
-            raise ValueError(f"a rule for group {group!r} needs resources and verbs, got {names} and {allowed}")
+            raise ValueError(f"rule for group {group!r}: resources {names} and verbs {allowed}: must not be empty")
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "resources", names)
         object.__setattr__(self, "verbs", allowed)
@@ -113,9 +114,9 @@ class Rule:
 
 
 def policy_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
-    """The fewest, sorted PolicyRules which grant exactly ``rules`` (whatever their ``namespace``).
+    """Return the smallest sorted list of PolicyRules that grants exactly ``rules`` (their ``namespace`` is ignored).
 
-    The verbs of one resource come together, then the resources of one group which have the same verbs.
+    Merges the verbs of each resource, then the resources of each group that have the same verbs.
     """
     verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for rule in rules:

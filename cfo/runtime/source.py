@@ -1,4 +1,4 @@
-"""Where the requests of a controller come from."""
+"""Sources of the requests of a controller."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from cfo.runtime.predicate import Predicate
 from cfo.runtime.reconcile import Request
 from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
 
-__all__ = ["Channel", "Kind", "Source", "Synced"]
+__all__ = ["Channel", "InformerSync", "Kind", "Source"]
 
 _log = structlog.get_logger("cfo.runtime.source")
 
 
 class Source(Protocol):
-    """Feeds a controller's queue."""
+    """Adds requests to a controller's queue."""
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
-        """Feeds ``queue`` from now on; does not wait for anything to come. ``controller`` is for the logs."""
+        """Start adding requests to ``queue``; do not wait for the first one. ``controller`` is used in logs."""
         ...
 
     async def wait_for_sync(self) -> None:
-        """Returns when the queue has heard of everything that existed at the start."""
+        """Wait until everything that existed at the start has been enqueued."""
         ...
 
     def stop(self) -> None:
-        """Feeds nothing any more."""
+        """Stop adding requests."""
         ...
 
 
 class Kind:
-    """The objects of an informer: an event that passes all ``predicates`` becomes requests by ``handler``.
+    """Events of an informer: ``handler`` maps each event that passes all ``predicates`` to requests.
 
-    What an informer lists first is queued with low priority, after fresh changes. An error in a predicate or
-    handler loses that event alone: it is logged, and the others go on. Nobody waits for an ``optional`` kind that
-    the API server does not serve, or does not let us list; its objects are heard of when it does.
+    Objects of the initial list are enqueued with low priority, behind new changes. An exception in a predicate or
+    handler is logged and drops only that event. The controller does not wait for an ``optional`` kind that is not
+    served or whose list is forbidden; its events arrive once it becomes available.
     """
 
     def __init__(
@@ -66,19 +66,19 @@ class Kind:
         self._queue: WorkQueue[Request] | None = None
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
-        """Feeds ``queue`` from now on, with what the informer holds already first."""
+        """Start adding requests to ``queue``, first for the objects that the informer already holds."""
         await self.handler.prepare(self._mapper)
         self._controller, self._queue = controller, queue
         self.informer.add_handler(self._deliver)
 
     async def wait_for_sync(self) -> None:
-        """Returns when the informer has listed its objects and the queue has heard of them."""
+        """Wait until the objects of the informer's initial list have been enqueued."""
         if self.optional and not await is_served(self._mapper, self.informer.gvk, self._clock):
             return
         await self.informer.wait_for_sync(unless_forbidden=self.optional)
 
     def stop(self) -> None:
-        """Feeds nothing any more."""
+        """Stop adding requests."""
         if self._queue is not None:
             self._queue = None
             self.informer.remove_handler(self._deliver)
@@ -90,9 +90,9 @@ class Kind:
             if not all(predicate(event) for predicate in self.predicates):
                 return
             requests = tuple(self.handler.requests(event))
-        except Exception:  # noqa: BLE001 - logged; an object that others wrote, and functions that users wrote
+        except Exception:  # noqa: BLE001 - predicates and handlers are user code and see unvalidated objects
             _log.exception(
-                "an event was lost to an error in a predicate or handler",
+                "Predicate or handler failed, event dropped",
                 controller=self._controller,
                 kind=str(self.informer.gvk),
                 namespace=event.key.namespace,
@@ -104,52 +104,52 @@ class Kind:
             self._queue.add(request, priority=priority)
 
 
-class Synced:
-    """No source of requests, but a condition: the controller works only when ``informer`` has synced.
+class InformerSync:
+    """Delays the start of the controller until ``informer`` has synced, and enqueues nothing.
 
-    For what a reconciler reads and need not hear of.
+    For informers that a reconciler reads from without reacting to their events.
     """
 
     def __init__(self, informer: Informer) -> None:
         self.informer = informer
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
-        """Nothing to feed."""
+        """Do nothing."""
 
     async def wait_for_sync(self) -> None:
-        """Returns when the informer has listed its objects."""
+        """Wait until the informer has listed its objects."""
         await self.informer.wait_for_sync()
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing."""
 
 
 class Channel:
-    """Requests that the program itself makes, for what no watch tells: a timer, a message from outside."""
+    """Requests that the program enqueues, for triggers that no watch reports, such as timers or external calls."""
 
     def __init__(self) -> None:
         self._queue: WorkQueue[Request] | None = None
-        self._early: dict[Request, int] = {}
+        self._pending: dict[Request, int] = {}
 
     def enqueue(self, requests: Iterable[Request], *, priority: int = 0) -> None:
-        """Queues ``requests``; those from before the start are kept until then."""
+        """Enqueue ``requests``; before the start they are kept until the start."""
         for request in requests:
             if self._queue is None:
-                self._early[request] = max(priority, self._early.get(request, priority))
+                self._pending[request] = max(priority, self._pending.get(request, priority))
             else:
                 self._queue.add(request, priority=priority)
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
-        """Feeds ``queue`` from now on."""
+        """Enqueue the requests kept so far in ``queue``, and later requests directly."""
         self._queue = queue
-        for request, priority in self._early.items():
+        for request, priority in self._pending.items():
             queue.add(request, priority=priority)
-        self._early.clear()
+        self._pending.clear()
 
     async def wait_for_sync(self) -> None:
-        """Nothing to wait for."""
+        """Return at once."""
         await asyncio.sleep(0)
 
     def stop(self) -> None:
-        """Feeds nothing any more."""
+        """Stop adding requests."""
         self._queue = None

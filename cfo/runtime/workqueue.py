@@ -1,12 +1,13 @@
-"""The queue between events and reconciles: client-go's contract, with controller-runtime's priorities.
+"""The work queue between event handlers and workers: client-go's contract with controller-runtime's priorities.
 
-An item is queued once, however often it is added. While it is worked on it is not handed out a second
-time: added meanwhile, it waits until :meth:`WorkQueue.done`. So one object is never reconciled twice at
-once, and no change is lost. Items may come later (``after``) or after a backoff that grows with
-each failure (``rate_limited``); of several adds of one item the earliest time and the highest
-priority count. Higher priorities go first, equal ones in the order in which they became ready.
+An item is queued once, however often it is added. While a worker processes an item, the queue does not hand it out
+again: if it is added meanwhile, it waits until :meth:`WorkQueue.done`. So two workers never reconcile the same object
+at the same time, and no change is lost. An item can be added with a delay (``after``) or with a back-off that grows
+with each failure (``rate_limited``); if an item is added several times, the earliest time and the highest priority
+apply. Items with a higher priority are handed out first, items of equal priority in the order in which they became
+ready.
 
-The queue belongs to one event loop and takes no locks; only :meth:`WorkQueue.get` and
+A queue belongs to one event loop and takes no locks; only :meth:`WorkQueue.get` and
 :meth:`WorkQueue.shut_down_with_drain` wait.
 """
 
@@ -20,39 +21,24 @@ from typing import Generic, TypeVar
 
 from cfo.runtime.clock import Clock, SystemClock, Timer
 from cfo.runtime.metrics import QueueMetrics
-from cfo.runtime.ratelimit import (
-    BucketRateLimiter,
-    ExponentialRateLimiter,
-    MaxOfRateLimiter,
-    RateLimiter,
-    default_rate_limiter,
-)
+from cfo.runtime.ratelimit import RateLimiter, default_rate_limiter
 
-__all__ = [
-    "LOW_PRIORITY",
-    "BucketRateLimiter",
-    "ExponentialRateLimiter",
-    "MaxOfRateLimiter",
-    "QueueShutDown",
-    "RateLimiter",
-    "WorkQueue",
-    "default_rate_limiter",
-]
+__all__ = ["LOW_PRIORITY", "QueueShutDown", "WorkQueue"]
 
 LOW_PRIORITY = -100
-"""The priority of objects from a first list and from resyncs (controller-runtime's ``LowPriority``)."""
+"""The priority of objects of an initial list (controller-runtime's ``LowPriority``)."""
 
-_STALE_KEPT = 64
+_MAX_STALE = 64
 
 Item = TypeVar("Item", bound=Hashable)
 
 
 class QueueShutDown(Exception):
-    """The queue hands out nothing any more."""
+    """Raised by :meth:`WorkQueue.get` after the queue was shut down."""
 
 
 class _Entry(Generic[Item]):
-    """A queued item. ``ready_at`` is None once it may be handed out; ``stale`` once another entry replaced it."""
+    """A queued item. ``ready_at`` is None when it can be handed out; ``stale`` means that another entry replaced it."""
 
     __slots__ = ("item", "order", "priority", "queued_at", "ready_at", "stale")
 
@@ -95,17 +81,17 @@ class WorkQueue(Generic[Item]):
             metrics.observe_running(self._ages)
 
     def __len__(self) -> int:
-        """How many items are ready, those that wait for their :meth:`done` included, later ones not."""
+        """Return the number of ready items, including those that wait for :meth:`done`, without delayed items."""
         return self._ready_count
 
     @property
     def waiting(self) -> int:
-        """How many items wait for their time."""
+        """The number of delayed items."""
         return len(self._entries) - self._ready_count
 
     @property
     def processing(self) -> int:
-        """How many items are worked on."""
+        """The number of items that workers are processing."""
         return len(self._processing)
 
     @property
@@ -114,9 +100,9 @@ class WorkQueue(Generic[Item]):
         return self._shut_down
 
     def add(self, item: Item, *, priority: int = 0, after: float = 0.0, rate_limited: bool = False) -> None:
-        """Queues ``item``: now, ``after`` seconds, or when the rate limiter says (the earlier of both).
+        """Add ``item`` now, after ``after`` seconds, or after the rate limiter's delay (the earlier of both).
 
-        Adding is without effect after :meth:`shut_down`.
+        Has no effect after :meth:`shut_down`.
         """
         if self._shut_down:
             return
@@ -139,30 +125,30 @@ class WorkQueue(Generic[Item]):
             self._insert(item, max(priority, entry.priority), earliest, now)
 
     def add_after(self, item: Item, seconds: float, *, priority: int = 0) -> None:
-        """Queues ``item`` after ``seconds``."""
+        """Add ``item`` after ``seconds``."""
         self.add(item, priority=priority, after=seconds)
 
     def add_rate_limited(self, item: Item, *, priority: int = 0) -> None:
-        """Counts a failure of ``item`` and queues it when the rate limiter allows."""
+        """Count a failure of ``item`` and add it after the rate limiter's delay."""
         self.add(item, priority=priority, rate_limited=True)
 
     def backoff(self, item: Item) -> float:
-        """Counts a failure of ``item`` and returns the seconds to wait, without queueing it."""
+        """Count a failure of ``item`` and return the seconds to wait, without adding it."""
         return self._limiter.when(item)
 
     def forget(self, item: Item) -> None:
-        """The item succeeded, or is given up: its failures do not count any more."""
+        """Reset the failures of ``item``, because it succeeded or is not retried."""
         self._limiter.forget(item)
 
     def num_requeues(self, item: Item) -> int:
-        """How many failures of ``item`` are counted."""
+        """Return the number of failures of ``item``."""
         return self._limiter.num_requeues(item)
 
     async def get(self) -> tuple[Item, int]:
-        """The next item and its priority; waits for one. :meth:`done` must follow.
+        """Wait for the next item and return it with its priority. The caller must call :meth:`done` afterwards.
 
-        Raises :class:`QueueShutDown` as soon as the queue is shut down, whatever it still holds: what
-        is left undone is found again by the next start.
+        Raises :class:`QueueShutDown` as soon as the queue is shut down, even if it still holds items: the next process
+        reconciles all objects after its start.
         """
         while True:
             if self._shut_down:
@@ -182,7 +168,7 @@ class WorkQueue(Generic[Item]):
                 raise
 
     def done(self, item: Item) -> None:
-        """``item``, which :meth:`get` handed out, is finished; it may be handed out again."""
+        """Mark ``item``, which :meth:`get` returned, as finished, so that it can be handed out again."""
         started = self._processing.pop(item, None)
         if started is None:
             return
@@ -196,7 +182,7 @@ class WorkQueue(Generic[Item]):
             self._idle.set()
 
     def shut_down(self) -> None:
-        """Takes nothing more and hands out nothing more; those who wait in :meth:`get` are told."""
+        """Accept and hand out no more items; callers that wait in :meth:`get` get :class:`QueueShutDown`."""
         self._shut_down = True
         if self._timer:
             self._timer.cancel()
@@ -204,7 +190,7 @@ class WorkQueue(Generic[Item]):
         self._wake(len(self._getters))
 
     async def shut_down_with_drain(self) -> None:
-        """:meth:`shut_down`, then waits until all that was handed out is :meth:`done`."""
+        """Call :meth:`shut_down` and wait until all items that were handed out are :meth:`done`."""
         self.shut_down()
         await self._idle.wait()
 
@@ -219,10 +205,13 @@ class WorkQueue(Generic[Item]):
             self._set_timer()
 
     def _make_stale(self, entry: _Entry[Item]) -> None:
-        """Leaves a waiting entry to be passed over; where most are, they go: their time may be days away."""
+        """Mark a delayed entry to be skipped.
+
+        Stale entries are removed when they are more than half of all, because they may be due only in days.
+        """
         entry.stale = True
         self._stale_count += 1
-        if self._stale_count > max(_STALE_KEPT, len(self._waiting) // 2):
+        if self._stale_count > max(_MAX_STALE, len(self._waiting) // 2):
             self._waiting = [waiting for waiting in self._waiting if not waiting[2].stale]
             heapq.heapify(self._waiting)
             self._stale_count = 0

@@ -9,11 +9,11 @@ from typing import Any
 
 import anyio
 
+from cfo.runtime import Client, Transport
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.client import Client, Transport
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE

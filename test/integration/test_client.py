@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from cfo.runtime.cache.cache import Cache
-from cfo.runtime.cache.store import Event
-from cfo.runtime.client import (
+from cfo.runtime import (
     AlreadyExists,
     Client,
     ClientConfig,
@@ -28,6 +26,8 @@ from cfo.runtime.client import (
     UnknownKind,
     load_config,
 )
+from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.store import Event
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import (

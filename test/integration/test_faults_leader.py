@@ -19,7 +19,8 @@ import yaml
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.kinds import LEASE, NETWORK_POLICY
 from cfo.runtime.leaderelection import LeaderElectionOptions
-from cfo.runtime.manager import Manager, RunnableFailed
+from cfo.runtime.lifecycle import RunnableFailed
+from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName
 from envtest.context import User
 from envtest.embedded import EmbeddedControlPlane

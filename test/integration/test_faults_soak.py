@@ -26,7 +26,8 @@ import yaml
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.kinds import NETWORK_POLICY
-from cfo.runtime.manager import Manager, RunnableFailed
+from cfo.runtime.lifecycle import RunnableFailed
+from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object
 from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault

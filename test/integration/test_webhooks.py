@@ -23,7 +23,7 @@ from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.runtime.webhook.certificates.announcement import ORIGINAL
 from cfo.runtime.webhook.certificates.certificate_authority import Material, Stored, advance, read
 from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, WebhookURL
-from cfo.runtime.webhook.setup import rules
+from cfo.runtime.webhook.setup import webhook_rules
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from test.support.config_map_webhooks import (
@@ -329,7 +329,7 @@ async def test_files_are_served_and_swapped_without_a_failed_call(
     stored = Stored(first.authority, (), None)
     second, _ = advance(stored, POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
     async with replica(plane, local(certificates=CertificateFiles(directory=tmp_path))) as running:
-        await until(lambda: _says(running, "there is no serving certificate yet: No such file"), "the missing files")
+        await until(lambda: _says(running, "no serving certificate yet: No such file"), "the missing files")
         write(first)
         await running.ready()
         assert running.writes().count(("create", "secrets", "201")) == 0
@@ -375,7 +375,7 @@ async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) 
     account = {"kind": "ServiceAccount", "namespace": "default", "name": "hooks"}
     await user.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**_named("hooks")}})
     for scope, namespaced in (("ClusterRole", False), ("Role", True)):
-        needed = [rule for rule in rules(OPTIONS) if bool(rule.namespace) == namespaced]
+        needed = [rule for rule in webhook_rules(OPTIONS) if bool(rule.namespace) == namespaced]
         group = "rbac.authorization.k8s.io"
         await user.client.create(
             {

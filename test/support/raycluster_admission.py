@@ -8,7 +8,7 @@ from typing import Any
 import jsonpatch
 
 from cfo.api.raycluster.naming import head_service_name
-from cfo.runtime.webhook.field import FieldErrors
+from cfo.runtime.field import FieldErrors
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.settings import Settings
 from cfo.webhooks.raycluster.validation import created_errors, updated_errors

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from cfo.api.appwrapper.paths import ROOT, PathError, object_at, value_at
 from cfo.api.appwrapper.pod_spec import pod_spec_problems
+from cfo.runtime.field import go_value
 from cfo.runtime.objects import GVK, Object, gvk_of
-from cfo.runtime.webhook.field import go_value
 
 __all__ = [
     "MAX_POD_SETS",

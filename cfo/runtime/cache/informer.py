@@ -25,7 +25,7 @@ from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, IndexFunction, Store
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.objects import GVK, NamespacedName, Object
 from cfo.runtime.ratelimit import Backoff
@@ -253,7 +253,7 @@ class Informer:
                 self._set_problem("")
                 return resource
             backoff.record_failure()
-            await _sleep_unless(self._clock, backoff.delay(), self._woken)
+            await sleep_unless(self._clock, backoff.delay(), self._woken)
 
     def _start_following(self, resource: Resource) -> None:
         self._resource = resource
@@ -301,16 +301,3 @@ class Informer:
             _log.exception(
                 "Event handler failed, continuing with the others", kind=str(self.gvk), object=str(event.key)
             )
-
-
-async def _sleep_unless(clock: Clock, seconds: float, woken: anyio.Event) -> None:
-    """Sleeps ``seconds``, or until ``woken`` is set."""
-    async with anyio.create_task_group() as tasks:
-
-        async def wake() -> None:
-            await woken.wait()
-            tasks.cancel_scope.cancel()
-
-        tasks.start_soon(wake)
-        await clock.sleep(seconds)
-        tasks.cancel_scope.cancel()

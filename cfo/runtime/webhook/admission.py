@@ -4,7 +4,7 @@ A :class:`Defaulter` changes an object that is about to be written, a :class:`Va
 :class:`Handler` answers any request as it likes. They are plain functions of the object and the
 :class:`AdmissionRequest` (sync, or async where they must ask somebody), and say no by raising:
 
-* :class:`~cfo.runtime.webhook.field.FieldErrors`: what is wrong with which field. The answer is 403 Forbidden with
+* :class:`~cfo.runtime.field.FieldErrors`: what is wrong with which field. The answer is 403 Forbidden with
   their text, as controller-runtime answers what a validator returns, and with the causes, which it leaves out;
 * :class:`InvalidObject`: the same as 422 Invalid, in the words of ``apierrors.NewInvalid``;
 * :class:`Denied`: any other refusal;
@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol, Self, TypeAlias
 
+from cfo.runtime.field import FieldError, FieldErrors, go_quote
 from cfo.runtime.objects import GVK, GVR, Object
-from cfo.runtime.webhook.field import FieldError, FieldErrors, go_quote
 
 __all__ = [
     "AdmissionRequest",

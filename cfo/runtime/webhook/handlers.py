@@ -11,6 +11,7 @@ import orjson
 import structlog
 
 from cfo.runtime.client.errors import APIError
+from cfo.runtime.field import FieldErrors
 from cfo.runtime.objects import Object
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
@@ -27,7 +28,6 @@ from cfo.runtime.webhook.admission import (
     errored,
     patched,
 )
-from cfo.runtime.webhook.field import FieldErrors
 from cfo.runtime.webhook.review import json_patch
 
 __all__ = ["DefaultingHandler", "ValidatingHandler", "answer", "refusal"]

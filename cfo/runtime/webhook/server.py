@@ -22,7 +22,7 @@ import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.endpoint import parse_bind_address
 from cfo.runtime.webhook.admission import errored
 from cfo.runtime.webhook.certificates.serving import ServingCertificate
@@ -121,15 +121,7 @@ class WebhookServer:
 
     async def _certificate_is_there(self) -> bool:
         """Waits for a certificate; false when it is time to stop before there is one."""
-        async with anyio.create_task_group() as waiting:
-
-            async def stop() -> None:
-                await self._stopping.wait()
-                waiting.cancel_scope.cancel()
-
-            waiting.start_soon(stop)
-            await self._certificate.available.wait()
-            waiting.cancel_scope.cancel()
+        await first_of(self._certificate.available.wait, self._stopping.wait)
         return not self._stopping.is_set()
 
     async def _finish(self, runner: web.ServerRunner) -> None:

@@ -1,22 +1,29 @@
-"""Puts webhooks into a manager: the server, the certificates, what API servers are told, and the readiness check."""
+"""Adds webhooks to a manager: the server, its certificates, the webhook configurations, and the readiness check."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from cryptography import x509
 
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.clock import Clock
 from cfo.runtime.controller import Controller, ControllerOptions
+from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.handler import EnqueueRequestsFromMapFunc
+from cfo.runtime.health import Health
 from cfo.runtime.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from cfo.runtime.lifecycle import Phase
+from cfo.runtime.lifecycle import Phase, Runnable
+from cfo.runtime.metrics import Metrics
 from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import READ, Reconciler, Request, Result, Rule
 from cfo.runtime.source import Channel, Kind
@@ -29,16 +36,13 @@ from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates, W
 from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.server import WebhookServer
 
-if TYPE_CHECKING:
-    from cfo.runtime.manager import Manager
+__all__ = ["WebhookDependencies", "WebhookService", "webhook_rules"]
 
-__all__ = ["WebhookService", "rules"]
-
-_LONGEST_BACKOFF: Final = 5.0  # seconds; what is broken here stops all writes of the kinds that have webhooks
+_MAX_BACKOFF: Final = 5.0  # seconds; short, because a broken webhook blocks all writes of its kinds
 
 
-def rules(options: WebhookOptions) -> list[Rule]:
-    """The rights that serving webhooks within the cluster needs."""
+def webhook_rules(options: WebhookOptions) -> list[Rule]:
+    """Return the permissions that serving webhooks in the cluster needs."""
     granted: list[Rule] = []
     if isinstance(options.certificates, RotatedCertificates):
         secret = options.certificates.secret
@@ -50,7 +54,7 @@ def rules(options: WebhookOptions) -> list[Rule]:
         (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
         (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
     ):
-        if name:  # to delete is what a run with a url made, if it was killed
+        if name:  # delete: removes a configuration left by a killed process that ran with a URL
             granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", (*READ, "delete", "patch"), [name]))
     if options.definitions:
         granted.append(
@@ -59,85 +63,105 @@ def rules(options: WebhookOptions) -> list[Rule]:
     return granted
 
 
-class WebhookService:
-    """All that serves the webhooks of a manager; made by it, from ``ManagerOptions.webhook``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookDependencies:
+    """The parts of a manager that :class:`WebhookService` uses.
 
-    It reads and writes through a cache and a client of its own: neither the namespaces to which the manager is limited
-    nor whether it leads concerns the certificates.
+    ``add`` adds a runnable to a phase of the manager, ``add_controller`` adds a controller.
     """
 
-    def __init__(self, manager: Manager, options: WebhookOptions) -> None:
+    transport: Transport
+    mapper: RESTMapper
+    field_manager: str
+    clock: Clock
+    metrics: Metrics
+    health: Health
+    add: Callable[[Runnable, Phase], None]
+    add_controller: Callable[[Controller], None]
+
+
+class WebhookService:
+    """Serves the webhooks of a manager, which creates it from ``ManagerOptions.webhook``.
+
+    It reads and writes through its own cache and client, because certificates are independent of the manager's
+    namespaces and of leader election.
+    """
+
+    def __init__(self, dependencies: WebhookDependencies, options: WebhookOptions) -> None:
         self.webhooks = Webhooks()
+        self._dependencies = dependencies
         self._options = options
-        self._clock = manager.clock
-        cache = Cache(manager.transport, manager.mapper, clock=manager.clock)
-        client = Client(manager.transport, manager.mapper, field_manager=manager.options.field_manager, cache=cache)
-        self._serving = ServingCertificate(CertificateMetrics(manager.metrics.registry))
+        transport, mapper, clock = dependencies.transport, dependencies.mapper, dependencies.clock
+        registry = dependencies.metrics.registry
+        cache = Cache(transport, mapper, clock=clock)
+        client = Client(transport, mapper, field_manager=dependencies.field_manager, cache=cache)
+        self._serving = ServingCertificate(CertificateMetrics(registry))
         self._announcer = Announcer(client, cache, self.webhooks, options)
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
         sources = [announced.informer for announced in self._announcer.objects]
         if isinstance(options.certificates, CertificateFiles):
             self._source = CertificateFilesWatcher(options.certificates, self._serving)
-            reconciler = _Redirection(self._announcer, self._source)
-            manager.add(self._source, phase=Phase.SERVERS)
+            reconciler = _ConfigurationReconciler(self._announcer, self._source)
+            dependencies.add(self._source, Phase.SERVERS)
         else:
             self._source = CertificateRotator(
-                client, cache, self._announcer, self._serving, options.certificates, options, manager.clock
+                client, cache, self._announcer, self._serving, options.certificates, options, clock
             )
             reconciler = self._source
             sources.append(self._source.secret)
         self.server = WebhookServer(
             self.webhooks,
             self._serving,
-            WebhookMetrics(manager.metrics.registry),
+            WebhookMetrics(registry),
             bind_address=options.url.bind_address if options.url is not None else options.bind_address,
             reuse_port=options.reuse_port,
             drain=options.drain,
             before_drain=self._withdraw,
-            clock=manager.clock,
+            clock=clock,
         )
-        manager.add(self.server, phase=Phase.SERVERS)
-        manager.add(cache, phase=Phase.CACHES)
+        dependencies.add(self.server, Phase.SERVERS)
+        dependencies.add(cache, Phase.CACHES)
         if sources:
-            self._add_controller(manager, reconciler, sources)
-        manager.health.add_ready_check("webhooks", self.check)
+            self._add_controller(reconciler, sources)
+        dependencies.health.add_ready_check("webhooks", self.check)
 
-    def _add_controller(self, manager: Manager, reconciler: Reconciler, informers: list[Informer]) -> None:
+    def _add_controller(self, reconciler: Reconciler, informers: list[Informer]) -> None:
+        mapper, clock = self._dependencies.mapper, self._dependencies.clock
         request = Request("", self.server.name)
         controller = Controller(
             "cert-rotator",
             reconciler,
             options=ControllerOptions(
                 max_concurrent_reconciles=1,
-                rate_limiter=ExponentialRateLimiter(0.005, _LONGEST_BACKOFF),
+                rate_limiter=ExponentialRateLimiter(0.005, _MAX_BACKOFF),
                 needs_leader=False,
             ),
-            metrics=manager.metrics,
-            clock=manager.clock,
+            metrics=self._dependencies.metrics,
+            clock=clock,
         )
         for informer in informers:
             handler = EnqueueRequestsFromMapFunc(lambda _: (request,))
-            controller.watch(Kind(informer, handler, mapper=manager.mapper, clock=manager.clock))
-        first = Channel()
-        first.enqueue([request])  # where nothing exists yet, no event tells
-        controller.watch(first)
-        manager.add_controller(controller)
+            controller.watch(Kind(informer, handler, mapper=mapper, clock=clock))
+        start = Channel()
+        start.enqueue([request])  # no event arrives if no object exists yet
+        controller.watch(start)
+        self._dependencies.add_controller(controller)
 
     async def _withdraw(self) -> None:
         trusted = self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
         await self._announcer.withdraw(self._source.bundle, trusted)
 
     def check(self) -> None:
-        """Raises :class:`RuntimeError`, which names what is missing, until API servers can call the webhooks."""
+        """Raise :class:`RuntimeError` with the missing conditions until API servers can call the webhooks."""
         pair = self._serving.pair
         problems: list[str] = []
         if pair is None or self._serving.leaf is None:
-            problems.append(f"there is no serving certificate yet: {self._reason()}")
-        elif self._clock.now() >= self._serving.leaf.not_valid_after_utc:
+            problems.append(f"no serving certificate yet: {self._reason()}")
+        elif self._dependencies.clock.now() >= self._serving.leaf.not_valid_after_utc:
             problems.append(f"the serving certificate has expired: {self._reason()}")
         elif not self.server.listening:
-            problems.append("the server does not listen yet")
+            problems.append("the server is not listening yet")
         chain = x509.load_pem_x509_certificates(pair.certificate) if pair is not None else []
         problems += self._announcer.problems(chain) if chain else []
         if problems:
@@ -147,18 +171,18 @@ class WebhookService:
         if self._source.failure:
             return self._source.failure
         if isinstance(self._source, CertificateRotator) and not self._source.secret.has_synced:
-            return f"the Secret is not read yet: {self._source.secret.problem or 'being listed'}"
+            return f"waiting for the Secret: {self._source.secret.problem or 'list in progress'}"
         return "waiting for the webhook configurations to be read"
 
 
-class _Redirection:
-    """Lets configurations lead to our url and back; whom they trust is somebody else's business, unless we know."""
+class _ConfigurationReconciler:
+    """Points webhook configurations to our URL and back; leaves caBundle alone unless we manage the certificate."""
 
     def __init__(self, announcer: Announcer, files: CertificateFilesWatcher) -> None:
         self._announcer = announcer
         self._files = files
 
     async def reconcile(self, request: Request) -> Result:
-        """Writes what is not as it should be."""
+        """Update the webhook configurations."""
         await self._announcer.announce(self._files.bundle if self._announcer.leads_to_url else None)
         return Result()

@@ -23,8 +23,7 @@ from cfo.api.appwrapper import (
     pod_template_at,
     replicas_of,
 )
-from cfo.runtime.objects import GVK, Object, gvk_of, labels_of, name_of
-from cfo.runtime.webhook.field import (
+from cfo.runtime.field import (
     OMIT,
     FieldError,
     Path,
@@ -38,6 +37,7 @@ from cfo.runtime.webhook.field import (
     too_long,
     type_invalid,
 )
+from cfo.runtime.objects import GVK, Object, gvk_of, labels_of, name_of
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
 

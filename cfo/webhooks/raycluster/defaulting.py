@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.runtime.field import Path
 from cfo.runtime.objects import Object, annotations_of, is_deleting, name_of
-from cfo.runtime.webhook.field import Path
 from cfo.webhooks.raycluster.groups import groups_of, shape_errors
 from cfo.webhooks.raycluster.oauth import stand_aside, stands_first
 from cfo.webhooks.raycluster.parts import PROXY_CONTAINER, Change, ray_container

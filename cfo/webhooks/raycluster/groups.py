@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cfo.runtime.field import FieldError, Path, type_invalid
 from cfo.runtime.objects import Object
-from cfo.runtime.webhook.field import FieldError, Path, type_invalid
 from cfo.webhooks.raycluster.parts import PodSpec
 
 __all__ = ["Group", "groups_of", "shape_errors"]

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.runtime.field import FieldError, Path, invalid, required, too_long
 from cfo.runtime.objects import Object, annotations_of, is_deleting, name_of
-from cfo.runtime.webhook.field import FieldError, Path, invalid, required, too_long
 from cfo.webhooks.raycluster.groups import Group, groups_of, shape_errors
 from cfo.webhooks.raycluster.parts import PROXY_CONTAINER, Parts, is_mount, ray_container, same
 from cfo.webhooks.raycluster.plan import OAUTH, Action, Step, plan

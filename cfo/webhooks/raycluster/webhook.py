@@ -10,10 +10,10 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.discovery import DiscoveryIncomplete
+from cfo.runtime.field import FieldErrors
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import Object, is_deleting
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied
-from cfo.runtime.webhook.field import FieldErrors
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.settings import Images, Settings
 from cfo.webhooks.raycluster.validation import created_errors, updated_errors

@@ -21,13 +21,13 @@ users: [{name: u, user: {token: abc}}]
 PROGRAMS = {
     "aiohttp": "import aiohttp",
     "cfo.runtime": "import cfo.runtime",
-    "cfo.runtime.client": "import cfo.runtime.client",
+    "cfo.runtime.Client": "from cfo.runtime import Client",
     "cfo.runtime.Manager": "from cfo.runtime import Manager",
     "cfo.operator": "import cfo.operator",
     "envtest.embedded": "import envtest.embedded",
     "kubernetes_asyncio.client": "import kubernetes_asyncio.client",
     "kopf": "import kopf",
-    "a kubeconfig by cfo": "import asyncio, cfo.runtime.client\nasyncio.run(cfo.runtime.client.load_config(FILE))",
+    "a kubeconfig by cfo": "import asyncio, cfo.runtime.client\nasyncio.run(cfo.runtime.load_config(FILE))",
     "a kubeconfig by kubernetes_asyncio": (
         "import asyncio, kubernetes_asyncio.client, kubernetes_asyncio.config\n"
         "settings = kubernetes_asyncio.client.Configuration()\n"

@@ -11,8 +11,7 @@ import aiohttp
 import orjson
 import structlog
 
-from cfo.runtime import load_config
-from cfo.runtime.client import ApplyIntent, is_applied
+from cfo.runtime import ApplyIntent, is_applied, load_config
 from cfo.runtime.controller import Controller
 from cfo.runtime.kinds import NAMESPACE
 from cfo.runtime.metrics import Metrics

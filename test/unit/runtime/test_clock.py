@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 
-from cfo.runtime.clock import FakeClock, SystemClock, micro_time, rfc3339
+import pytest
+
+from cfo.runtime.clock import FakeClock, SystemClock, first_of, micro_time, rfc3339, sleep_unless
 from test.support.scheduling import settled
 
 
@@ -84,3 +86,40 @@ def test_the_time_since_boot_goes_on() -> None:
     clock = SystemClock()
     first = clock.boottime()
     assert clock.boottime() >= first >= 0
+
+
+async def test_first_of_returns_with_the_first_function_and_cancels_the_others() -> None:
+    first, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    task = asyncio.create_task(first_of(first.wait, endless))
+    await settled()
+    assert not task.done()
+    first.set()
+    await task
+    assert cancelled.is_set()
+
+
+async def test_first_of_raises_what_a_function_raises() -> None:
+    async def failing() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await first_of(asyncio.Event().wait, failing)
+    assert [str(error) for error in raised.value.exceptions] == ["broken"]
+
+
+async def test_sleep_unless_returns_whether_the_event_is_set() -> None:
+    clock, event = FakeClock(), asyncio.Event()
+    task = asyncio.create_task(sleep_unless(clock, 10, event))
+    await settled()
+    clock.advance(10)
+    assert await task is False
+    event.set()
+    assert await sleep_unless(clock, 10, event) is True
+    assert clock.timers == 0

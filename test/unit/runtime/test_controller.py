@@ -286,7 +286,7 @@ async def test_a_reconcile_that_takes_too_long_is_cancelled_and_retried() -> Non
             assert bench.reconciler.seen == [A, A]
             assert bench.clock.timers == 0
     (line,) = error_lines(lines)
-    assert "longer than 10 s" in line["error"]
+    assert "exceeded its timeout of 10 s" in line["error"]
 
 
 async def test_a_stray_cancellation_inside_a_reconcile_is_an_error_like_others() -> None:

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from aiohttp import web
 
-from cfo.runtime.client import ClientConfig, Transport, TransportError, UnknownKind
+from cfo.runtime import ClientConfig, Transport, TransportError, UnknownKind
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.objects import GVK, GVR
 from test.support.api_server import (

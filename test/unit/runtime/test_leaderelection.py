@@ -27,7 +27,8 @@ from cfo.runtime.leaderelection import (
     LeaseLock,
     leader_election_rules,
 )
-from cfo.runtime.manager import Manager, ManagerOptions, Phase, RunnableFailed
+from cfo.runtime.lifecycle import Phase, RunnableFailed
+from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import NamespacedName, Object
 from test.support.api_server import ApiServer, json, status
@@ -332,7 +333,7 @@ async def test_a_leader_that_was_deposed_ends_at_once() -> None:
         lock._store(_lease("usurper"))
         await one.passes(2)
         assert one.error is not None
-        assert "taken by usurper" in str(one.error)
+        assert "acquired by usurper" in str(one.error)
         assert lock.spec["holderIdentity"] == "usurper"
         assert sample(one, "leader_election_slowpath_total") == 1
 
@@ -490,7 +491,7 @@ async def test_only_what_needs_the_leader_waits_for_it_and_goes_through_the_gate
     async with server.run():
         election = LeaderElectionOptions(name="lock", namespace="ns")
         running = Manager(ClientConfig(server=server.url), ManagerOptions(leader_election=election))
-        running.add(everywhere, phase=Phase.EVERYWHERE)
+        running.add(everywhere, phase=Phase.ALL_REPLICAS)
         running.add(leader)
         async with running:
             while len(server.asked) == 0:  # noqa: ASYNC110
@@ -532,5 +533,5 @@ async def test_losing_the_lease_ends_a_manager_at_once_with_an_error() -> None:
             ClientConfig(server=server.url), ManagerOptions(leader_election=election, graceful_shutdown_timeout=None)
         )
         running.add(Stubborn())
-        with pytest.raises(RunnableFailed, match="LeadershipLost: Lease ns/lock was taken by usurper"):
+        with pytest.raises(RunnableFailed, match="LeadershipLost: Lease ns/lock was acquired by usurper"):
             await running.run()

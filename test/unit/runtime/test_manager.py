@@ -15,7 +15,8 @@ from anyio.abc import TaskStatus
 from cfo.runtime.builder import Builder
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.clock import FakeClock
-from cfo.runtime.manager import GracePeriodExceeded, Manager, ManagerOptions, Phase, RunnableFailed
+from cfo.runtime.lifecycle import GracePeriodExceeded, Phase, RunnableFailed
+from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import Request, Result
 from cfo.runtime.source import Channel
@@ -93,7 +94,7 @@ async def test_phases_start_in_order_and_stop_in_reverse() -> None:
     ready = asyncio.Event()
     async with manager() as running:
         running.add(Recorded("controller", diary))
-        running.add(Recorded("everywhere", diary), phase=Phase.EVERYWHERE)
+        running.add(Recorded("everywhere", diary), phase=Phase.ALL_REPLICAS)
         running.add(Recorded("server", diary, ready=ready), phase=Phase.SERVERS)
         await settled()
         assert diary == ["+server"]
@@ -309,9 +310,9 @@ async def test_a_manager_runs_once() -> None:
     running = manager()
     running.stop()
     await running.run()
-    with pytest.raises(RuntimeError, match="cannot run again"):
+    with pytest.raises(RuntimeError, match="can run only once"):
         await running.run()
-    with pytest.raises(RuntimeError, match="stopped before everything had started"):
+    with pytest.raises(RuntimeError, match="stopped before all phases had started"):
         await running.started()
 
 
@@ -329,8 +330,8 @@ MIRROR, CONFIG_MAP = GVK("example.com", "v1", "Mirror"), GVK("", "v1", "ConfigMa
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda builder: builder, "watches nothing"),
-        (lambda builder: builder.reads(manager().cache.informer(CONFIG_MAP)), "watches nothing"),
+        (lambda builder: builder, "needs something to watch"),
+        (lambda builder: builder.reads(manager().cache.informer(CONFIG_MAP)), "needs something to watch"),
         (lambda builder: builder.owns(CONFIG_MAP), "call for_ too"),
         (lambda builder: builder.for_(MIRROR).for_(CONFIG_MAP), "called twice"),
         (lambda builder: builder.for_(MIRROR, label_selector="a in"), "a in"),

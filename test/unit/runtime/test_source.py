@@ -20,7 +20,7 @@ from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import Request
-from cfo.runtime.source import Channel, Kind, Synced
+from cfo.runtime.source import Channel, InformerSync, Kind
 from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
 
 MIRROR = GVK("example.com", "v1", "Mirror")
@@ -224,7 +224,7 @@ async def test_requests_of_a_channel_from_before_the_start_are_kept() -> None:
 
 async def test_what_is_only_read_is_waited_for() -> None:
     informer, work = Informer(), queue()
-    condition = Synced(informer)  # type: ignore[arg-type]
+    condition = InformerSync(informer)  # type: ignore[arg-type]
     await condition.start("mirror", work)
     await condition.wait_for_sync()
     condition.stop()

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from cfo.runtime.client import (
+from cfo.runtime import (
     AlreadyExists,
     APIError,
     Client,
@@ -19,11 +19,11 @@ from cfo.runtime.client import (
     NotFound,
     PatchType,
     Propagation,
-    StoredObject,
     Transport,
     TransportError,
     UnknownKind,
 )
+from cfo.runtime.client.object_cache import StoredObject
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP, NAMESPACE, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, uid_of

@@ -17,7 +17,7 @@ import structlog
 import yaml
 from aiohttp import web
 
-from cfo.runtime.client import (
+from cfo.runtime import (
     APIRequest,
     ClientConfig,
     ConfigError,
@@ -528,9 +528,9 @@ async def test_a_proxy_that_cannot_be_used(tmp_path: Path) -> None:
 def test_the_generated_models_are_not_imported(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "import cfo.runtime.client\n"
+        "import cfo.runtime\n"
         "assert not any(name.startswith('kubernetes_asyncio') for name in sys.modules)\n"
-        f"asyncio.run(cfo.runtime.client.load_config({str(kubeconfig(tmp_path / 'k'))!r}))\n"
+        f"asyncio.run(cfo.runtime.load_config({str(kubeconfig(tmp_path / 'k'))!r}))\n"
         "assert not any(name.startswith('kubernetes_asyncio') for name in sys.modules)\n"
         "import kubernetes_asyncio.client\n"
         "assert kubernetes_asyncio.client.V1Pod and kubernetes_asyncio.config.load_kube_config\n"
@@ -544,8 +544,8 @@ def test_a_program_that_uses_kubernetes_asyncio_keeps_its_modules(tmp_path: Path
     program = (
         "import asyncio, sys\n"
         "import kubernetes_asyncio.client as theirs\n"
-        "import cfo.runtime.client\n"
-        f"asyncio.run(cfo.runtime.client.load_config({str(kubeconfig(tmp_path / 'k'))!r}))\n"
+        "import cfo.runtime\n"
+        f"asyncio.run(cfo.runtime.load_config({str(kubeconfig(tmp_path / 'k'))!r}))\n"
         "assert sys.modules['kubernetes_asyncio.client'] is theirs\n"
         "import kubernetes_asyncio.config.kube_config as kube_config\n"
         "assert kube_config.Configuration is theirs.Configuration\n"

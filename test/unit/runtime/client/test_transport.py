@@ -9,7 +9,7 @@ import pytest
 import structlog
 from aiohttp import web
 
-from cfo.runtime.client import (
+from cfo.runtime import (
     APIError,
     APIRequest,
     ClientConfig,

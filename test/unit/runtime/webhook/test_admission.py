@@ -12,6 +12,7 @@ import jsonpatch
 import pytest
 
 from cfo.runtime.client.errors import Conflict
+from cfo.runtime.field import FieldErrors, forbidden, invalid, required
 from cfo.runtime.objects import GVK, GVR, Object
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
@@ -24,7 +25,6 @@ from cfo.runtime.webhook.admission import (
     errored,
     patched,
 )
-from cfo.runtime.webhook.field import FieldErrors, forbidden, invalid, required
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler, answer
 from cfo.runtime.webhook.review import BadReview, json_patch, read_review, write_review
 

@@ -10,8 +10,8 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
 from cfo.runtime.discovery import DiscoveryIncomplete
+from cfo.runtime.field import FieldErrors
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation
-from cfo.runtime.webhook.field import FieldErrors
 from cfo.webhooks.raycluster.settings import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import Cluster, head_of, names, ray_cluster, worker

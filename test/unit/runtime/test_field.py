@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.runtime.webhook.field import (
+from cfo.runtime.field import (
     FieldError,
     FieldErrors,
     Path,
