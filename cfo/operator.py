@@ -259,14 +259,14 @@ def new_manager(
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    around = raycluster.setup(manager, configuration.kuberay)
+    environment = raycluster.setup(manager, configuration.kuberay)
     if webhook is not None:
         raycluster_webhooks.register(
             manager,
             configuration.kuberay,
             version=f"v{__version__}",
-            is_openshift=around.platform.is_openshift,
-            ingress_domain=lambda: around.domain.read(manager.client),
+            is_openshift=environment.platform.is_openshift,
+            ingress_domain=lambda: environment.domain.read(manager.client),
             environment=os.environ,
         )
         # also without the controller: the manifests announce it, and what was never judged would run once it is enabled
