@@ -9,17 +9,18 @@ from typing import Any
 import orjson
 import pytest
 
+from cfo.api.quantity import format_quantity, parse_quantity
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
-from cfo.controllers.appwrapper.components import DELETED, components_of, desired, recorded_uids
+from cfo.controllers.appwrapper.components import DELETED, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.injection import InjectionError
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Pod, pod_of
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.controllers.appwrapper.slack_queue import lending_limits, quantity, unschedulable_on, written
+from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import desired_workload, pod_set_infos, reclaimable_pods, workload_name
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.objects import GVK, Object
-from test.unit.appwrapper.views import CONFIG, wrapper
+from test.unit.appwrapper.observations import CONFIG, wrapper
 
 WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
 
@@ -67,7 +68,7 @@ def component(obj: Object, config: AppWrapperConfiguration = CONFIG, **info: Any
     wrapped = wrapper(status={"phase": "Resuming"})
     wrapped["spec"]["components"] = [{"template": obj, "podSetInfos": [info]}]
     before = copy.deepcopy(wrapped)
-    made = desired(wrapped, components_of(wrapped)[0], config)
+    made = desired_object(wrapped, components_of(wrapped)[0], config)
     assert wrapped == before, "the AppWrapper is nobody's to change"
     return made
 
@@ -198,10 +199,10 @@ def test_quantities() -> None:
         ("1.5G", 1500000000),
         ("3E", 3 * 10**18),
     ):
-        assert quantity(text) == Decimal(value), text
-    assert (written(Decimal(6)), written(Decimal("0.25"))) == ("6", "250m")
+        assert parse_quantity(text) == Decimal(value), text
+    assert (format_quantity(Decimal(6)), format_quantity(Decimal("0.25"))) == ("6", "250m")
     with pytest.raises(ValueError, match="many"):
-        quantity("many")
+        parse_quantity("many")
 
 
 def queue(**limits: str) -> Object:
@@ -230,12 +231,12 @@ def test_what_cannot_be_scheduled() -> None:
     config = AutopilotConfiguration()
     capacity = {"capacity": {"cpu": "4", "nvidia.com/gpu": "2", "pods": "10"}}
     marked = entry("Node", metadata={"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}, status=capacity)
-    assert unschedulable_on(marked, config) == {"nvidia.com/gpu": 2}
-    assert unschedulable_on(entry("Node", spec={"unschedulable": True}, status=capacity), config) == {
+    assert unschedulable_capacity(marked, config) == {"nvidia.com/gpu": 2}
+    assert unschedulable_capacity(entry("Node", spec={"unschedulable": True}, status=capacity), config) == {
         "cpu": 4,
         "nvidia.com/gpu": 2,
     }
-    assert unschedulable_on(entry("Node", status=capacity), config) == {}
+    assert unschedulable_capacity(entry("Node", status=capacity), config) == {}
 
 
 def test_a_workload_has_the_pod_sets_of_all_components() -> None:
