@@ -1,7 +1,7 @@
 """Informers of the kinds of components: created when a kind first occurs, and queried for the existing objects.
 
 The informers hold the objects with the AppWrapper's label, and only their metadata, except for kinds whose status
-tells whether they failed or completed. Where much depends on the absence of an object, it is confirmed by a live read.
+reports whether they failed or completed. Where much depends on the absence of an object, a live read confirms it.
 """
 
 from __future__ import annotations
