@@ -62,7 +62,10 @@ __all__ = [
 
 CONFIG_MAP_NAME = "codeflare-operator-config"
 FIELD_MANAGER = "codeflare-operator"
-"""The field manager of everything outside the controllers, such as the ConfigMap; the same as the Go operator's."""
+"""The field manager of writes outside the controllers (the ConfigMap) and of the finalizer on RayClusters.
+
+It is the Go operator's.
+"""
 
 WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, not a password)
 

@@ -94,7 +94,7 @@ class ComponentObject:
 
 
 def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
-    """Return the components of ``wrapper``; for those recorded in its status, the recorded state counts."""
+    """Return the components of ``wrapper``, with their recorded kinds and names where its status has them."""
     namespace = namespace_of(wrapper)
     status = wrapper.get("status") or {}
     statuses: list[Mapping[str, Any]] = status.get("componentStatus") or []

@@ -1,7 +1,7 @@
 """Timeouts and retry limits of an AppWrapper: the configuration, overridden by its annotations.
 
-A period is a Go duration; a negative one counts as zero, and ``gracePeriodCeiling`` is the maximum. An annotation with
-an invalid value is ignored, and :attr:`Settings.problems` describes the problem.
+A period is a Go duration; a negative one counts as zero, and ``gracePeriodCeiling`` is the maximum. An invalid
+value, or an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problems` describes it.
 """
 
 from __future__ import annotations

@@ -174,7 +174,10 @@ def _missing_components_message(observation: Observation, deployed: int) -> str:
 
 
 def _required_successes(observation: Observation) -> int:
-    """Return how many pods must succeed: at least as many as run at a time; for a Job, as many as its completions."""
+    """Return how many pods must succeed, at least one.
+
+    These are the pods that run at a time or, for a Job that has not completed, its completions, if those are more.
+    """
     required = 0
     for component, obj in zip(observation.components, observation.objects, strict=True):
         pods = expected_pods(component.pod_sets)
