@@ -101,7 +101,7 @@ def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> Ce
 
 
 def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
-    """Load a stored CA; of several certificates the first, as all of its users do.
+    """Load a stored CA from PEM; of several certificates the first is used, as by everyone who signs with it.
 
     Raises :class:`InvalidCertificateAuthority` if it is unusable for any reason other than expiry.
     """

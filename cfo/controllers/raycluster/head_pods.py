@@ -24,7 +24,7 @@ class HeadPodReplacement:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[frozenset[str], str]] = {}
-        """By uid of the cluster: the account's pull secrets, and since when they are known."""
+        """By uid of the cluster: the account's pull secrets, and when they were first observed (RFC 3339)."""
 
     def forget(self, cluster: Object) -> None:
         """Forget the pull secrets of ``cluster``, which is being deleted."""

@@ -2,7 +2,7 @@
 
 A RayCluster's *address* is ``<name>-<namespace>``; the names of its hosts and of its ClusterRoleBinding contain it. It
 is not unique: ``a-b`` in ``c`` and ``a`` in ``b-c`` have the same address. Such clusters are called *colliding*. The
-oldest of them gets the plain name, and each other one a name with a hash.
+oldest of them normally gets the plain name, and every other one a name with a hash.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def hosts_of(ingress: Entry) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CandidateHosts:
-    """The hosts that an Ingress of a cluster can have: the plain one, or the one that ends in ``suffix``, a hash."""
+    """The hosts that an Ingress of a cluster can have: the plain one, or the one with ``suffix``, a hash."""
 
     plain: str
     hashed: str
@@ -121,7 +121,7 @@ def choose_host(
 
     An Ingress keeps the host that it has, unless an older Ingress has it too. Otherwise it gets the plain host when no
     other Ingress has it and no older cluster claims it, and the hashed one when only colliding clusters claim
-    the plain one. A host of any other Ingress is never shared.
+    the plain one. A host that any other Ingress has is never shared.
     """
     own = ingresses.entry(key)
     if own is not None:

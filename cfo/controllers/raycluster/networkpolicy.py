@@ -136,10 +136,10 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
         .owns(NETWORK_POLICY, CHILD_CHANGED)
         .complete(reconciler)
     )
-    all_if_changed = EnqueueRequestsFromMapFunc(
+    enqueue_all_if_changed = EnqueueRequestsFromMapFunc(
         lambda entry: all_clusters(clusters) if namespaces.update(entry) else ()
     )
     for informer in roles or ():
-        controller.watch(Kind(informer, all_if_changed, mapper=manager.mapper, optional=True))
-    environment.dsc_initializations.subscribe(controller, all_if_changed)
+        controller.watch(Kind(informer, enqueue_all_if_changed, mapper=manager.mapper, optional=True))
+    environment.dsc_initializations.subscribe(controller, enqueue_all_if_changed)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

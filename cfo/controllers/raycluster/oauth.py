@@ -194,7 +194,7 @@ class OAuthReconciler:
     def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
         """Return whether the usual name is left to an older cluster."""
         if self._informers.bindings.contains(NamespacedName("", usual)):
-            return False  # claiming it reveals the owner
+            return False  # the claim checks who owns it
         if self._informers.bindings.contains(NamespacedName("", hashed)):
             return True
         return any(

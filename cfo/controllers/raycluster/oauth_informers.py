@@ -57,7 +57,7 @@ class OpenShiftInformers:
 
 
 class OptionalOpenShiftInformers:
-    """Creates the :class:`OpenShiftInformers` once Routes are served; head pods only ``with_pods``."""
+    """Creates the :class:`OpenShiftInformers` once Routes are served; ``with_pods`` includes head pods."""
 
     def __init__(self, manager: Manager, routes: OptionalKind, *, with_pods: bool) -> None:
         self._manager = manager

@@ -11,8 +11,8 @@ open or close every head, so only sources that tenants cannot imitate are used. 
 The labels of pods are never used. Where the operator is not allowed to read ClusterRoles (the Go operator's own role
 does not allow it), a role is recognized by its name: only administrators create cluster-wide bindings.
 
-The first source that yields a value wins. If 2 and 3 no longer yield any, the last value is kept for as long as this
-process runs: the pods are more likely still there than in a well-known namespace.
+The first source that yields a value wins. If sources 2 and 3 no longer yield any, the last value is kept for as
+long as this process runs: the pods are more likely still there than elsewhere.
 """
 
 from __future__ import annotations

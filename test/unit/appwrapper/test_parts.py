@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 import pytest
 
-from cfo.api.quantity import format_quantity, parse_quantity
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
 from cfo.controllers.appwrapper.components import DELETED, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.injection import InjectionError
@@ -188,21 +187,6 @@ def test_uids_are_read_from_what_this_controller_wrote_alone() -> None:
         ]
     }
     assert recorded_uids(wrapper(status=status)) == {"aaaa-1", "bbbb-2"}
-
-
-def test_quantities() -> None:
-    for text, value in (
-        ("4", 4),
-        ("500m", "0.5"),
-        ("2Ki", 2048),
-        ("1e3", 1000),
-        ("1.5G", 1500000000),
-        ("3E", 3 * 10**18),
-    ):
-        assert parse_quantity(text) == Decimal(value), text
-    assert (format_quantity(Decimal(6)), format_quantity(Decimal("0.25"))) == ("6", "250m")
-    with pytest.raises(ValueError, match="many"):
-        parse_quantity("many")
 
 
 def queue(**limits: str) -> Object:
