@@ -1,8 +1,8 @@
 """The whole operator on one page: configuration -> manager -> controllers and webhooks.
 
-:func:`load_configuration` reads the ConfigMap (and makes it where there is none), :func:`new_manager` wires what the
-configuration asks for, :func:`run` does both and runs it. What cannot work is refused before anything is written
-or started: a broken configuration never starts half an operator.
+:func:`load_configuration` reads the ConfigMap (and creates it if it does not exist), :func:`new_manager` wires what the
+configuration enables, and :func:`run` does both and runs the manager. An invalid configuration is rejected before
+anything is written or started, so it never starts half an operator.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
     "CONFIG_MAP_NAME",
     "FIELD_MANAGER",
     "Unreachable",
-    "election",
+    "leader_election_options",
     "load_configuration",
     "new_manager",
     "rules",
@@ -62,19 +62,22 @@ __all__ = [
 
 CONFIG_MAP_NAME = "codeflare-operator-config"
 FIELD_MANAGER = "codeflare-operator"
-"""Who writes what no controller does: the finalizer on RayClusters, the ConfigMap. The Go operator's name."""
+"""The field manager of writes outside the controllers (the ConfigMap) and of the finalizer on RayClusters.
 
-WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, no password)
+It is the Go operator's.
+"""
+
+WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, not a password)
 
 _log = structlog.get_logger("cfo.operator")
 
 
 class Unreachable(Exception):
-    """The API server gave no usable answer; the message is one line that names it."""
+    """The API server gave no usable response; the message is one line that names it."""
 
 
 def rules(namespace: str) -> list[Rule]:
-    """All rights that the operator needs when it lives in ``namespace``; manifests are generated from these."""
+    """Return the RBAC rules of an operator in ``namespace``; manifests are generated from these."""
     return [
         Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
         Rule("", "configmaps", ("create",), namespace=namespace),
@@ -89,15 +92,15 @@ def rules(namespace: str) -> list[Rule]:
 
 
 async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
-    """Reads the configuration from the ConfigMap ``key``, and makes that with the defaults if it does not exist.
+    """Read the configuration from the ConfigMap ``key``; create it with the defaults if it does not exist.
 
-    It holds exactly one key, of any name, as the Go operator has it. Raises :class:`ConfigurationError` for what
-    cannot be used, with the ConfigMap's name in front.
+    The ConfigMap has exactly one key, of any name, as in the Go operator. Raises :class:`ConfigurationError`, with the
+    name of the ConfigMap in the message, when the configuration is invalid.
     """
     config_map = await client.get(CONFIG_MAP, key, live=True)
     if config_map is None:
         document = default_document()
-        parsed = _checked(key, document)
+        parsed = _parse(key, document)
         try:
             await client.create(
                 {
@@ -109,17 +112,17 @@ async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
             )
         except AlreadyExists:
             return await load_configuration(client, key)
-        _log.info("made the ConfigMap with the default configuration", configmap=str(key))
+        _log.info("Created ConfigMap with default configuration", configmap=str(key))
         return parsed
     try:
         name, document = single_document(config_map.get("data") or {})
     except ConfigurationError as error:
         raise ConfigurationError(f"ConfigMap {key}: {error}") from None
-    parsed = _checked(key, document)
+    parsed = _parse(key, document)
     return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
 
 
-def _checked(key: NamespacedName, document: str) -> Parsed:
+def _parse(key: NamespacedName, document: str) -> Parsed:
     try:
         parsed = parse(document)
     except ConfigurationError as error:
@@ -127,13 +130,15 @@ def _checked(key: NamespacedName, document: str) -> Parsed:
     return parsed
 
 
-def election(target: ClientConfig, configuration: LeaderElection, namespace: str) -> LeaderElectionOptions | None:
-    """How the leader is elected among the replicas of the operator in ``namespace``; ``None``: there is one alone.
+def leader_election_options(
+    target: ClientConfig, configuration: LeaderElection, namespace: str
+) -> LeaderElectionOptions | None:
+    """Return how the replicas of the operator in ``namespace`` elect a leader; ``None`` disables leader election.
 
-    Unless it is said, there is an election where there can be replicas: in a cluster.
+    If ``leaderElect`` is unset, leader election is enabled inside a cluster, where the operator can have replicas.
     """
-    wanted = target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
-    if not wanted:
+    enabled = target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
+    if not enabled:
         return None
     return LeaderElectionOptions(
         name=configuration.resource_name,
@@ -156,14 +161,14 @@ def _metrics_tls(configuration: MetricsConfiguration, namespace: str) -> Metrics
 def webhook_options(
     configuration: WebhookConfiguration, namespace: str, url: WebhookURL | None = None
 ) -> WebhookOptions:
-    """How the operator in ``namespace`` serves its webhooks; ``url``: from outside of the cluster."""
+    """Return how the operator in ``namespace`` serves its webhooks; with ``url`` from outside the cluster."""
     certificates: RotatedCertificates | CertificateFiles = CertificateFiles(directory=Path(configuration.cert_dir))
     if configuration.rotate_certificates:
         certificates = RotatedCertificates(
             secret=NamespacedName(namespace, WEBHOOK_SECRET_NAME),
             common_name="codeflare",
             organization="openshift.ai",
-            key_algorithm="rsa",  # the Go operator reads no other, should somebody go back to it
+            key_algorithm="rsa",  # the only algorithm that the Go operator can read, for a rollback
         )
     return WebhookOptions(
         service=ServiceReference(namespace, configuration.service_name),
@@ -178,25 +183,25 @@ def webhook_options(
 
 
 def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
-    """The webhook configurations of the operator, as manifests bring them.
+    """Return the webhook configurations of the operator for its manifests.
 
-    ``annotations``: with ``cert-manager.io/inject-ca-from`` cert-manager says whom to trust.
+    ``annotations`` are added to them; with ``cert-manager.io/inject-ca-from`` cert-manager sets their CA bundle.
     """
     configuration = OperatorConfiguration()
     options = webhook_options(configuration.webhook, namespace)
     webhooks = new_manager(ClientConfig(server="https://localhost"), configuration, namespace, options).webhooks
-    found = [
+    configurations = [
         webhooks.configuration(kind, name, options.service, annotations=annotations)
         for kind, name in (
             (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
             (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
         )
     ]
-    return [configuration for configuration in found if configuration is not None]
+    return [item for item in configurations if item is not None]
 
 
-def _provided(configuration: WebhookConfiguration, directory: Path) -> WebhookConfiguration:
-    """The webhooks' settings where somebody else brings the certificate and keeps the configurations."""
+def _with_mounted_certificate(configuration: WebhookConfiguration, directory: Path) -> WebhookConfiguration:
+    """Return the settings for a certificate, mounted in ``directory``, and configurations that another tool manages."""
     return configuration.model_copy(
         update={
             "enabled": True,
@@ -208,10 +213,13 @@ def _provided(configuration: WebhookConfiguration, directory: Path) -> WebhookCo
     )
 
 
-async def _webhooks_wanted(
+async def _should_serve_webhooks(
     target: ClientConfig, client: Client, configuration: WebhookConfiguration, url: WebhookURL | None
 ) -> bool:
-    """Whether to serve webhooks. Where that is not said: where somebody expects it."""
+    """Return whether to serve webhooks.
+
+    If ``enabled`` is unset: in a cluster, with ``url``, and where a webhook configuration of the operator exists.
+    """
     if configuration.enabled is not None:
         return configuration.enabled
     if target.in_cluster or url is not None:
@@ -226,8 +234,8 @@ async def _webhooks_wanted(
         except Forbidden:
             continue
     _log.warning(
-        "serving no webhooks: not in a cluster, without --webhook-url, and there are no configurations of them; "
-        "nothing is injected into new RayClusters, so they run without mTLS"
+        "Not serving webhooks; nothing is injected into new RayClusters, so they run without mTLS",
+        reason="not in a cluster, --webhook-url is not set, and no webhook configuration exists",
     )
     return False
 
@@ -235,9 +243,9 @@ async def _webhooks_wanted(
 def new_manager(
     target: ClientConfig, configuration: OperatorConfiguration, namespace: str, webhook: WebhookOptions | None = None
 ) -> Manager:
-    """A manager with all controllers that ``configuration`` asks for; run it.
+    """Return a manager with all controllers that ``configuration`` enables, ready to run.
 
-    ``namespace`` is the operator's own; ``webhook`` says how its webhooks are served (``None``: not at all).
+    ``namespace`` is the operator's own; ``webhook`` defines how its webhooks are served (``None``: not at all).
     """
     connection = configuration.client_connection
     limited = connection.qps is not None and connection.qps > 0
@@ -253,27 +261,31 @@ def new_manager(
             health_bind_address=configuration.health.bind_address,
             qps=connection.qps if limited else None,
             burst=connection.burst if limited else None,
-            leader_election=election(target, configuration.leader_election, namespace),
+            leader_election=leader_election_options(target, configuration.leader_election, namespace),
             webhook=webhook,
         ),
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    around = raycluster.setup(manager, configuration.kuberay)
+    environment = raycluster.setup(manager, configuration.kuberay)
     if webhook is not None:
         raycluster_webhooks.register(
             manager,
             configuration.kuberay,
             version=f"v{__version__}",
-            is_openshift=around.platform.is_openshift,
-            ingress_domain=lambda: around.domain.read(manager.client),
+            is_openshift=environment.platform.is_openshift,
+            ingress_domain=lambda: environment.domain.read(manager.client),
             environment=os.environ,
         )
-        # also without the controller: the manifests announce it, and what was never judged would run once it is enabled
+        # Registered even if the controller is disabled: the manifests contain the webhook, and AppWrappers created
+        # without it would bypass validation when the controller is enabled later.
         appwrapper_webhooks.register(manager, configuration.appwrapper)
     if configuration.appwrapper.enabled:
         if webhook is None:
-            _log.warning("AppWrappers are not judged: whoever may create one may create what this operator may")
+            _log.warning(
+                "AppWrapper admission is disabled: "
+                "anyone who can create an AppWrapper gains this operator's permissions"
+            )
         appwrapper.setup(manager, configuration.appwrapper)
     return manager
 
@@ -288,11 +300,11 @@ async def run(
     handle_signals: bool = True,
     task_status: TaskStatus[Manager] = TASK_STATUS_IGNORED,
 ) -> None:
-    """Runs the operator against ``target`` until a signal, or until something crashes.
+    """Run the operator against ``target`` until a signal arrives or a part of it crashes.
 
-    ``webhook_url`` serves the webhooks of an operator outside of the cluster. ``webhook_cert_dir``: where cert-manager
-    or OLM mounts their certificate; that it is trusted is then no business of ours. ``observe`` gets the manager before
-    it starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and what
+    ``webhook_url``: the URL of the webhooks of an operator outside the cluster. ``webhook_cert_dir``: the directory
+    where cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle. ``observe`` is
+    called with the manager before it starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and what
     :meth:`cfo.runtime.manager.Manager.run` raises.
     """
     try:
@@ -301,9 +313,9 @@ async def run(
             parsed = await load_configuration(client, config_map)
             settings = parsed.configuration.webhook
             if webhook_cert_dir is not None:
-                settings = _provided(settings, webhook_cert_dir)
+                settings = _with_mounted_certificate(settings, webhook_cert_dir)
             webhook = None
-            if await _webhooks_wanted(target, client, settings, webhook_url):
+            if await _should_serve_webhooks(target, client, settings, webhook_url):
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""

@@ -1,1 +1,1 @@
-"""The APIs that cfo owns, as typed models with their CustomResourceDefinitions, and facts about those it reads."""
+"""The APIs that cfo owns, as typed models with their CRDs, and accessors for the APIs that it reads."""

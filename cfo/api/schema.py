@@ -1,8 +1,8 @@
-"""From pydantic models to the structural schemas that a CustomResourceDefinition holds.
+"""Converts pydantic models to the structural schemas of CRDs.
 
-What pydantic generates is JSON Schema; a structural schema is a stricter dialect of it (no ``$ref``, no ``null`` type,
-one type a node; see `the rules`_). The models here say in their field types what the dialect needs: formats, list
-types, embedded resources.
+Pydantic generates JSON Schema. A structural schema is a stricter dialect (no ``$ref``, no ``null`` type, one type per
+node; see `the rules`_). The field types defined here carry what the dialect requires: formats, list types, embedded
+resources.
 
 .. _the rules: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
 """
@@ -21,7 +21,7 @@ __all__ = ["APIModel", "Condition", "Conditions", "EmbeddedResource", "Int32", "
 
 
 class APIModel(BaseModel):
-    """A part of an API type: camelCase on the wire, unknown fields kept."""
+    """Base class of API types and their parts: camelCase on the wire, unknown fields are preserved."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="allow")
 
@@ -33,7 +33,7 @@ EmbeddedResource = Annotated[
     dict[str, Any],
     Field(json_schema_extra={"x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}),
 ]
-"""A whole object of any kind; its fields are nobody's business but its own kind's."""
+"""A whole object of any kind; the schema does not describe its fields."""
 
 _REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -47,25 +47,35 @@ class Condition(APIModel):
     """
 
     last_transition_time: Annotated[
-        str, Field(json_schema_extra={"format": "date-time"}, description="When the status changed last.")
+        str,
+        Field(json_schema_extra={"format": "date-time"}, description="Last time the status of the condition changed."),
     ]
-    message: Annotated[str, Field(json_schema_extra={"maxLength": 32768}, description="What people should know.")]
+    message: Annotated[
+        str, Field(json_schema_extra={"maxLength": 32768}, description="Human-readable details of the last transition.")
+    ]
     observed_generation: Annotated[
         int | None,
-        Field(json_schema_extra={"format": "int64", "minimum": 0}, description="The generation it was judged by."),
+        Field(
+            json_schema_extra={"format": "int64", "minimum": 0},
+            description="The metadata.generation that the condition is based on.",
+        ),
     ] = None
     reason: Annotated[
         str,
         Field(
             json_schema_extra={"maxLength": 1024, "minLength": 1, "pattern": _REASON},
-            description="Why, as one word for programs.",
+            description="Reason of the last transition, in CamelCase.",
         ),
     ]
     status: Annotated[
-        str, Field(json_schema_extra={"enum": ["True", "False", "Unknown"]}, description="Whether it holds.")
+        str, Field(json_schema_extra={"enum": ["True", "False", "Unknown"]}, description="Status of the condition.")
     ]
     type: Annotated[
-        str, Field(json_schema_extra={"maxLength": 316, "pattern": _CONDITION_TYPE}, description="Which aspect.")
+        str,
+        Field(
+            json_schema_extra={"maxLength": 316, "pattern": _CONDITION_TYPE},
+            description="Type of the condition, in CamelCase.",
+        ),
     ]
 
 
@@ -85,7 +95,7 @@ def custom_resource_definition(
     short_names: Sequence[str] = (),
     printer_columns: Sequence[dict[str, Any]] = (),
 ) -> Object:
-    """The definition of a namespaced kind with a status subresource, of one version, whose objects are ``model``.
+    """Return the CRD of a namespaced kind with one version and a status subresource, with objects of type ``model``.
 
     ``model`` has the fields ``spec`` and ``status``; apiVersion, kind and metadata are added here.
     """
@@ -116,12 +126,12 @@ def custom_resource_definition(
     }
 
 
-_BOUNDS = {f"{bound}{what}" for bound in ("min", "max") for what in ("Items", "Length", "Properties", "imum")}
-_KEPT = {"description", "enum", "format", "pattern", "required", "type"} | _BOUNDS
+_BOUNDS = {f"{bound}{quantity}" for bound in ("min", "max") for quantity in ("Items", "Length", "Properties", "imum")}
+_PRESERVED = {"description", "enum", "format", "pattern", "required", "type"} | _BOUNDS
 
 
 def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """``node`` of JSON Schema in the structural dialect; ``definitions`` are what its references point to."""
+    """Return a JSON Schema ``node`` in the structural dialect; its references are resolved in ``definitions``."""
     definitions = node.get("$defs") or definitions
     if reference := node.get("$ref"):
         target = definitions[reference.rpartition("/")[2]]
@@ -129,7 +139,7 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     if options := node.get("anyOf"):
         (present,) = (option for option in options if option.get("type") != "null")
         return _structural({**present, **{key: value for key, value in node.items() if key != "anyOf"}}, definitions)
-    result = {key: value for key, value in node.items() if key in _KEPT or key.startswith("x-kubernetes-")}
+    result = {key: value for key, value in node.items() if key in _PRESERVED or key.startswith("x-kubernetes-")}
     if not result.get("x-kubernetes-preserve-unknown-fields"):
         if properties := node.get("properties"):
             result["properties"] = {name: _structural(child, definitions) for name, child in properties.items()}

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from cfo import operator
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.models import definition
+from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.demo import crds, kuberay
 from cfo.demo.overview import Overview
@@ -86,7 +86,7 @@ async def run_embedded(
     :class:`DemoFailed`.
     """
     objects = read_objects(manifests)
-    async with ControlPlane.embedded(crds=[*crds.load(), definition()], controllers=_CONTROLLERS) as plane:
+    async with ControlPlane.embedded(crds=[*crds.load(), appwrapper_crd()], controllers=_CONTROLLERS) as plane:
         _claim(kubeconfig)
         plane.kubeconfig(kubeconfig)
         try:

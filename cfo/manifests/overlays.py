@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 
-from cfo.api.appwrapper.models import definition
+from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.manifests import options, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
 from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
@@ -44,7 +44,7 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
 
 def definitions() -> list[Object]:
     """The CustomResourceDefinitions that are ours; those of RayClusters come with KubeRay."""
-    found = definition()
+    found = appwrapper_crd()
     found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **LABELS}
     return [found]
 

@@ -25,7 +25,7 @@ import orjson
 import psutil
 import yaml
 
-from cfo.api.appwrapper.models import definition
+from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.demo import crds
 from cfo.runtime import Client, RESTMapper, Transport, load_config
 from cfo.runtime.objects import Object
@@ -256,7 +256,7 @@ async def plane(
         folder = Path(name)
         installed = folder / "crds.json"
         installed.write_bytes(
-            b"\n---\n".join(orjson.dumps(each) for each in [*crds.load(), definition(), *definitions])
+            b"\n---\n".join(orjson.dumps(each) for each in [*crds.load(), appwrapper_crd(), *definitions])
         )
         installed = installed.rename(installed.with_suffix(".yaml"))
         token, admin = secrets.token_hex(16), folder / "admin.kubeconfig"

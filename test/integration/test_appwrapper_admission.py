@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL
-from cfo.api.appwrapper.models import definition
+from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.config import AppWrapperConfiguration
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
@@ -117,7 +117,7 @@ class Guarded:
 @asynccontextmanager
 async def guarded(config: AppWrapperConfiguration) -> AsyncIterator[Guarded]:
     exchanges: list[Exchange] = []
-    async with ControlPlane.auto(crds=[definition(), *WRAPPED]) as plane, APIClient(plane) as api:
+    async with ControlPlane.auto(crds=[appwrapper_crd(), *WRAPPED]) as plane, APIClient(plane) as api:
         rules = [
             {"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": ["*"]},
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},

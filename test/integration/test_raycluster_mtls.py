@@ -35,7 +35,7 @@ def data_of(secret: Object) -> dict[str, bytes]:
     return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
 
-def authority_of(secret: Object) -> ca.Authority:
+def authority_of(secret: Object) -> ca.CertificateAuthority:
     data = data_of(secret)
     return ca.load(data["ca.crt"], data["ca.key"])
 

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from cfo.api.appwrapper.models import definition
+from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.operator import webhook_configurations
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -132,7 +132,7 @@ class Start:
 @asynccontextmanager
 async def starting(folder: Path, openshift: bool) -> AsyncIterator[Start]:
     """A control plane with what the manifests bring, and the operator's configuration."""
-    crds = [*(OPENSHIFT if openshift else VANILLA), definition()]
+    crds = [*(OPENSHIFT if openshift else VANILLA), appwrapper_crd()]
     crds += [DSC_INITIALIZATIONS, INGRESS_CONFIGS] if openshift else []
     (folder / "tokens.csv").write_text(f'secret,{USER},{USER},"system:masters"\n')
     audit = folder / "audit.log"

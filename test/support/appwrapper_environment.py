@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.models import definition
+from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
@@ -192,7 +192,7 @@ class Watched(World):
 @asynccontextmanager
 async def watched_world(*crds: Object, controllers: Sequence[str] | None = None) -> AsyncIterator[Watched]:
     """A control plane with AppWrappers and ``crds``; the embedded one with ``controllers``, if some are given."""
-    definitions = [definition(), *crds]
+    definitions = [appwrapper_crd(), *crds]
     plane: ControlPlane
     if controllers is None and os.environ.get("KUBEBUILDER_ASSETS"):
         plane = ControlPlane.real(crds=definitions)

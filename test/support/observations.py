@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cfo.config import AppWrapperConfiguration
-from cfo.controllers.appwrapper.components import Seen, components_of
-from cfo.controllers.appwrapper.decision import Decision, LabelledPod, View
+from cfo.controllers.appwrapper.components import ComponentObject, components_of
+from cfo.controllers.appwrapper.decision import Decision, LabelledPod, Observation
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
@@ -44,23 +44,23 @@ def wrapper(*kinds: str, suspend: bool = False, status: Object | None = None, **
     }
 
 
-def view(
+def observe(
     obj: Object,
     *,
-    seen: list[Seen | None] | None = None,
+    objects: list[ComponentObject | None] | None = None,
     pods: list[Pod] | None = None,
-    ours: bool = True,
+    owned: bool = True,
     now: datetime = NOW,
     **more: Any,
-) -> View:
-    """A view of ``obj``; unless told otherwise every component exists and is ours."""
+) -> Observation:
+    """Return an observation of ``obj``; by default every component exists and is owned."""
     components = components_of(obj)
-    return View(
+    return Observation(
         wrapper=obj,
         components=components,
-        seen=seen if seen is not None else [Seen(uid=f"uid-{item.index}") for item in components],
+        objects=objects if objects is not None else [ComponentObject(uid=f"uid-{item.index}") for item in components],
         pods=[
-            LabelledPod(NamespacedName("ns", f"p{index}"), f"pod-{index}", pod, ours=ours)
+            LabelledPod(NamespacedName("ns", f"p{index}"), f"pod-{index}", pod, owned=owned)
             for index, pod in enumerate(pods or ())
         ],
         settings=Settings.of(obj, CONFIG.fault_tolerance),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.config import parse
-from cfo.operator import election, rules
+from cfo.operator import leader_election_options, rules
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials, ServiceAccount
 
@@ -43,11 +43,11 @@ def settings(text: str = "") -> Any:
     ],
 )
 def test_unset_means_where_there_may_be_replicas(target: ClientConfig, text: str, elects: bool) -> None:
-    assert (election(target, settings(text), "ours") is not None) == elects
+    assert (leader_election_options(target, settings(text), "ours") is not None) == elects
 
 
 def test_the_usual_lease() -> None:
-    found = election(INSIDE, settings(), "ours")
+    found = leader_election_options(INSIDE, settings(), "ours")
     assert found is not None
     assert (found.name, found.namespace) == ("codeflare-operator-lock", "ours")
     assert (found.lease_duration, found.renew_deadline, found.retry_period) == (15, 10, 2)
@@ -66,7 +66,7 @@ def test_everything_can_be_set() -> None:
       resourceNamespace: elsewhere
       releaseOnCancel: false
     """
-    found = election(OUTSIDE, settings(text), "ours")
+    found = leader_election_options(OUTSIDE, settings(text), "ours")
     assert found is not None
     assert (found.name, found.namespace) == ("lock", "elsewhere")
     assert (found.lease_duration, found.renew_deadline, found.retry_period) == (60, 40, 5)
@@ -77,7 +77,7 @@ def test_what_the_go_operator_writes_for_unset_is_unset() -> None:
     text = (
         'leaderElection: {leaderElect: true, leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceName: ""}'
     )
-    found = election(OUTSIDE, settings(text), "ours")
+    found = leader_election_options(OUTSIDE, settings(text), "ours")
     assert found is not None
     assert (found.name, found.lease_duration) == ("codeflare-operator-lock", 15)
 

@@ -8,7 +8,7 @@ import grimp
 import pytest
 
 ACCEPTED = {
-    # apiserver has the same triangle: a request names its resource, a resource has a strategy, a strategy takes a request
+    # apiserver has the same triangle: requests refer to resources, resources to strategies, strategies to requests
     "envtest": {("envtest.context", "envtest.registry"), ("envtest.strategy", "envtest.context")},
     "cfo": set(),
 }

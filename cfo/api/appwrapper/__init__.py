@@ -1,8 +1,7 @@
 """AppWrapper (``workload.codeflare.dev/v1beta2``): any resources, wrapped as one unit that a queue admits.
 
-:mod:`.paths` and :mod:`.podsets` say where and how many the pods in a component are, for admission and for the
-controller alike. The types, from which the CustomResourceDefinition comes, are in :mod:`.models`: only who needs them
-pays for them.
+:mod:`.paths` and :mod:`.podsets` determine the pods of a component, for admission and the controller alike. The types
+from which the CRD is generated are in :mod:`.models`, which is not imported here because that takes time.
 """
 
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL, Phase

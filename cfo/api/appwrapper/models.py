@@ -1,7 +1,7 @@
-"""The types of AppWrappers, and their CustomResourceDefinition.
+"""The types of AppWrappers, and their CRD.
 
-The spec is the user's, the status the controller's. Reconcilers work on the wire form, as everywhere; these models
-are where the CustomResourceDefinition comes from, and what reads a spec with types where that pays.
+The user writes the spec, the controller the status. Reconcilers work on the wire form, as everywhere; the CRD is
+generated from these models, and a program that needs a typed spec can parse one with them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = [
     "AppWrapperSpec",
     "AppWrapperStatus",
     "ComponentStatus",
-    "definition",
+    "appwrapper_crd",
 ]
 
 
 class AppWrapperPodSet(APIModel):
-    """Pods of one template in a component, and how many."""
+    """The pods that one template in a component describes."""
 
-    annotations: dict[str, str] | None = Field(default=None, description="Annotations of the pods' set for the queue.")
-    path: str = Field(description="Where the PodTemplateSpec stands, from the component's root: template.spec...")
-    replicas: Int32 | None = Field(default=None, description="How many pods; one if unset.")
+    annotations: dict[str, str] | None = Field(default=None, description="Annotations of the pod set, for the queue.")
+    path: str = Field(description="Path of the PodTemplateSpec from the root of the component: template.spec...")
+    replicas: Int32 | None = Field(default=None, description="Number of pods; one if unset.")
 
 
 class SchedulingGate(APIModel):
@@ -51,7 +51,7 @@ class Toleration(APIModel):
 
 
 class AppWrapperPodSetInfo(APIModel):
-    """What the queue wants in the pod template of the set with the same index, once it admits."""
+    """Changes that the queue requires in the pod template of the pod set with the same index, once it admits."""
 
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
@@ -65,39 +65,43 @@ class AppWrapperComponent(APIModel):
 
     annotations: dict[str, str] | None = Field(default=None, description="Annotations for the controller's use.")
     pod_set_infos: list[AppWrapperPodSetInfo] | None = Field(
-        default=None, description="What the queue injects, one for each pod set; written by the queue."
+        default=None, description="Changes to the pod templates, one for each pod set; written by the queue."
     )
     pod_sets: list[AppWrapperPodSet] | None = Field(
-        default=None, description="The component's pods; found out for well-known kinds if unset."
+        default=None, description="The component's pod sets; inferred for well-known kinds if unset."
     )
     template: Annotated[EmbeddedResource, Field(description="The resource to create.")]
 
 
 class AppWrapperSpec(APIModel):
-    """What the user wants."""
+    """The desired state of an AppWrapper."""
 
     components: list[AppWrapperComponent] = Field(description="The wrapped resources.")
     managed_by: str | None = Field(default=None, description="The controller in charge; this one if unset.")
-    suspend: bool | None = Field(default=None, description="Whether the resources should not exist (now).")
+    suspend: bool | None = Field(
+        default=None, description="Whether the AppWrapper is suspended, so that its resources do not exist."
+    )
 
 
 class ComponentStatus(APIModel):
-    """What became of one component."""
+    """The observed state of one component."""
 
     api_version: str = Field(description="apiVersion of the component.")
     conditions: Conditions | None = Field(default=None, description="The component's state.")
     kind: str = Field(description="Kind of the component.")
     name: str = Field(description="Name of the component.")
-    pod_sets: list[AppWrapperPodSet] = Field(description="Its pods, as declared or found out.")
+    pod_sets: list[AppWrapperPodSet] = Field(description="Pod sets of the component, declared or inferred.")
 
 
 class AppWrapperStatus(APIModel):
-    """What the controller sees."""
+    """The observed state of an AppWrapper."""
 
-    component_status: list[ComponentStatus] | None = Field(default=None, description="One for each component.")
+    component_status: list[ComponentStatus] | None = Field(
+        default=None, description="State of the components, in the order of the spec."
+    )
     conditions: Conditions | None = Field(default=None, description="The AppWrapper's state.")
-    phase: str | None = Field(default=None, description="Where the AppWrapper is in its life.")
-    resetting_count: Int32 | None = Field(default=None, description="How many retries there were since admission.")
+    phase: str | None = Field(default=None, description="Phase of the AppWrapper.")
+    resetting_count: Int32 | None = Field(default=None, description="Number of retries since admission.")
 
 
 class AppWrapper(APIModel):
@@ -107,8 +111,8 @@ class AppWrapper(APIModel):
     status: AppWrapperStatus | None = None
 
 
-def definition() -> Object:
-    """The CustomResourceDefinition of AppWrappers."""
+def appwrapper_crd() -> Object:
+    """Return the CRD of AppWrappers."""
     conditions = ("QuotaReserved", "Quota Reserved"), ("ResourcesDeployed", "Resources Deployed"), ("Unhealthy",) * 2
     columns = [
         {"name": "Status", "type": "string", "jsonPath": ".status.phase"},

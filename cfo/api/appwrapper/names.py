@@ -1,4 +1,4 @@
-"""What things about AppWrappers are called: the kind, its phases, and labels that the Go operator and Kueue know."""
+"""The kind of AppWrappers, its phases, and labels that the Go operator and Kueue use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ APPWRAPPER: Final = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
 
 
 class Phase(StrEnum):
-    """Where an AppWrapper is in its life."""
+    """The phase of an AppWrapper."""
 
     EMPTY = ""
     SUSPENDED = "Suspended"
@@ -30,7 +30,7 @@ QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """The LocalQueue that admits an AppWrapper."""
 
 USER_LABEL: Final = "workload.codeflare.dev/user"
-"""Who created an AppWrapper; written at admission alone."""
+"""The user who created an AppWrapper; set only at admission."""
 
 USER_ID_LABEL: Final = "workload.codeflare.dev/userid"
-"""The uid of that user, if the authenticator gave one."""
+"""The uid of that user, if the authenticator provided one."""

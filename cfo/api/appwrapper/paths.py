@@ -1,8 +1,8 @@
-"""Where a pod template stands in a component: the grammar of the paths in ``podSets``.
+"""The grammar of the paths in ``podSets``, which locate pod templates in a component.
 
-A path begins with ``template``, which is the component's whole object, and goes on with ``.field`` and ``[index]``:
-``template.spec.workerGroupSpecs[0].template``. A field's name ends at the next dot or bracket, so fields with either in
-their name cannot be reached.
+A path begins with ``template``, the component's whole object, and continues with ``.field`` and ``[index]``:
+``template.spec.workerGroupSpecs[0].template``. The name of a field ends at the next dot or bracket, so a path cannot
+contain fields with either in their name.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["ROOT", "PathError", "object_at", "value_at"]
 ROOT: Final = "template"
 """The first element of every path: the component's object itself."""
 
-_FIELD = re.compile(r"(?s:.[^.\[]*)?")  # the first character belongs to the name, whatever it is
+_FIELD = re.compile(r"(?s:.[^.\[]*)?")  # the first character always belongs to the name
 _INDEX = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 class PathError(ValueError):
-    """A path leads nowhere; the text says how far it led."""
+    """A path does not exist; the message contains the part that does."""
 
 
 def value_at(obj: Mapping[str, Any], path: str) -> Any:
-    """What ``path`` leads to in ``obj``; not a copy. Raises :class:`PathError`."""
+    """Return the value at ``path`` in ``obj``, not a copy. Raises :class:`PathError`."""
     if not path.startswith(ROOT):
         raise PathError(f"first element of the path must be '{ROOT}'")
     at = len(ROOT)
@@ -43,9 +43,9 @@ def value_at(obj: Mapping[str, Any], path: str) -> Any:
 
 
 def object_at(obj: Mapping[str, Any], path: str) -> Object:
-    """The object that ``path`` leads to in ``obj``; not a copy, so a change of it is one of ``obj``.
+    """Return the object at ``path`` in ``obj``, not a copy, so that changing it changes ``obj``.
 
-    Raises :class:`PathError`, also where something else is there.
+    Raises :class:`PathError`, also if the value at ``path`` is not an object.
     """
     value = value_at(obj, path)
     if not isinstance(value, dict):
@@ -56,7 +56,7 @@ def object_at(obj: Mapping[str, Any], path: str) -> Object:
 def _field(value: Any, path: str, at: int) -> tuple[Any, int]:
     at += 1
     found = _FIELD.match(path, at)
-    assert found is not None  # it matches nothing, too
+    assert found is not None  # it also matches the empty string
     name = found.group()
     if not isinstance(value, Mapping):
         raise PathError(f"at path position '{path[:at]}' non-map value")

@@ -1,14 +1,13 @@
-"""Whether an object can be read as a ``v1.PodSpec``: nothing but fields that it has, each of its type.
+"""Validates that an object has only fields of ``v1.PodSpec``, each with a value of the correct type.
 
-What a component wraps is only read by its own kind's controller once it runs; a misspelt field found then has cost a
-queue's quota. The fields are those of Kubernetes 1.36 (``hack/generate_pod_spec.py`` writes the table), so that a field
-of a later release is refused until the table is renewed. Values are not judged any further: that is the business of the
-API server that creates the pods.
+The pod spec in a component is otherwise read only by the controller of the component's kind once it runs, and by then a
+misspelled field has used up quota. The fields are those of Kubernetes 1.36 (``hack/generate_pod_spec.py`` writes the
+table), so a field of a later release is rejected until the table is regenerated. Values are not validated any further:
+the API server does that when it creates the pods.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,14 +15,15 @@ from typing import Any, Final
 
 import orjson
 
+from cfo.api.quantity import is_quantity
+
 __all__ = ["pod_spec_problems"]
 
-_QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE][+-]?\d+)?", re.ASCII)
-_LARGEST: Final = {"int32": 2**31 - 1, "int64": 2**63 - 1}
+_MAX_VALUES: Final = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 
 def pod_spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
-    """What keeps ``spec`` from being a PodSpec, each with the field's path from the spec."""
+    """Yield the reasons why ``spec`` is not a PodSpec, each with the path of the field in it."""
     return _object(spec, "PodSpec", "")
 
 
@@ -40,30 +40,30 @@ def _object(value: Mapping[str, Any], type_name: str, path: str) -> Iterator[str
 def _value(value: Any, shape: str, path: str) -> Iterator[str]:
     if shape[0] == "[":
         if not isinstance(value, list):
-            yield _wrong(path, "a list")
+            yield _type_error(path, "a list")
             return
         for index, item in enumerate(value):
             if item is not None:
                 yield from _value(item, shape[1:-1], f"{path}[{index}]")
     elif shape[0] == "{":
         if not isinstance(value, Mapping):
-            yield _wrong(path, "an object")
+            yield _type_error(path, "an object")
             return
         for name, item in value.items():
             if item is not None:
                 yield from _value(item, shape[1:-1], f"{path}[{name}]")
     elif shape in _SCALARS:
-        what, fits = _SCALARS[shape]
-        if not fits(value):
-            yield _wrong(path, what)
+        expected, is_valid = _SCALARS[shape]
+        if not is_valid(value):
+            yield _type_error(path, expected)
     elif isinstance(value, Mapping):
         yield from _object(value, shape, path)
     else:
-        yield _wrong(path, "an object")
+        yield _type_error(path, "an object")
 
 
-def _wrong(path: str, what: str) -> str:
-    return f'field "{path}" must be {what}'
+def _type_error(path: str, expected: str) -> str:
+    return f'field "{path}" must be {expected}'
 
 
 def _is_number(value: Any) -> bool:
@@ -74,31 +74,31 @@ def _is_integer(limit: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and -limit - 1 <= value <= limit
 
 
-def _is_text(value: Any) -> bool:
+def _is_string(value: Any) -> bool:
     return isinstance(value, str)
 
 
 def _is_quantity(value: Any) -> bool:
-    return _is_number(value) or (isinstance(value, str) and _QUANTITY.fullmatch(value) is not None)
+    return _is_number(value) or (isinstance(value, str) and is_quantity(value))
 
 
 _SCALARS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
-    "string": ("a string", _is_text),
+    "string": ("a string", _is_string),
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
-    "int32": ("an integer of 32 bits", _is_integer(_LARGEST["int32"])),
-    "int64": ("an integer of 64 bits", _is_integer(_LARGEST["int64"])),
+    "int32": ("an integer of 32 bits", _is_integer(_MAX_VALUES["int32"])),
+    "int64": ("an integer of 64 bits", _is_integer(_MAX_VALUES["int64"])),
     "Quantity": ("a quantity such as 500m, 2 or 4Gi", _is_quantity),
     "IntOrString": (
         "an integer or a string",
-        lambda value: _is_text(value) or _is_integer(_LARGEST["int32"])(value),
+        lambda value: _is_string(value) or _is_integer(_MAX_VALUES["int32"])(value),
     ),
-    "Time": ("a time", _is_text),
+    "Time": ("a time", _is_string),
     "FieldsV1": ("an object", lambda value: isinstance(value, Mapping)),
 }
 
 
 @cache
 def _types() -> dict[str, dict[str, str]]:
-    """The fields of each type that a PodSpec is made of, with their shapes."""
+    """Return the fields, with their shapes, of each type that occurs in a PodSpec."""
     types: dict[str, dict[str, str]] = orjson.loads(Path(__file__).with_name("pod_spec.json").read_bytes())
     return types

@@ -1,8 +1,8 @@
-"""The pods of a component: found out for the kinds that are known, declared for all others.
+"""The pod sets of a component: inferred for well-known kinds, declared for all others.
 
 A pod set is a plain object as in the API: ``path`` (see :mod:`.paths`), ``replicas`` (one, if absent) and annotations
-for topology-aware scheduling. Counts and annotations are the Go operator's, and so Kueue's, but for two that are as
-KubeRay has them: a worker group has ``numOfHosts`` pods for each replica, and none while it is suspended.
+for topology-aware scheduling. Counts and annotations equal those of the Go operator and Kueue, with two exceptions that
+follow KubeRay: a worker group has ``numOfHosts`` pods for each replica, and none while it is suspended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from cfo.api.appwrapper.paths import ROOT, PathError, object_at, value_at
 from cfo.api.appwrapper.pod_spec import pod_spec_problems
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.field import go_value
+from cfo.runtime.kinds import DEPLOYMENT, JOB, POD
 from cfo.runtime.objects import GVK, Object, gvk_of
 
 __all__ = [
@@ -30,7 +32,7 @@ __all__ = [
 ]
 
 MAX_POD_SETS: Final = 8
-"""As many as a Workload of Kueue may have."""
+"""The maximum number of pod sets in a Workload of Kueue."""
 
 POD_INDEX_LABEL: Final = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
 SUB_GROUP_INDEX_LABEL: Final = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"
@@ -41,20 +43,20 @@ _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 
 _MAX_COUNT = 2**31 - 1
-_SHOWN_PROBLEMS = 20
-_SHOWN_CHARACTERS = 64
+_MAX_SHOWN_PROBLEMS = 20
+_MAX_SHOWN_CHARACTERS = 64
 
 
 class PodSetError(ValueError):
-    """The pods of a component cannot be told; the text says why, with the path."""
+    """The pod sets of a component cannot be determined; the message contains the path and the reason."""
 
 
 def infer_pod_sets(template: Object) -> list[Object]:
-    """The pod sets of a component's object, if its kind is a known one; none for any other.
+    """Infer the pod sets of a component's object if its kind is well known; return none for other kinds.
 
-    Raises :class:`PodSetError` where a known kind lacks its pod templates, or counts what cannot be counted.
+    Raises :class:`PodSetError` if an object of a well-known kind lacks its pod templates, or has an invalid count.
     """
-    infer = _KNOWN.get(gvk_of(template))
+    infer = _WELL_KNOWN.get(gvk_of(template))
     pod_sets = list(infer(template)) if infer is not None else []
     for pod_set in pod_sets:
         try:
@@ -65,7 +67,7 @@ def infer_pod_sets(template: Object) -> list[Object]:
 
 
 def pod_sets_of(component: Mapping[str, Any]) -> list[Object]:
-    """The pod sets of a component of an AppWrapper: those declared, or else those of its kind.
+    """Return the pod sets of a component of an AppWrapper: those declared, or else those inferred.
 
     Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
     """
@@ -73,20 +75,20 @@ def pod_sets_of(component: Mapping[str, Any]) -> list[Object]:
 
 
 def replicas_of(pod_set: Mapping[str, Any]) -> int:
-    """How many pods a pod set has."""
+    """Return the number of pods of a pod set."""
     replicas = pod_set.get("replicas")
     return 1 if replicas is None else int(replicas)
 
 
 def expected_pods(pod_sets: Iterable[Mapping[str, Any]]) -> int:
-    """How many pods there are in all of ``pod_sets``."""
+    """Return the number of pods of all ``pod_sets``."""
     return sum(replicas_of(pod_set) for pod_set in pod_sets)
 
 
 def pod_template_at(template: Object, path: str) -> Object:
-    """The pod template (or Pod) that ``path`` leads to in a component's object; not a copy.
+    """Return the pod template (or Pod) at ``path`` in a component's object, not a copy.
 
-    Raises :class:`PodSetError` when there is none, or one whose spec is no v1.PodSpec.
+    Raises :class:`PodSetError` if it does not exist, or its spec is not a v1.PodSpec.
     """
     try:
         found = object_at(template, path)
@@ -97,15 +99,15 @@ def pod_template_at(template: Object, path: str) -> Object:
         raise PodSetError(f"content at {path} does not contain a spec")
     problems = list(pod_spec_problems(spec))
     if problems:
-        more = len(problems) - _SHOWN_PROBLEMS
+        more = len(problems) - _MAX_SHOWN_PROBLEMS
         rest = [f"and {more} more"] if more > 0 else []
-        text = ", ".join([*problems[:_SHOWN_PROBLEMS], *rest])
+        text = ", ".join([*problems[:_MAX_SHOWN_PROBLEMS], *rest])
         raise PodSetError(f"content at {path}.spec not parseable as a v1.PodSpec: strict decoding error: {text}")
     return found
 
 
 def pod_set_mismatches(declared: Iterable[Mapping[str, Any]], inferred: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What is wrong with declared pod sets: paths that repeat, or others than those of the kind."""
+    """Yield the errors in declared pod sets: duplicate paths, or differences from the inferred pod sets."""
     declared, inferred = list(declared), list(inferred)
     if not declared:
         return
@@ -139,8 +141,8 @@ def _pod_set(path: str, replicas: int, **annotations: str) -> Object:
     return {**pod_set, "annotations": annotations} if annotations else pod_set
 
 
-def _look(template: Object, path: str) -> Any:
-    """What is at ``path``, or ``None``."""
+def _value_or_none(template: Object, path: str) -> Any:
+    """Return the value at ``path``, or ``None`` if it does not exist."""
     try:
         return value_at(template, path)
     except PathError:
@@ -148,8 +150,8 @@ def _look(template: Object, path: str) -> Any:
 
 
 def _count(template: Object, path: str) -> int | None:
-    """The number at ``path``, or ``None`` where none is given."""
-    value = _look(template, path)
+    """Return the number at ``path``, or ``None`` if it is not set."""
+    value = _value_or_none(template, path)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
@@ -163,7 +165,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return "that is a list" if isinstance(value, list) else "that is an object"
     text = value if isinstance(value, str) else go_value(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
 
 def _replicas(template: Object, path: str) -> int:
@@ -172,8 +174,8 @@ def _replicas(template: Object, path: str) -> int:
 
 
 def _items(template: Object, path: str) -> Iterator[str]:
-    """The paths of the items of the list at ``path``, if there is one."""
-    items = _look(template, path)
+    """Yield the paths of the items of the list at ``path``, if it exists."""
+    items = _value_or_none(template, path)
     if isinstance(items, list):
         yield from (f"{path}[{index}]" for index in range(len(items)))
 
@@ -187,7 +189,7 @@ def _scaled(template: Object) -> Iterator[Object]:
 
 
 def _parallel(template: Object, spec: str) -> int:
-    """The pods that a JobSpec has at a time."""
+    """Return the number of pods that a JobSpec runs at a time."""
     parallelism, completions = _replicas(template, f"{spec}.parallelism"), _count(template, f"{spec}.completions")
     return parallelism if completions is None else min(parallelism, completions)
 
@@ -213,7 +215,7 @@ def _job_set(template: Object) -> Iterator[Object]:
 def _pytorch_job(template: Object) -> Iterator[Object]:
     for role in ("Master", "Worker"):
         group = f"template.spec.pytorchReplicaSpecs.{role}"
-        if _look(template, group) is not None:
+        if _value_or_none(template, group) is not None:
             replicas = _replicas(template, f"{group}.replicas")
             yield _pod_set(f"{group}.template", replicas, **{POD_INDEX_LABEL: _REPLICA_INDEX})
 
@@ -224,19 +226,19 @@ def _ray(cluster: str) -> Callable[[Object], Iterator[Object]]:
         for group in _items(template, f"{cluster}.workerGroupSpecs"):
             hosts = max(1, _replicas(template, f"{group}.numOfHosts"))
             replicas = _replicas(template, f"{group}.replicas") * hosts
-            suspended = _look(template, f"{group}.suspend") is True
+            suspended = _value_or_none(template, f"{group}.suspend") is True
             yield _pod_set(f"{group}.template", 0 if suspended else replicas)
 
     return infer
 
 
-_KNOWN: Final[Mapping[GVK, Callable[[Object], Iterator[Object]]]] = {
-    GVK("", "v1", "Pod"): _pod,
-    GVK("apps", "v1", "Deployment"): _scaled,
+_WELL_KNOWN: Final[Mapping[GVK, Callable[[Object], Iterator[Object]]]] = {
+    POD: _pod,
+    DEPLOYMENT: _scaled,
     GVK("apps", "v1", "StatefulSet"): _scaled,
-    GVK("batch", "v1", "Job"): _job,
+    JOB: _job,
     GVK("jobset.x-k8s.io", "v1alpha2", "JobSet"): _job_set,
     GVK("kubeflow.org", "v1", "PyTorchJob"): _pytorch_job,
-    GVK("ray.io", "v1", "RayCluster"): _ray("template.spec"),
+    RAY_CLUSTER: _ray("template.spec"),
     GVK("ray.io", "v1", "RayJob"): _ray("template.spec.rayClusterSpec"),
 }

@@ -1,5 +1,5 @@
-"""Facts about RayClusters that controllers and webhooks share: what one asks for, and what its objects are called.
+"""Facts about RayClusters that controllers and webhooks share.
 
-All of it is pure, and none of it decides anything: :mod:`.cluster` reads a RayCluster, :mod:`.naming` derives names
-from it, :mod:`.kinds` says which kinds are meant.
+Everything here is pure: :mod:`.cluster` reads fields of a RayCluster, :mod:`.naming` derives the names of its objects,
+and :mod:`.kinds` has the GVK constants.
 """

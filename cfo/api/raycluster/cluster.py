@@ -1,4 +1,4 @@
-"""What a RayCluster asks for, as far as these controllers care."""
+"""Accessors for the fields and labels of a RayCluster that the operator uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 POD_CLUSTER_LABEL = "ray.io/cluster"
 NODE_TYPE_LABEL = "ray.io/node-type"
 HEAD_LABELS = f"{NODE_TYPE_LABEL}=head"
-"""The label selector of every head pod."""
+"""The label selector for the head pods of all clusters."""
 
 
 def _spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -31,27 +31,27 @@ def _spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_suspended(cluster: Mapping[str, Any]) -> bool:
-    """Whether the cluster is to have no pods now."""
+    """Return whether the cluster is suspended, so that it has no pods."""
     return bool(_spec(cluster).get("suspend"))
 
 
 def uses_kuberay_tls(cluster: Mapping[str, Any]) -> bool:
-    """Whether KubeRay itself provides TLS between the nodes (``spec.tlsOptions.enabled``)."""
+    """Return whether KubeRay itself provides TLS between the nodes (``spec.tlsOptions.enabled``)."""
     return (_spec(cluster).get("tlsOptions") or {}).get("enabled") is True
 
 
 def uses_kuberay_network_policy(cluster: Mapping[str, Any]) -> bool:
-    """Whether KubeRay itself makes the network policies (``spec.networkPolicy``, whose mode has a default)."""
+    """Return whether KubeRay itself creates network policies (``spec.networkPolicy``, whose mode has a default)."""
     return _spec(cluster).get("networkPolicy") is not None
 
 
 def uses_kuberay_auth(cluster: Mapping[str, Any]) -> bool:
-    """Whether KubeRay itself guards the dashboard with tokens (``spec.authOptions.mode``)."""
+    """Return whether KubeRay itself guards the dashboard with tokens (``spec.authOptions.mode``)."""
     return (_spec(cluster).get("authOptions") or {}).get("mode") == "token"
 
 
 def cluster_labels(cluster: Mapping[str, Any], *, with_namespace: bool = False) -> dict[str, str]:
-    """The labels of what belongs to ``cluster``; cluster-scoped objects need the namespace too."""
+    """Return the labels of objects that belong to ``cluster``; cluster-scoped ones need ``with_namespace``."""
     labels = {CLUSTER_LABEL: label_value(name_of(cluster))}
     if with_namespace:
         labels[NAMESPACE_LABEL] = namespace_of(cluster)
@@ -59,9 +59,10 @@ def cluster_labels(cluster: Mapping[str, Any], *, with_namespace: bool = False) 
 
 
 def has_cluster_labels(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
-    """Whether the labels of ``obj`` say that it belongs to ``cluster``.
+    """Return whether the labels of ``obj`` name ``cluster``.
 
-    In the cluster's namespace its name is enough; an object without a namespace must name that too.
+    An object in the cluster's namespace needs the label with the cluster's name, a cluster-scoped object also the one
+    with its namespace.
     """
     labels = labels_of(obj)
     namespace = namespace_of(obj)
@@ -70,13 +71,13 @@ def has_cluster_labels(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bo
 
 
 def is_owned_by(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
-    """Whether an owner reference of ``obj`` holds the uid of ``cluster``."""
+    """Return whether an owner reference of ``obj`` has the uid of ``cluster``."""
     uid = uid_of(cluster)
     return any(reference.get("uid") == uid for reference in owner_references_of(obj))
 
 
 def pod_labels(cluster: Mapping[str, Any], node_type: str = "") -> dict[str, str]:
-    """The labels by which KubeRay marks the pods of ``cluster``, all or those of one ``node_type``."""
+    """Return the labels that KubeRay sets on the pods of ``cluster``: all of them, or those of one ``node_type``."""
     labels = {POD_CLUSTER_LABEL: label_value(name_of(cluster))}
     if node_type:
         labels[NODE_TYPE_LABEL] = node_type

@@ -1,4 +1,4 @@
-"""The kinds that the RayCluster controllers read and write."""
+"""GVK constants of the kinds that the RayCluster controllers read and write."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ __all__ = [
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 ROUTE = GVK("route.openshift.io", "v1", "Route")
 INGRESS_CONFIG = GVK("config.openshift.io", "v1", "Ingress")
-"""OpenShift's cluster-wide ingress settings; the one object is called ``cluster``."""
+"""OpenShift's cluster-wide ingress settings, a single object named ``cluster``."""
 DSC_INITIALIZATION = GVK("dscinitialization.opendatahub.io", "v1", "DSCInitialization")
-"""Open Data Hub's installation settings; the one that counts is called ``default-dsci``."""
+"""Open Data Hub's installation settings; the operator reads the one named ``default-dsci``."""

@@ -1,12 +1,12 @@
-"""What the objects of a RayCluster are called.
+"""Names of the objects that belong to a RayCluster.
 
-Clients find these objects by their names (CodeFlare SDK looks for ``ray-dashboard-<cluster>`` and
-``<cluster>-ca-secret-``), pod templates refer to them, and a cluster that was made by the Go operator keeps
-what it has: so every name here is the Go operator's, to the letter. There are two generations. A cluster that
-carries the annotation :data:`VERSION_ANNOTATION` (any value, even an empty one) has names that end in a hash of
-what precedes; one without has the older, plain names.
+Clients find these objects by name (CodeFlare SDK looks for ``ray-dashboard-<cluster>`` and
+``<cluster>-ca-secret-``), pod templates refer to them, and a cluster that the Go operator created keeps its objects.
+Therefore every name is exactly the Go operator's. There are two generations: a cluster with the annotation
+:data:`VERSION_ANNOTATION` (any value, even an empty one) has names that end in a hash of the preceding characters; a
+cluster without it has the older, plain names.
 
-Only what an API server refuses is changed: see :func:`fit` and :func:`service_name`.
+Only names that an API server rejects are changed: see :func:`fit` and :func:`service_name`.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def digest(text: str) -> str:
-    """The eight hexadecimal digits that stand for ``text`` in names."""
+    """Return the first eight hexadecimal digits of a hash of ``text``, for use in names."""
     return sha256(f"{FIELD_MANAGER}{text}".encode()).hexdigest()[:8]
 
 
 def fit(name: str, limit: int = _SUBDOMAIN_LIMIT) -> str:
-    """``name``, cut and completed with its hash where it is longer than ``limit`` characters."""
+    """Return ``name`` or, if it is longer than ``limit`` characters, truncate it and append its hash."""
     if len(name) <= limit:
         return name
     return f"{name[: limit - 9].rstrip('-.')}-{digest(name)}"
 
 
 def label_value(name: str) -> str:
-    """``name`` as the value of a label, which holds at most 63 characters."""
+    """Return ``name`` as a label value, which has at most 63 characters."""
     return fit(name, _LABEL_LIMIT)
 
 
 def service_name(name: str) -> str:
-    """``name`` as that of a Service, which is a DNS label: at most 63 characters and no dots."""
+    """Return ``name`` as the name of a Service, which is a DNS label: at most 63 characters and no dots."""
     if _DNS_LABEL.fullmatch(name):
         return name
     return f"{name.replace('.', '-')[: _LABEL_LIMIT - 9].rstrip('-')}-{digest(name)}"
@@ -72,7 +72,7 @@ def service_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of everything that belongs to one RayCluster."""
+    """The names of all objects that belong to one RayCluster."""
 
     ca_secret: str
     cookie_secret: str
@@ -83,13 +83,13 @@ class Names:
     head_policy: str
     workers_policy: str
     dashboard: str
-    """Of the dashboard's Route or Ingress."""
+    """The name of the dashboard's Route or Ingress."""
     client: str
-    """Of the Ray client's Route or Ingress."""
+    """The name of the Ray client's Route or Ingress."""
 
 
 def names_of(cluster: Mapping[str, Any]) -> Names:
-    """The names for ``cluster``, of the generation that its version annotation says."""
+    """Return the names for ``cluster``, of the generation that its version annotation indicates."""
     name, namespace = name_of(cluster), namespace_of(cluster)
     versioned = VERSION_ANNOTATION in annotations_of(cluster)
 
@@ -111,7 +111,7 @@ def names_of(cluster: Mapping[str, Any]) -> Names:
 
 
 def head_service_name(cluster: Mapping[str, Any]) -> str:
-    """The Service before the head pod: what KubeRay reports, else what the user named, else KubeRay's default."""
+    """Return the name of the head's Service: reported by KubeRay, else set by the user, else KubeRay's default."""
     status = cluster.get("status") or {}
     reported = (status.get("head") or {}).get("serviceName")
     if reported:
@@ -122,7 +122,7 @@ def head_service_name(cluster: Mapping[str, Any]) -> str:
 
 
 def _kuberay_name(name: str) -> str:
-    """``name`` as KubeRay's ``CheckName`` cuts it: the end stays, and begins with a letter."""
+    """Truncate ``name`` like KubeRay's ``CheckName``: keep its end, and make that begin with a letter."""
     if len(name) <= _KUBERAY_LIMIT:
         return name
     end = name[-_KUBERAY_LIMIT:]
@@ -130,12 +130,12 @@ def _kuberay_name(name: str) -> str:
 
 
 def dashboard_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> str:
-    """The host of the dashboard below ``domain``; ``suffix`` tells apart what would be the same host."""
+    """Return the host of the dashboard below ``domain``; ``suffix`` distinguishes clusters with the same host."""
     return _host("ray-dashboard", cluster, domain, suffix)
 
 
 def client_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> str:
-    """The host of the Ray client below ``domain``; ``suffix`` tells apart what would be the same host."""
+    """Return the host of the Ray client below ``domain``; ``suffix`` distinguishes clusters with the same host."""
     return _host("rayclient", cluster, domain, suffix)
 
 

@@ -1,9 +1,12 @@
-"""AppWrappers: any resources as one unit, queued, created, watched over, retried and cleaned up.
+"""Controllers of AppWrappers: resources that are queued, created, monitored, retried and cleaned up as one unit.
 
-:mod:`.transition` is the state machine, pure: from an AppWrapper and what was seen of its components, pods and nodes
-to what to do and what to write. It stands on :mod:`.settings` (periods, limits, exit codes), :mod:`.status` (conditions
-and their clocks), :mod:`.pods`, :mod:`.components`, :mod:`.injection` and :mod:`.deletion`. :mod:`.reconciler` looks,
-asks, and writes; :mod:`.kinds` and :mod:`.nodes` are what it hears with.
+:mod:`.transition` is the state machine, a pure function: from an AppWrapper and the observed state of its components,
+pods and nodes (:mod:`.decision`) to the actions to take and the status to write. It builds on :mod:`.settings`
+(periods, limits, exit codes), :mod:`.status` (conditions and their times), :mod:`.pods`, :mod:`.components`,
+:mod:`.injection` and :mod:`.deletion`. :mod:`.reconciler` carries a decision out; it observes with :mod:`.observer`
+and creates components with :mod:`.creation`. :mod:`.component_informers`, :mod:`.nodes` and :mod:`.pod_owners` read
+from informers and the API server. :mod:`.kueue` creates Kueue's Workloads, and :mod:`.slack_queue` adjusts a
+ClusterQueue to the health of the nodes.
 """
 
 from cfo.controllers.appwrapper.names import FIELD_MANAGER

@@ -1,8 +1,8 @@
-"""The components of an AppWrapper: what each is called, what is created for it, and what was seen of it.
+"""The components of an AppWrapper: their names, the objects created for them, and the observed state of those.
 
-A component is identified by its kind and name; it is *ours* only if its controller reference has the AppWrapper's uid.
-A name that is to be generated is computed from that uid, the component's index and the moment at which the deployment
-began, so that a second attempt at the same creation meets the first one's object.
+A component is identified by its kind and name. The AppWrapper owns its object only if the controller reference of the
+object has the AppWrapper's uid. A generated name is derived from that uid, the component's index and the time at which
+the deployment began, so that a second attempt at the same creation finds the object of the first.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = [
     "CREATION_ERRORED",
     "DELETED",
     "Component",
-    "Seen",
+    "ComponentObject",
     "components_of",
-    "desired",
-    "identity",
+    "desired_object",
+    "identity_message",
     "initial_status",
     "recorded_uids",
 ]
@@ -46,7 +46,7 @@ __all__ = [
 CREATED: Final = "ComponentCreatedSuccessfully"
 CREATION_ERRORED: Final = "ComponentCreationErrored"
 DELETED: Final = "ComponentDeleted"
-"""What the Go operator spells ``CompononetDeleted``."""
+"""The Go operator spells this reason ``CompononetDeleted``."""
 
 _SUFFIX_LENGTH: Final = 10
 _GENERATED_PREFIX_LENGTH: Final = 63 - _SUFFIX_LENGTH
@@ -55,9 +55,9 @@ _UID = re.compile(r".*, uid ([0-9a-fA-F-]+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One component, as far as spec and status tell.
+    """One component, according to the AppWrapper's spec and status.
 
-    ``deployed`` is its condition's status, or nothing where it has none; ``reason`` that condition's reason.
+    ``deployed`` and ``reason`` are the status and reason of its condition, or empty if it has none.
     """
 
     index: int
@@ -68,47 +68,48 @@ class Component:
     reason: str = ""
 
     @property
-    def label(self) -> str:
-        """What people call it."""
+    def display_name(self) -> str:
+        """Kind and name, for messages."""
         return f"{self.gvk.kind} {self.key.name}"
 
     @property
     def may_exist(self) -> bool:
-        """Whether there can be such an object: it was created, or its creation has not been given up for sure."""
+        """Whether its object may exist: it was created, or its creation has not definitely failed."""
         return not (self.deployed == "False" and self.reason != CREATION_ERRORED)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen of a component's object; ``None`` in its place means that there is none.
+class ComponentObject:
+    """The observed state of a component's object.
 
-    ``ours``: the AppWrapper is its controller, by uid. ``failed`` and ``completed`` are what its own controller says.
+    ``owned``: the AppWrapper is its controller, by uid. ``failed`` and ``completed`` are reported by the controller of
+    its own kind.
     """
 
     uid: str = ""
-    ours: bool = True
+    owned: bool = True
     deleting: bool = False
     failed: bool = False
     completed: bool = False
 
 
 def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
-    """The components of ``wrapper``, those in the status by what the status says of them."""
+    """Return the components of ``wrapper``, with their recorded kinds and names where its status has them."""
     namespace = namespace_of(wrapper)
     status = wrapper.get("status") or {}
-    recorded: list[Mapping[str, Any]] = status.get("componentStatus") or []
+    statuses: list[Mapping[str, Any]] = status.get("componentStatus") or []
     began = (find_condition(status.get("conditions"), RESOURCES_DEPLOYED) or {}).get("lastTransitionTime") or ""
     found = []
     for index, component in enumerate((wrapper.get("spec") or {}).get("components") or ()):
         template: Object = component.get("template") or {}
-        said = recorded[index] if index < len(recorded) else {}
-        condition = find_condition(said.get("conditions"), RESOURCES_DEPLOYED) or {}
+        recorded = statuses[index] if index < len(statuses) else {}
+        condition = find_condition(recorded.get("conditions"), RESOURCES_DEPLOYED) or {}
         deployed = condition.get("status") or ""
-        # what is about to be created goes by the spec, what exists by what was created
-        known = bool(said.get("name")) and deployed in ("True", "Unknown")
-        gvk = GVK.parse(said.get("apiVersion") or "", said["kind"]) if known else gvk_of(template)
-        name = said["name"] if known else _name(wrapper, template, index, began)
-        pod_sets = said["podSets"] if "podSets" in said else _pod_sets(component)
+        # The spec identifies an object that is about to be created, the status one that was created.
+        exists = bool(recorded.get("name")) and deployed in ("True", "Unknown")
+        gvk = GVK.parse(recorded.get("apiVersion") or "", recorded["kind"]) if exists else gvk_of(template)
+        name = recorded["name"] if exists else _name(wrapper, template, index, began)
+        pod_sets = recorded["podSets"] if "podSets" in recorded else _pod_sets(component)
         found.append(
             Component(
                 index,
@@ -139,9 +140,9 @@ def _name(wrapper: Mapping[str, Any], template: Mapping[str, Any], index: int, b
 
 
 def initial_status(wrapper: Mapping[str, Any]) -> list[Object]:
-    """``status.componentStatus`` of an AppWrapper that is seen for the first time: its pod sets, and no objects.
+    """Return ``status.componentStatus`` of a new AppWrapper: the pod sets of its components, and no objects.
 
-    Raises :class:`~cfo.api.appwrapper.PodSetError` where they cannot be told, which admission refuses.
+    Raises :class:`~cfo.api.appwrapper.PodSetError` if they cannot be determined, which admission rejects.
     """
     return [
         {"apiVersion": "", "kind": "", "name": "", "podSets": copy.deepcopy(pod_sets_of(component))}
@@ -149,8 +150,8 @@ def initial_status(wrapper: Mapping[str, Any]) -> list[Object]:
     ]
 
 
-def desired(wrapper: Mapping[str, Any], component: Component, config: AppWrapperConfiguration) -> Object:
-    """The object to create for ``component``. Raises :class:`InjectionError`."""
+def desired_object(wrapper: Mapping[str, Any], component: Component, config: AppWrapperConfiguration) -> Object:
+    """Return the object to create for ``component``. Raises :class:`InjectionError`."""
     specified = wrapper["spec"]["components"][component.index]
     obj: Object = copy.deepcopy(specified.get("template") or {})
     metadata: Object = obj.get("metadata") or {}
@@ -173,17 +174,18 @@ def desired(wrapper: Mapping[str, Any], component: Component, config: AppWrapper
     return obj
 
 
-def identity(component: Component, uid: str) -> str:
-    """What a component's condition says of the object that was created: who it is, for :func:`recorded_uids`."""
-    return f"{component.label}, uid {uid}"
+def identity_message(component: Component, uid: str) -> str:
+    """Return the condition message that identifies the created object, for :func:`recorded_uids`."""
+    return f"{component.display_name}, uid {uid}"
 
 
 def recorded_uids(wrapper: Mapping[str, Any]) -> set[str]:
-    """The uids of the objects that were created for ``wrapper``, also of those that are gone by now."""
+    """Return the uids of the objects that were created for ``wrapper``, including those that were deleted."""
     found: set[str] = set()
-    for said in (wrapper.get("status") or {}).get("componentStatus") or ():
-        condition = find_condition(said.get("conditions"), RESOURCES_DEPLOYED) or {}
-        told = _UID.fullmatch(condition.get("message") or "")
-        if told is not None and condition.get("reason") in (CREATED, DELETED):  # other messages are not ours alone
-            found.add(told[1])
+    for recorded in (wrapper.get("status") or {}).get("componentStatus") or ():
+        condition = find_condition(recorded.get("conditions"), RESOURCES_DEPLOYED) or {}
+        match = _UID.fullmatch(condition.get("message") or "")
+        # Messages with other reasons may contain text of other origin, such as an error of the API server.
+        if match is not None and condition.get("reason") in (CREATED, DELETED):
+            found.add(match[1])
     return found

@@ -1,4 +1,4 @@
-"""What a decision about an AppWrapper is made from, and what a decision is."""
+"""The input and output of the state machine: what was observed of an AppWrapper, and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,39 +6,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from cfo.controllers.appwrapper.components import Component, Seen
+from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime.events import EventType
-from cfo.runtime.kinds import POD
 from cfo.runtime.objects import GVK, NamespacedName, Object
 
-__all__ = ["POD", "Decision", "Deletion", "LabelledPod", "Notice", "View"]
+__all__ = ["Decision", "Deletion", "EventNotice", "LabelledPod", "Observation"]
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledPod:
-    """A pod with the AppWrapper's label. ``ours``: it descends from it by owner uids, as far as was found out."""
+    """A pod with the AppWrapper's label.
+
+    ``owned``: it descends from the AppWrapper by owner uids, as far as this was determined.
+    """
 
     key: NamespacedName
     uid: str
     pod: Pod
-    ours: bool = False
+    owned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """An AppWrapper, and what was seen of all that belongs to it, at ``now``.
+class Observation:
+    """An AppWrapper and the state of everything that belongs to it, at the time ``now``.
 
-    ``seen`` has an item for each component; ``unserved`` are the indexes of components whose kind is not served.
-    ``no_execute`` are the resources, by node, that are not to be used there any more. ``awaits_admission``: it must
-    not be deployed before its queue admits it.
+    ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
+    indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
+    continue to use there. ``awaits_admission``: it must not be deployed before its queue admits it.
     """
 
     wrapper: Object
     components: Sequence[Component]
-    seen: Sequence[Seen | None]
+    objects: Sequence[ComponentObject | None]
     pods: Sequence[LabelledPod]
     settings: Settings
     now: datetime
@@ -48,16 +50,16 @@ class View:
 
     @property
     def suspended(self) -> bool:
-        """Whether the components should not exist now."""
+        """Whether ``spec.suspend`` is set, so that no components should exist."""
         return bool((self.wrapper.get("spec") or {}).get("suspend"))
 
     def status(self) -> Status:
-        """The status as it is, to be changed."""
+        """Return a copy of the current status, to be changed."""
         return Status(self.wrapper, self.now)
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class EventNotice:
     """An Event to record once the status is written."""
 
     type: EventType
@@ -67,7 +69,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """An object to delete: this very one (by uid). ``force``: without leaving its node any time."""
+    """An object to delete, identified by its uid. ``force``: with a grace period of zero."""
 
     gvk: GVK
     key: NamespacedName
@@ -77,10 +79,10 @@ class Deletion:
 
 @dataclass(slots=True, kw_only=True)
 class Decision:
-    """What is to be done: add the finalizer, write the status, delete objects, remove the finalizer; in this order.
+    """The actions to take: add the finalizer, write the status, delete objects, remove the finalizer, in this order.
 
-    With ``create`` the missing components are created first, and what comes of that decides on the rest. ``deadline``:
-    when to look again although nothing changed.
+    With ``create`` the missing components are created first, and their result determines everything else.
+    ``deadline``: when to reconcile again even if nothing changes.
     """
 
     status: Status
@@ -88,17 +90,17 @@ class Decision:
     remove_finalizer: bool = False
     create: bool = False
     deletions: list[Deletion] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
+    events: list[EventNotice] = field(default_factory=list)
     deadline: datetime | None = None
 
     def warn(self, reason: str, message: str) -> None:
-        """Tells the user of something bad."""
-        self.notices.append(Notice("Warning", reason, message))
+        """Record a Warning Event."""
+        self.events.append(EventNotice("Warning", reason, message))
 
-    def tell(self, reason: str, message: str) -> None:
-        """Tells the user of something worth knowing."""
-        self.notices.append(Notice("Normal", reason, message))
+    def inform(self, reason: str, message: str) -> None:
+        """Record a Normal Event."""
+        self.events.append(EventNotice("Normal", reason, message))
 
-    def look_again(self, at: datetime) -> None:
-        """Asks for another look, at the earliest time that anybody asks for."""
+    def requeue_at(self, at: datetime) -> None:
+        """Request a reconcile at the time ``at``; of several requests the earliest counts."""
         self.deadline = at if self.deadline is None else min(self.deadline, at)

@@ -1,9 +1,9 @@
-"""How the components of an AppWrapper are deleted: gently, and after a grace period by force.
+"""Deletes the components of an AppWrapper: gracefully, and by force after a grace period.
 
-Only what is ours is deleted, each object by its uid. The deletion is over when no component is left and no pod with the
-AppWrapper's label. Once the grace period is over, what hangs is removed: pods that descend from the AppWrapper lose the
-time that their node would have for them (a dead node never takes it); what does not descend from it is left alone, and
-not waited for any more. The clock is that of the condition ``DeletingResources``, and starts once.
+Only objects that the AppWrapper owns are deleted, each by its uid. The deletion is complete when no component and no
+pod with the AppWrapper's label exists. After the grace period, pods that descend from the AppWrapper are deleted with
+a grace period of zero (a dead node never confirms a graceful deletion), and other pods are left alone and no longer
+waited for. The grace period counts from when the condition ``DeletingResources`` became true, and starts only once.
 """
 
 from __future__ import annotations
@@ -11,65 +11,70 @@ from __future__ import annotations
 from datetime import datetime
 
 from cfo.config.durations import format_duration
-from cfo.controllers.appwrapper.components import DELETED, identity
-from cfo.controllers.appwrapper.decision import Decision, Deletion, View
+from cfo.controllers.appwrapper.components import DELETED, identity_message
+from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime.kinds import POD
 
 __all__ = ["delete_components", "force_deadline"]
 
-_NAMED = 5
+_MAX_NAMED_PODS = 5
 
 
-def force_deadline(view: View) -> datetime | None:
-    """When hanging pods are removed by force; ``None`` while nothing is being deleted."""
-    status = view.status()
+def force_deadline(observation: Observation) -> datetime | None:
+    """Return when remaining pods are deleted by force; ``None`` while nothing is being deleted."""
+    status = observation.status()
     if not status.is_true(DELETING_RESOURCES):
         return None
-    return status.since(DELETING_RESOURCES) + view.settings.forceful_deletion_grace
+    return status.last_transition(DELETING_RESOURCES) + observation.settings.forceful_deletion_grace
 
 
-def delete_components(view: View, decision: Decision) -> bool:
-    """Goes on with the deletion of all components; returns whether it is over."""
+def delete_components(observation: Observation, decision: Decision) -> bool:
+    """Begin or continue the deletion of all components; return whether it is complete."""
     status = decision.status
     status.set(DELETING_RESOURCES, True, "DeletionInitiated")
-    remaining = _components(view, status, decision)
-    deadline = status.since(DELETING_RESOURCES) + view.settings.forceful_deletion_grace
-    overdue = view.now >= deadline
-    waited_for = [pod for pod in view.pods if pod.ours or not overdue]
-    if not remaining and not waited_for:
+    remaining = _delete_objects(observation, status, decision)
+    grace = observation.settings.forceful_deletion_grace
+    deadline = status.last_transition(DELETING_RESOURCES) + grace
+    overdue = observation.now >= deadline
+    awaited = [pod for pod in observation.pods if pod.owned or not overdue]
+    if not remaining and not awaited:
         status.clear(DELETING_RESOURCES, "DeletionComplete")
         return True
     if not overdue:
-        decision.look_again(deadline)
+        decision.requeue_at(deadline)
         return False
-    hanging = [pod for pod in waited_for if not pod.pod.forced]
-    decision.deletions += [Deletion(POD, pod.key, pod.uid, force=True) for pod in hanging]
-    if hanging:
-        names = ", ".join(pod.key.name for pod in hanging[:_NAMED]) + (", ..." if len(hanging) > _NAMED else "")
+    to_force = [pod for pod in awaited if not pod.pod.forced]
+    decision.deletions += [Deletion(POD, pod.key, pod.uid, force=True) for pod in to_force]
+    if to_force:
+        names = ", ".join(pod.key.name for pod in to_force[:_MAX_NAMED_PODS])
+        if len(to_force) > _MAX_NAMED_PODS:
+            names += ", ..."
         decision.warn(
             "ForcefulDeletion",
-            f"the deletion takes longer than {format_duration(view.settings.forceful_deletion_grace)}: "
-            f"removing pods by force: {names}",
+            f"The deletion takes longer than {format_duration(grace)}; deleting pods by force: {names}",
         )
     return False
 
 
-def _components(view: View, status: Status, decision: Decision) -> int:
-    """Deletes what is left; returns how many objects there still are."""
+def _delete_objects(observation: Observation, status: Status, decision: Decision) -> int:
+    """Delete the remaining objects of components; return how many still exist."""
     remaining = 0
-    for component, seen in zip(view.components, view.seen, strict=True):
+    for component, obj in zip(observation.components, observation.objects, strict=True):
         if not component.may_exist:
             continue
-        if seen is None or not seen.ours:
+        if obj is None or not obj.owned:
             if component.deployed in ("True", "Unknown"):
-                status.set_component(component.index, False, DELETED, status.component_message(component.index))
+                message = status.component_message(component.index)
+                status.set_component_condition(component.index, False, DELETED, message)
             continue
         remaining += 1
-        if not component.deployed:  # created, and not noted: the next process has to know
-            status.note_component(component.index, component.gvk, component.key.name)
-            status.set_component(component.index, True, "ComponentCreatedSuccessfully", identity(component, seen.uid))
-        if not seen.deleting:
-            decision.deletions.append(Deletion(component.gvk, component.key, seen.uid))
+        if not component.deployed:  # created but not recorded; record it for the case that this process ends
+            status.set_component_identity(component.index, component.gvk, component.key.name)
+            status.set_component_condition(
+                component.index, True, "ComponentCreatedSuccessfully", identity_message(component, obj.uid)
+            )
+        if not obj.deleting:
+            decision.deletions.append(Deletion(component.gvk, component.key, obj.uid))
     return remaining

@@ -1,8 +1,9 @@
-"""What is put into the pod templates of a component before it is created.
+"""Injects settings into the pod templates of a component before it is created.
 
-The queue's wishes (``podSetInfos``), the label by which pods are counted, the scheduler, and what keeps pods that want
-a resource off nodes where it is marked. What the user wrote stays; where the queue wants something else under the
-same name, that is a :class:`InjectionError`, since either choice would be wrong.
+These are the queue's requirements (``podSetInfos``), the label by which pods are counted, the scheduler, and node
+affinities that keep pods which request a resource off nodes where it is marked. Settings of the user are kept; where
+the queue requires a different value for the same key, an :class:`InjectionError` is raised, since either choice would
+be wrong.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cfo.api.appwrapper import PathError, object_at
+from cfo.api.quantity import is_zero
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime.objects import Object
 
-__all__ = ["InjectionError", "inject", "wants_resource"]
+__all__ = ["InjectionError", "inject", "requests_resource"]
 
 
 class InjectionError(ValueError):
-    """A component cannot be what the user and the queue want at once, or its pod sets lead nowhere."""
+    """The user's and the queue's settings of a component conflict, or a pod set has an invalid path."""
 
 
 def inject(
@@ -29,9 +31,9 @@ def inject(
     wrapper_name: str,
     config: AppWrapperConfiguration,
 ) -> None:
-    """Changes ``obj``, a component, for its creation. Raises :class:`InjectionError`."""
+    """Inject the settings into ``obj``, the object of a component. Raises :class:`InjectionError`."""
     obj["metadata"]["labels"] = {APPWRAPPER_LABEL: wrapper_name, **(obj["metadata"].get("labels") or {})}
-    wanted = list(infos)
+    pod_set_infos = list(infos)
     for index, pod_set in enumerate(pod_sets):
         try:
             template = object_at(obj, pod_set.get("path") or "")
@@ -39,7 +41,8 @@ def inject(
             raise InjectionError(str(error)) from error
         if not isinstance(template.get("spec"), dict):
             raise InjectionError(f"content at {pod_set.get('path')} does not contain a spec")
-        _inject_pod_template(template, wanted[index] if index < len(wanted) else {}, wrapper_name, config)
+        info = pod_set_infos[index] if index < len(pod_set_infos) else {}
+        _inject_pod_template(template, info, wrapper_name, config)
 
 
 def _inject_pod_template(
@@ -54,9 +57,9 @@ def _inject_pod_template(
     if tolerations := info.get("tolerations"):
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *tolerations]
     if gates := info.get("schedulingGates"):
-        there: list[Object] = list(spec.get("schedulingGates") or ())
-        names = {gate.get("name") for gate in there}
-        spec["schedulingGates"] = there + [{"name": gate["name"]} for gate in gates if gate["name"] not in names]
+        existing: list[Object] = list(spec.get("schedulingGates") or ())
+        names = {gate.get("name") for gate in existing}
+        spec["schedulingGates"] = existing + [{"name": gate["name"]} for gate in gates if gate["name"] not in names]
     if config.scheduler_name and not spec.get("schedulerName"):
         spec["schedulerName"] = config.scheduler_name
     if config.autopilot.inject_anti_affinities:
@@ -66,22 +69,22 @@ def _inject_pod_template(
 def _merge(parent: Object, name: str, additions: Mapping[str, str] | None) -> None:
     if not additions:
         return
-    there: Mapping[str, str] = parent.get(name) or {}
+    existing: Mapping[str, str] = parent.get(name) or {}
     for key, value in additions.items():
-        if there.get(key, value) != value:
+        if existing.get(key, value) != value:
             raise InjectionError(
-                f"conflict updating {name}: conflict for key={key}, value1={there[key]}, value2={value}"
+                f"conflict updating {name}: conflict for key={key}, value1={existing[key]}, value2={value}"
             )
-    parent[name] = {**there, **additions}
+    parent[name] = {**existing, **additions}
 
 
-def wants_resource(spec: Mapping[str, Any], resource: str) -> bool:
-    """Whether any container of a pod spec asks for some of ``resource``."""
+def requests_resource(spec: Mapping[str, Any], resource: str) -> bool:
+    """Return whether any container of a pod spec requests ``resource``, or has a limit for it, other than zero."""
     for kind in ("containers", "initContainers"):
         for container in spec.get(kind) or ():
             resources = container.get("resources") or {}
             for amounts in (resources.get("limits"), resources.get("requests")):
-                if str((amounts or {}).get(resource) or "0").strip("0.") != "":
+                if not is_zero((amounts or {}).get(resource) or "0"):
                     return True
     return False
 
@@ -90,7 +93,7 @@ def _avoid_marked_nodes(spec: Object, config: AutopilotConfiguration) -> None:
     required: dict[str, list[str]] = {}
     preferred: dict[str, list[str]] = {}
     for resource, taints in config.resource_taints.items():
-        if wants_resource(spec, resource):
+        if requests_resource(spec, resource):
             for taint in taints:
                 values = preferred if taint.effect == "PreferNoSchedule" else required
                 values.setdefault(taint.key, []).append(taint.value)
@@ -100,7 +103,7 @@ def _avoid_marked_nodes(spec: Object, config: AutopilotConfiguration) -> None:
     nodes = _child(affinity, "nodeAffinity")
     if required:
         selector = _child(nodes, "requiredDuringSchedulingIgnoredDuringExecution")
-        # the terms are alternatives, so each must say it
+        # The terms are alternatives, so the expressions must be in each of them.
         for term in selector.setdefault("nodeSelectorTerms", [{}]):
             term["matchExpressions"] = [*(term.get("matchExpressions") or ()), *_not_in(required)]
     if preferred:
@@ -111,11 +114,11 @@ def _avoid_marked_nodes(spec: Object, config: AutopilotConfiguration) -> None:
 
 
 def _child(parent: Object, name: str) -> Object:
-    """The object under ``name``, made where there is none."""
+    """Return the object in the field ``name``, created if it does not exist."""
     child: Object = parent.get(name) or {}
     parent[name] = child
     return child
 
 
-def _not_in(marks: Mapping[str, list[str]]) -> list[Object]:
-    return [{"key": key, "operator": "NotIn", "values": list(values)} for key, values in marks.items()]
+def _not_in(values_by_key: Mapping[str, list[str]]) -> list[Object]:
+    return [{"key": key, "operator": "NotIn", "values": list(values)} for key, values in values_by_key.items()]

@@ -1,42 +1,44 @@
-"""Queueing by a Kueue that does not know AppWrappers: this operator makes their Workloads, and follows them.
+"""Queues AppWrappers in a Kueue without AppWrapper integration, by creating and following their Workloads.
 
-What Kueue's own integration does, in its words: an AppWrapper with a queue starts suspended; its Workload is created;
-once that is admitted, the AppWrapper gets what the admission wants in its pod templates and is resumed; when it is
-evicted (or deactivated), the AppWrapper is suspended, and once its resources are gone the quota is given back; when it
-is over, the Workload is finished. On with ``appwrapper.kueueIntegration``.
+This behaves like Kueue's own integration. An AppWrapper with a queue starts suspended, and its Workload is created.
+Once the Workload is admitted, the AppWrapper gets the pod template changes that the admission requires, and is resumed.
+When the Workload is evicted (or deactivated), the AppWrapper is suspended, and the quota is released once its resources
+are deleted. When the AppWrapper ends, the Workload is marked finished. Enabled with ``appwrapper.kueueIntegration``.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, PodSetError
-from cfo.controllers.appwrapper.component_informers import ComponentKinds
-from cfo.controllers.appwrapper.names import PODS_READY, QUOTA_RESERVED
-from cfo.controllers.appwrapper.reconciler import is_managed_here
-from cfo.controllers.appwrapper.status import is_true, put_condition
+from cfo.controllers.appwrapper.component_informers import ComponentInformers
+from cfo.controllers.appwrapper.names import FIELD_MANAGER, PODS_READY, QUOTA_RESERVED, is_managed_here
+from cfo.controllers.appwrapper.status import is_true, set_condition
 from cfo.controllers.appwrapper.workload import (
     PRIORITY_CLASS_LABEL,
     Priority,
+    completion,
     desired_workload,
     eviction,
-    finished,
     is_admitted,
     pod_set_infos,
     queue_of,
     reclaimable_pods,
     workload_name,
 )
+from cfo.runtime.builder import Builder
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, NotFound
 from cfo.runtime.clock import Clock
 from cfo.runtime.events import EventRecorder
 from cfo.runtime.kinds import JOB, PRIORITY_CLASS
+from cfo.runtime.manager import Manager
 from cfo.runtime.objects import (
     GVK,
     NamespacedName,
@@ -49,22 +51,30 @@ from cfo.runtime.objects import (
     namespace_of,
     resource_version_of,
 )
+from cfo.runtime.predicate import ResourceVersionChanged
 from cfo.runtime.reconcile import CRUD, READ, Request, Result, Rule
 
-__all__ = ["RESOURCE_FLAVOR_KIND", "KueueReconciler"]
+__all__ = ["KueueInformers", "KueueReconciler", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
-RESOURCE_FLAVOR_KIND: Final = "ResourceFlavor"
-
 _GROUP: Final = "kueue.x-k8s.io"
 _RETRY_SECONDS: Final = 5.0
-_TRIED_AGAIN: Final = ("Preempted", "AdmissionCheck", "NodeFailures", "LocalQueueStopped", "ClusterQueueStopped")
-"""Why a Workload is evicted that may be admitted again at once."""
+_REQUEUED_REASONS: Final = ("Preempted", "AdmissionCheck", "NodeFailures", "LocalQueueStopped", "ClusterQueueStopped")
+"""The reasons of evictions after which Kueue can admit the Workload again immediately."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KueueInformers:
+    """What the reconciler reads: components, Workloads and ResourceFlavors."""
+
+    components: ComponentInformers
+    workloads: Informer
+    flavors: Informer
 
 
 class KueueReconciler:
-    """Reconciles AppWrappers with a queue; ``workloads`` and ``flavors`` are informers of Kueue's kinds."""
+    """Reconciles AppWrappers that have a queue with their Workloads."""
 
     rules: Final = (
         Rule(_GROUP, "workloads", CRUD),
@@ -80,39 +90,37 @@ class KueueReconciler:
         client: Client,
         events: EventRecorder,
         clock: Clock,
-        *,
-        kinds: ComponentKinds,
-        workloads: Informer,
-        flavors: Informer,
+        informers: KueueInformers,
     ) -> None:
         self._client = client
         self._events = events
         self._clock = clock
-        self._kinds = kinds
-        self._workload = workloads.gvk
-        self._workloads = workloads.reader
-        self._flavors = flavors.reader
+        self._components = informers.components
+        self._workloads = informers.workloads.reader
+        self._flavors = informers.flavors.reader
+        self.workload = informers.workloads.gvk
+        """The version of Workloads in use."""
 
     def awaits_admission(self, wrapper: Mapping[str, Any]) -> bool:
-        """Whether the AppWrapper must not be deployed (yet), whatever its ``suspend`` says."""
+        """Return whether the AppWrapper must not be deployed yet, even if ``spec.suspend`` is not set."""
         if not queue_of(wrapper):
             return False
         workload = self._workload_of(wrapper)
         return workload is None or not is_admitted(workload)
 
     async def reconcile(self, request: Request) -> Result:
-        """Brings AppWrapper and Workload together."""
+        """Bring an AppWrapper and its Workload into agreement."""
         wrapper = await self._client.get(APPWRAPPER, request)
         if wrapper is None or is_deleting(wrapper) or not is_managed_here(wrapper) or not queue_of(wrapper):
             return Result()
         suspended = bool(wrapper["spec"].get("suspend"))
         workload = self._workload_of(wrapper)
-        if over := finished(wrapper):
-            return await self._finish(workload, *over)
+        if ended := completion(wrapper):
+            return await self._finish(workload, *ended)
         if workload is None:
             if not suspended:
                 await self._stop(wrapper, "No matching Workload; suspended until there is one and it is admitted")
-                return Result()  # the change comes back
+                return Result()  # the update triggers another reconcile
             return await self._create(wrapper)
         if evicted := eviction(workload):
             if not suspended:
@@ -121,12 +129,12 @@ class KueueReconciler:
                 await self._release(workload, *evicted)
             return Result()
         if is_admitted(workload):
-            return await self._run(wrapper, workload) if suspended else await self._report(wrapper, workload)
+            return await self._start(wrapper, workload) if suspended else await self._report(wrapper, workload)
         if not suspended:
             await self._stop(wrapper, "Not admitted by cluster queue")
         elif workload["spec"].get("queueName") != queue_of(wrapper):
             patch = {"metadata": _precondition(workload), "spec": {"queueName": queue_of(wrapper)}}
-            await self._client.patch(self._workload, key_of(workload), patch)
+            await self._client.patch(self.workload, key_of(workload), patch)
         return Result()
 
     def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
@@ -135,38 +143,37 @@ class KueueReconciler:
 
     async def _create(self, wrapper: Object) -> Result:
         try:
-            desired = desired_workload(wrapper, self._workload, await self._priority(wrapper))
+            desired = desired_workload(wrapper, self.workload, await self._priority(wrapper))
             created = await self._client.create(desired)
         except PodSetError as error:
             self._events.event(wrapper, "Warning", "InvalidPodSets", str(error))
             return Result()
         except AlreadyExists:
-            self._events.event(
-                wrapper, "Warning", "WorkloadNameTaken", f"Workload {workload_name(wrapper)} is somebody else's"
-            )
+            message = f"Workload {workload_name(wrapper)} already exists and does not belong to this AppWrapper"
+            self._events.event(wrapper, "Warning", "WorkloadNameTaken", message)
             return Result(requeue_after=_RETRY_SECONDS)
         self._events.event(wrapper, "Normal", "CreatedWorkload", f"Created Workload: {key_of(created)}")
         return Result()
 
     async def _priority(self, wrapper: Object) -> Priority:
-        """The priority of the class that the label names, else of the pods' own, else none."""
+        """Return the priority of the class in the AppWrapper's label, else of the pods' class, else none."""
         name = labels_of(wrapper).get(PRIORITY_CLASS_LABEL, "")
         if name:
-            kind = GVK(_GROUP, self._workload.version, "WorkloadPriorityClass")
+            kind = GVK(_GROUP, self.workload.version, "WorkloadPriorityClass")
             found = await self._client.get(kind, NamespacedName("", name))
             if found is not None:
                 return kind.group, kind.kind, name, int(found.get("value") or 0)
             self._events.event(
                 wrapper, "Warning", "PriorityClassMissing", f"WorkloadPriorityClass {name} does not exist"
             )
-        for pod_set in desired_workload(wrapper, self._workload, ("", "", "", 0))["spec"]["podSets"]:
+        for pod_set in desired_workload(wrapper, self.workload, ("", "", "", 0))["spec"]["podSets"]:
             name = pod_set["template"]["spec"].get("priorityClassName") or ""
             found = await self._client.get(PRIORITY_CLASS, NamespacedName("", name)) if name else None
             if found is not None:
                 return PRIORITY_CLASS.group, PRIORITY_CLASS.kind, name, int(found.get("value") or 0)
         return "", "", "", 0
 
-    async def _run(self, wrapper: Object, workload: Object) -> Result:
+    async def _start(self, wrapper: Object, workload: Object) -> Result:
         try:
             infos = pod_set_infos(wrapper, workload, self._flavor)
         except LookupError as error:
@@ -181,12 +188,12 @@ class KueueReconciler:
         flavor = self._flavors.get(NamespacedName("", name))
         return flavor.get("spec") or {} if flavor is not None else None
 
-    async def _stop(self, wrapper: Object, why: str) -> None:
+    async def _stop(self, wrapper: Object, message: str) -> None:
         await self._write_spec(wrapper, None, suspend=True)
-        self._events.event(wrapper, "Normal", "Stopped", why)
+        self._events.event(wrapper, "Normal", "Stopped", message)
 
     async def _write_spec(self, wrapper: Object, infos: list[list[Object]] | None, *, suspend: bool) -> None:
-        """Suspends or resumes; with ``infos`` in the components, or without any."""
+        """Suspend or resume the AppWrapper; set ``podSetInfos`` of its components to ``infos``, or remove them."""
         components = copy.deepcopy(wrapper["spec"]["components"])
         for index, component in enumerate(components):
             component.pop("podSetInfos", None)
@@ -198,42 +205,42 @@ class KueueReconciler:
         await self._client.patch(APPWRAPPER, key_of(wrapper), {"metadata": _precondition(wrapper), "spec": spec})
 
     async def _report(self, wrapper: Object, workload: Object) -> Result:
-        """Tells the Workload whether the pods are ready, and which of them need their quota no more."""
+        """Update in the Workload whether the pods are ready, and how many of them need no quota any more."""
         ready = is_true((wrapper.get("status") or {}).get("conditions"), PODS_READY)
         before = workload["status"].get("conditions")
         status: Object = {}
         if ready != is_true(before, PODS_READY):
-            words = (
+            condition = (
                 ("Started", "All pods reached readiness and the workload is running")
                 if ready
                 else ("WaitForStart", "Not all pods are ready or succeeded")
             )
-            status["conditions"] = self._conditions(workload, (PODS_READY, ready, *words))
+            status["conditions"] = self._conditions(workload, (PODS_READY, ready, *condition))
         reclaimable = reclaimable_pods(wrapper, await self._succeeded(wrapper))
-        if _grows(workload["status"].get("reclaimablePods") or [], reclaimable):
+        if _reclaims_more(workload["status"].get("reclaimablePods") or [], reclaimable):
             status["reclaimablePods"] = reclaimable
         if status:
             await self._patch_status(workload, status)
         return Result()
 
     async def _succeeded(self, wrapper: Object) -> list[int]:
-        """For each component how many pods have succeeded, as its Job says."""
+        """Return the number of succeeded pods of each component, from the status of its Job."""
         counts: list[int] = []
-        for said in (wrapper.get("status") or {}).get("componentStatus") or ():
+        for component in (wrapper.get("status") or {}).get("componentStatus") or ():
             job = None
-            gvk = GVK.parse(said.get("apiVersion") or "", said.get("kind") or "")
-            if gvk == JOB and said.get("name") and (jobs := await self._kinds.follow(JOB)) is not None:
-                job = jobs.reader.get(NamespacedName(namespace_of(wrapper), said["name"]))
+            gvk = GVK.parse(component.get("apiVersion") or "", component.get("kind") or "")
+            if gvk == JOB and component.get("name") and (jobs := await self._components.synced(JOB)) is not None:
+                job = jobs.reader.get(NamespacedName(namespace_of(wrapper), component["name"]))
             counts.append(int(((job or {}).get("status") or {}).get("succeeded") or 0))
         return counts + [0] * (len(wrapper["spec"]["components"]) - len(counts))
 
     async def _release(self, workload: Object, reason: str, message: str) -> None:
-        """Gives the quota back, now that nothing uses it."""
+        """Release the quota, since no resources use it any more."""
         if not is_true((workload.get("status") or {}).get("conditions"), "QuotaReserved"):
             return
         conditions = self._conditions(
             workload,
-            ("Requeued", reason in _TRIED_AGAIN, reason, message),
+            ("Requeued", reason in _REQUEUED_REASONS, reason, message),
             ("QuotaReserved", False, "Pending", message),
             ("Admitted", False, "NoReservation", "The workload has no reservation"),
         )
@@ -248,30 +255,44 @@ class KueueReconciler:
     def _conditions(self, workload: Object, *changes: tuple[str, bool, str, str]) -> list[Object]:
         conditions = copy.deepcopy((workload.get("status") or {}).get("conditions") or [])
         for kind, value, reason, message in changes:
-            put_condition(conditions, kind, value, reason, message, self._clock.now())
+            set_condition(conditions, kind, value, reason, message, self._clock.now())
             changed = find_condition(conditions, kind)
             assert isinstance(changed, dict)
             changed["observedGeneration"] = int(workload["metadata"].get("generation") or 0)
         return conditions
 
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
-        """Writes parts of a Workload's status, in the very state that was looked at: Kueue writes there too."""
+        """Patch a Workload's status with its resourceVersion as a precondition, since Kueue writes it too."""
         try:
             await self._client.patch(
-                self._workload,
+                self.workload,
                 key_of(workload),
                 {"metadata": _precondition(workload), "status": status},
                 subresource="status",
             )
         except NotFound:
-            _log.debug("the workload is gone", workload=str(key_of(workload)))
+            _log.debug("Workload was deleted", workload=str(key_of(workload)))
 
 
 def _precondition(obj: Object) -> Object:
     return {"resourceVersion": resource_version_of(obj)}
 
 
-def _grows(before: list[Object], after: list[Object]) -> bool:
-    """Whether more can be reclaimed than was; Kueue takes nothing back."""
-    known = {item["name"]: item["count"] for item in before}
-    return any(item["count"] > known.get(item["name"], 0) for item in after)
+def _reclaims_more(before: list[Object], after: list[Object]) -> bool:
+    """Return whether more can be reclaimed than before; Kueue does not accept less."""
+    counts = {item["name"]: item["count"] for item in before}
+    return any(item["count"] > counts.get(item["name"], 0) for item in after)
+
+
+def setup(manager: Manager, workload: GVK, components: ComponentInformers) -> KueueReconciler:
+    """Add the controller of Workloads, of version ``workload``, to ``manager``; return its reconciler."""
+    name = "appwrapper-kueue"
+    flavors = manager.cache.informer(GVK(workload.group, workload.version, "ResourceFlavor"))
+    reconciler = KueueReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        manager.clock,
+        KueueInformers(components=components, workloads=manager.cache.informer(workload), flavors=flavors),
+    )
+    Builder(manager, name).for_(APPWRAPPER, ResourceVersionChanged()).owns(workload).reads(flavors).complete(reconciler)
+    return reconciler

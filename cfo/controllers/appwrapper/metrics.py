@@ -1,4 +1,4 @@
-"""``appwrapper_phase_total``, which counts changes of phase, and ``appwrapper_status_phase``: how many are in which."""
+"""The metrics ``appwrapper_phase_total`` (transitions) and ``appwrapper_status_phase`` (AppWrappers per phase)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cfo.runtime.cache.informer import Reader
 __all__ = ["PhaseMetrics"]
 
 
-class _Status(msgspec.Struct, gc=False):
+class _AppWrapperStatus(msgspec.Struct, gc=False):
     phase: str = ""
 
 
 class _AppWrapper(msgspec.Struct, gc=False):
-    status: _Status | None = None
+    status: _AppWrapperStatus | None = None
 
 
 _decoder = msgspec.json.Decoder(_AppWrapper)
 
 
 class PhaseMetrics(Collector):
-    """The metrics of all AppWrappers that ``wrappers`` reads, in ``registry``."""
+    """Registers the metrics of all AppWrappers that ``wrappers`` reads in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry, wrappers: Reader) -> None:
         self._wrappers = wrappers
@@ -39,12 +39,12 @@ class PhaseMetrics(Collector):
         )
         registry.register(self)
 
-    def entered(self, namespace: str, phase: str) -> None:
-        """Counts an AppWrapper that has entered a phase."""
+    def count_transition(self, namespace: str, phase: str) -> None:
+        """Count the transition of an AppWrapper in ``namespace`` to ``phase``."""
         self._total.labels(namespace, phase).inc()
 
     def collect(self) -> Iterator[Metric]:
-        """The AppWrappers of this moment, by namespace and phase."""
+        """Yield the current number of AppWrappers by namespace and phase."""
         gauge = GaugeMetricFamily(
             "appwrapper_status_phase",
             "The number of appwrappers in a phase per namespace",

@@ -1,8 +1,9 @@
-"""Labels, finalizer, annotations, and the conditions of AppWrappers with their reasons: the Go operator's words."""
+"""Labels, finalizer, annotations and conditions of AppWrappers, all as in the Go operator."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 __all__ = [
     "ANNOTATION_PREFIX",
@@ -16,37 +17,43 @@ __all__ = [
     "QUOTA_RESERVED",
     "RESOURCES_DEPLOYED",
     "UNHEALTHY",
+    "is_managed_here",
 ]
 
 FIELD_MANAGER: Final = "codeflare-operator"
-"""Who writes AppWrappers' status and components."""
+"""The field manager of AppWrapper statuses and components."""
 
 CONTROLLER_NAME: Final = "workload.codeflare.dev/appwrapper-controller"
-"""What ``spec.managedBy`` says of AppWrappers that are this controller's (or it says nothing)."""
+"""The value of ``spec.managedBy`` that selects this controller; an unset field does too."""
 
 FINALIZER: Final = "workload.codeflare.dev/finalizer"
-"""Holds an AppWrapper whose components may exist."""
+"""Keeps an AppWrapper whose components may exist."""
 
 APPWRAPPER_LABEL: Final = "workload.codeflare.dev/appwrapper"
-"""The AppWrapper (by name) that a component or a pod belongs to."""
+"""The name of the AppWrapper to which a component or pod belongs."""
 
 ANNOTATION_PREFIX: Final = "workload.codeflare.dev.appwrapper/"
-"""What the annotations begin with by which a user sets periods, limits and exit codes."""
+"""The prefix of the annotations with which a user sets periods, limits and exit codes."""
 
 QUOTA_RESERVED: Final = "QuotaReserved"
-"""Whether the AppWrapper uses, or may use, what its queue gave it. (Kueue frees the quota when this is false.)"""
+"""Whether the AppWrapper uses, or is allowed to use, its quota. (Kueue frees the quota when this is false.)"""
 
 RESOURCES_DEPLOYED: Final = "ResourcesDeployed"
-"""Whether components exist, or may exist. Of a component: whether it exists."""
+"""Whether components exist, or may exist. In the status of a component: whether it exists."""
 
 PODS_READY: Final = "PodsReady"
-"""Whether as many pods run, or have succeeded, as there should be."""
+"""Whether the expected number of pods is running or has succeeded."""
 
 UNHEALTHY: Final = "Unhealthy"
-"""Whether something is wrong; the reason says what."""
+"""Whether there is a problem; the reason identifies it."""
 
 DELETING_RESOURCES: Final = "DeletingResources"
-"""Whether components are being deleted. Since when it is true, the clock of the forceful deletion runs."""
+"""Whether components are being deleted. The forceful deletion counts from when this became true."""
 
 OWN_CONDITIONS: Final = (QUOTA_RESERVED, RESOURCES_DEPLOYED, PODS_READY, UNHEALTHY, DELETING_RESOURCES)
-"""The conditions that this controller writes; those of others are theirs."""
+"""The conditions that this controller writes; all others belong to other writers."""
+
+
+def is_managed_here(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether ``spec.managedBy`` assigns the AppWrapper to this controller."""
+    return ((wrapper.get("spec") or {}).get("managedBy") or CONTROLLER_NAME) == CONTROLLER_NAME

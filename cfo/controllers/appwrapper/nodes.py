@@ -1,8 +1,8 @@
-"""What Autopilot, and Kubernetes itself, say of the nodes: which resources are not to be used there any more.
+"""Resources on nodes that Autopilot or Kubernetes marks as unusable.
 
-A resource is marked on a node by a label (so does Autopilot) or by a taint, with the key and value that
-``autopilot.resourceTaints`` names for it. Marks are indexes of the informer, so that asking costs what is marked, not
-what there is.
+A resource is marked on a node by a label (as Autopilot does) or by a taint, with the key and value that
+``autopilot.resourceTaints`` defines for it. The informer indexes the marks, so the cost of a query depends on the
+number of marked nodes, not of all nodes.
 """
 
 from __future__ import annotations
@@ -16,42 +16,69 @@ from cfo.config import AutopilotConfiguration
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
-from cfo.runtime.kinds import NODE
 from cfo.runtime.predicate import Predicate
 
-__all__ = ["NODE", "NodeHealth", "marked_resources"]
-
+__all__ = ["Node", "NodeHealth", "Taint", "decode_node", "marked_resources"]
 
 _NO_EXECUTE: Final = ("NoExecute",)
 _INDEX: Final = "appwrapper-no-execute"
 
 
-class _Taint(msgspec.Struct, gc=False):
+class Taint(msgspec.Struct, gc=False):
+    """A taint of a node; its effect is not used."""
+
     key: str = ""
     value: str = ""
 
 
-class _Spec(msgspec.Struct, gc=False):
-    taints: tuple[_Taint, ...] | None = None
+class _NodeSpec(msgspec.Struct, gc=False):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
 
 
-class _Node(msgspec.Struct, gc=False):
-    spec: _Spec | None = None
+class _NodeStatus(msgspec.Struct, gc=False):
+    capacity: dict[str, str | int | float] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Node)
+class Node(msgspec.Struct, gc=False):
+    """The parts of a node that matter here."""
+
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+    @property
+    def is_unschedulable(self) -> bool:
+        """Whether the node is cordoned."""
+        return self.spec is not None and self.spec.unschedulable
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """The taints of the node."""
+        return (self.spec.taints if self.spec is not None else None) or ()
+
+    @property
+    def capacity(self) -> Mapping[str, str | int | float]:
+        """The capacity of the node, as quantities by resource."""
+        return (self.status.capacity if self.status is not None else None) or {}
+
+
+_decoder = msgspec.json.Decoder(Node)
+
+
+def decode_node(entry: Entry) -> Node:
+    """Decode the parts of a node that matter here."""
+    return _decoder.decode(entry.raw)
 
 
 def marked_resources(entry: Entry, config: AutopilotConfiguration, effects: Iterable[str]) -> frozenset[str]:
-    """The resources that are marked on the node with one of ``effects``."""
-    wanted = frozenset(effects)
-    spec = _decoder.decode(entry.raw).spec
+    """Return the resources that are marked on the node with one of ``effects``."""
+    effects = frozenset(effects)
     marks = set(entry.meta.labels.items())
-    marks.update((taint.key, taint.value) for taint in (spec.taints if spec is not None else None) or ())
+    marks.update((taint.key, taint.value) for taint in decode_node(entry).taints)
     return frozenset(
         resource
         for resource, taints in config.resource_taints.items()
-        if any(taint.effect in wanted and (taint.key, taint.value) in marks for taint in taints)
+        if any(taint.effect in effects and (taint.key, taint.value) in marks for taint in taints)
     )
 
 
@@ -63,7 +90,7 @@ class NodeHealth:
         self._reader = nodes.add_index(_INDEX, self._no_execute_on).reader if nodes is not None else None
 
     def no_execute(self) -> Mapping[str, frozenset[str]]:
-        """By node: the resources that pods must not go on using there."""
+        """Return, by node, the resources that running pods must not continue to use there."""
         found: dict[str, frozenset[str]] = {}
         if self._reader is not None:
             for resource in self._config.resource_taints:
@@ -72,8 +99,8 @@ class NodeHealth:
         return found
 
     @property
-    def changed(self) -> Predicate:
-        """Events of nodes on which something became, or is no longer, forbidden to use."""
+    def no_execute_changed(self) -> Predicate:
+        """Passes events of nodes that change the resources which pods must not use there."""
 
         def predicate(event: Event) -> bool:
             old, new = event.old, event.new

@@ -1,6 +1,6 @@
-"""What an AppWrapper's pods are doing: how many wait, run, have succeeded or failed, and where that is unhealthy.
+"""The pods of AppWrappers: how to find them, and how many of them are pending, running, succeeded or failed.
 
-Pods are found by the label that they get from their template. Of each only the few fields that matter are decoded.
+Pods are found by the label that their template gets. Of each pod only the few fields that matter are decoded.
 """
 
 from __future__ import annotations
@@ -10,10 +10,26 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from cfo.api.quantity import is_zero
+from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.cache.entry import Entry
+from cfo.runtime.cache.informer import Informer, Reader
+from cfo.runtime.objects import NamespacedName
 
-__all__ = ["Pod", "PodCounts", "count_pods", "pod_of"]
+__all__ = [
+    "Pod",
+    "PodCounts",
+    "add_indexes",
+    "count_pods",
+    "pod_of",
+    "pods_of_wrapper",
+    "pods_on_node",
+    "wrapper_of",
+]
+
+_WRAPPER_INDEX = "appwrapper"
+_NODE_INDEX = "appwrapper-node"
 
 
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
@@ -28,7 +44,7 @@ class _ContainerStatus(msgspec.Struct, gc=False):
     state: _State | None = None
 
 
-class _Status(msgspec.Struct, gc=False, rename="camel"):
+class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
     phase: str = ""
     container_statuses: tuple[_ContainerStatus, ...] | None = None
 
@@ -42,19 +58,19 @@ class _Container(msgspec.Struct, gc=False):
     resources: _Resources | None = None
 
 
-class _Spec(msgspec.Struct, gc=False, rename="camel"):
+class _PodSpec(msgspec.Struct, gc=False, rename="camel"):
     node_name: str = ""
     containers: tuple[_Container, ...] | None = None
 
 
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
+class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
     deletion_grace_period_seconds: int | None = None
 
 
 class _Pod(msgspec.Struct, gc=False):
-    metadata: _Meta
-    spec: _Spec | None = None
-    status: _Status | None = None
+    metadata: _PodMeta
+    spec: _PodSpec | None = None
+    status: _PodStatus | None = None
 
 
 _decoder = msgspec.json.Decoder(_Pod)
@@ -62,7 +78,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What matters of one pod. ``forced``: its deletion leaves its node no time any more."""
+    """The state of a pod that matters here. ``forced``: it is being deleted with a grace period of zero."""
 
     phase: str = ""
     node: str = ""
@@ -73,9 +89,9 @@ class Pod:
 
 
 def pod_of(entry: Entry) -> Pod:
-    """What matters of the pod in ``entry``."""
+    """Decode the pod in ``entry``."""
     pod = _decoder.decode(entry.raw)
-    status, spec = pod.status or _Status(), pod.spec or _Spec()
+    status, spec = pod.status or _PodStatus(), pod.spec or _PodSpec()
     deleting = entry.meta.is_deleting
     return Pod(
         phase=status.phase,
@@ -93,17 +109,48 @@ def pod_of(entry: Entry) -> Pod:
             if container.resources is not None
             for amounts in (container.resources.limits, container.resources.requests)
             for name, amount in (amounts or {}).items()
-            if str(amount).strip("0.") != ""
+            if not is_zero(amount)
         ),
     )
 
 
+def add_indexes(pods: Informer) -> None:
+    """Add the indexes that :func:`pods_of_wrapper` and :func:`pods_on_node` read to the informer of pods."""
+    pods.add_index(_WRAPPER_INDEX, _index_wrapper).add_index(_NODE_INDEX, _index_node)
+
+
+def pods_of_wrapper(pods: Reader, wrapper: NamespacedName) -> list[Entry]:
+    """Return the pods whose label names an AppWrapper."""
+    return pods.entries(index=(_WRAPPER_INDEX, str(wrapper)))
+
+
+def pods_on_node(pods: Reader, node: str) -> list[Entry]:
+    """Return the pods that are scheduled to a node."""
+    return pods.entries(index=(_NODE_INDEX, node))
+
+
+def wrapper_of(pod: Entry) -> NamespacedName | None:
+    """Return the AppWrapper that a pod's label names."""
+    name = pod.meta.labels.get(APPWRAPPER_LABEL)
+    return NamespacedName(pod.key.namespace, name) if name else None
+
+
+def _index_wrapper(pod: Entry) -> list[str]:
+    wrapper = wrapper_of(pod)
+    return [str(wrapper)] if wrapper is not None else []
+
+
+def _index_node(pod: Entry) -> list[str]:
+    node = pod_of(pod).node
+    return [node] if node else []
+
+
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """How many pods are in which phase.
+    """The number of pods in each phase.
 
-    ``terminal_failure``: a container ended in a way that makes a retry pointless. ``no_execute_nodes``: where pods
-    run with resources that must not be used there any more.
+    ``terminal_failure``: a container ended with an exit code that rules out a retry. ``no_execute_nodes``: the nodes
+    where running pods have resources that they must not continue to use.
     """
 
     pending: int = 0
@@ -115,14 +162,14 @@ class PodCounts:
 
     @property
     def existing(self) -> int:
-        """Those that have not failed."""
+        """The number of pods that have not failed."""
         return self.pending + self.running + self.succeeded
 
 
 def count_pods(pods: Iterable[Pod], settings: Settings, no_execute: Mapping[str, frozenset[str]]) -> PodCounts:
-    """Counts ``pods``; ``no_execute`` are the resources, by node, that are not to be used there any more.
+    """Count ``pods`` by phase; ``no_execute`` are, by node, the resources that pods must not continue to use there.
 
-    A running pod that is being deleted is none; the others count until they are gone.
+    A running pod that is being deleted does not count; pods in other phases count until they no longer exist.
     """
     phases = {"Pending": 0, "Running": 0, "Succeeded": 0, "Failed": 0}
     terminal = False

@@ -1,7 +1,7 @@
-"""How patient to be with one AppWrapper: the configuration, as its annotations change it.
+"""Timeouts and retry limits of an AppWrapper: the configuration, overridden by its annotations.
 
-A period is a Go duration; a negative one counts as none, and none is longer than ``gracePeriodCeiling``. What cannot be
-read is as if it were not there, and :attr:`Settings.problems` says so in words.
+A period is a Go duration; a negative one counts as zero, and ``gracePeriodCeiling`` is the maximum. An invalid
+value, or an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problems` describes it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cfo.runtime.objects import annotations_of
 __all__ = ["DELETION_ON_FAILURE", "Settings"]
 
 DELETION_ON_FAILURE: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
-"""The annotation that keeps what a failed AppWrapper leaves for a while."""
+"""The annotation that delays the deletion of a failed AppWrapper's resources."""
 
-_NONE: Final = timedelta(0)
-_SHOWN: Final = 64
+_ZERO: Final = timedelta(0)
+_MAX_SHOWN_CHARACTERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Settings:
 
     @classmethod
     def of(cls, wrapper: Mapping[str, Any], config: FaultToleranceConfiguration) -> Settings:
-        """The settings of ``wrapper`` on top of ``config``."""
-        read = _Reader(annotations_of(wrapper), config.grace_period_ceiling)
+        """Return the settings of ``wrapper``: its annotations, with the defaults from ``config``."""
+        read = _AnnotationReader(annotations_of(wrapper), config.grace_period_ceiling)
         return cls(
             admission_grace=read.period("admissionGracePeriodDuration", config.admission_grace_period),
             warmup_grace=read.period("warmupGracePeriodDuration", config.warmup_grace_period),
@@ -52,7 +52,7 @@ class Settings:
             retry_pause=read.period("retryPausePeriodDuration", config.reset_pause),
             retry_limit=read.number("retryLimit", config.retry_limit),
             forceful_deletion_grace=read.period("forcefulDeletionGracePeriodDuration", config.deletion_grace_period),
-            deletion_on_failure_grace=read.period("deletionOnFailureGracePeriodDuration", _NONE),
+            deletion_on_failure_grace=read.period("deletionOnFailureGracePeriodDuration", _ZERO),
             success_ttl=read.time_to_live("successTTLDuration", config.success_ttl_ceiling),
             terminal_exit_codes=read.codes("terminalExitCodes"),
             retryable_exit_codes=read.codes("retryableExitCodes"),
@@ -60,7 +60,7 @@ class Settings:
         )
 
     def is_terminal(self, exit_code: int) -> bool:
-        """Whether a container that ended with ``exit_code`` makes a retry pointless."""
+        """Return whether ``exit_code`` of a container rules out a retry."""
         if exit_code == 0:
             return False
         if exit_code in self.terminal_exit_codes:
@@ -68,8 +68,8 @@ class Settings:
         return bool(self.retryable_exit_codes) and exit_code not in self.retryable_exit_codes
 
 
-class _Reader:
-    """Reads annotations, and notes what is wrong with them."""
+class _AnnotationReader:
+    """Parses annotations, and collects problems with their values."""
 
     def __init__(self, annotations: Mapping[str, str], ceiling: timedelta) -> None:
         self._annotations = annotations
@@ -77,46 +77,46 @@ class _Reader:
         self.problems: list[str] = []
 
     def period(self, name: str, default: timedelta) -> timedelta:
-        given = self._duration(name, f"{format_duration(default)} is used")
-        return min(max(default if given is None else given, _NONE), self._ceiling)
+        duration = self._duration(name, f"{format_duration(default)} is used")
+        return min(max(default if duration is None else duration, _ZERO), self._ceiling)
 
     def time_to_live(self, name: str, ceiling: timedelta) -> timedelta:
-        given = self._duration(name, f"{format_duration(ceiling)} is used")
-        return given if given is not None and _NONE < given < ceiling else ceiling
+        duration = self._duration(name, f"{format_duration(ceiling)} is used")
+        return duration if duration is not None and _ZERO < duration < ceiling else ceiling
 
     def number(self, name: str, default: int) -> int:
-        text = self._text(name)
+        text = self._value(name)
         if text is None:
             return default
         try:
             return int(text)
         except ValueError:
-            self._complain(name, text, f"must be an integer; {default} is used")
+            self._report(name, text, f"must be an integer; {default} is used")
             return default
 
     def codes(self, name: str) -> frozenset[int]:
-        text = self._text(name)
+        text = self._value(name)
         codes: set[int] = set()
         for part in (text or "").split(",") if text else ():
             try:
                 codes.add(int(part))
             except ValueError:
-                self._complain(name, text or "", f"must be exit codes such as 3,137; {part.strip()!r} is left out")
+                self._report(name, text or "", f"must be exit codes such as 3,137; {part.strip()!r} is ignored")
         return frozenset(codes)
 
-    def _duration(self, name: str, instead: str) -> timedelta | None:
-        text = self._text(name)
+    def _duration(self, name: str, fallback: str) -> timedelta | None:
+        text = self._value(name)
         if text is None:
             return None
         try:
             return parse_duration(text.strip())
         except (ValueError, OverflowError):
-            self._complain(name, text, f"must be a duration such as 90s or 5m; {instead}")
+            self._report(name, text, f"must be a duration such as 90s or 5m; {fallback}")
             return None
 
-    def _text(self, name: str) -> str | None:
+    def _value(self, name: str) -> str | None:
         return self._annotations.get(ANNOTATION_PREFIX + name)
 
-    def _complain(self, name: str, value: str, what: str) -> None:
-        shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
-        self.problems.append(f"annotation {ANNOTATION_PREFIX}{name}: {shown!r}: {what}")
+    def _report(self, name: str, value: str, problem: str) -> None:
+        shown = value if len(value) <= _MAX_SHOWN_CHARACTERS else f"{value[:_MAX_SHOWN_CHARACTERS]}..."
+        self.problems.append(f"annotation {ANNOTATION_PREFIX}{name}: {shown!r}: {problem}")

@@ -1,155 +1,127 @@
-"""The lending limits of the slack queue: what cannot be scheduled, nobody may borrow.
+"""Keeps unschedulable capacity out of the lending limits of the slack queue, so that no other queue borrows it.
 
-A cluster keeps some capacity in a ClusterQueue that lends it to others. When nodes are cordoned, not ready or marked,
-their capacity is still in the queues' quotas; taken out of what the slack queue lends, it is missing nowhere else.
-Earlier AppWrapper releases had this (``slackQueueName``): the limits of the first flavor of the first resource group
-are ``nominalQuota`` less what cannot be scheduled, but not below zero, and none where all can be.
+The slack queue is a ClusterQueue that holds spare capacity and lends it to other queues. When nodes are cordoned, not
+ready or marked, their capacity is still part of the queues' quotas; subtracting it from what the slack queue lends
+affects no other queue. Earlier AppWrapper releases had this feature (``slackQueueName``): the limits of the first
+flavor of the first resource group are ``nominalQuota`` minus the unschedulable capacity, at least zero, and unset
+where all capacity is schedulable.
 """
 
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-import msgspec
 import structlog
 
-from cfo.config import AutopilotConfiguration
-from cfo.controllers.appwrapper.nodes import marked_resources
+from cfo.api.quantity import format_quantity, parse_quantity
+from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
+from cfo.controllers.appwrapper.names import FIELD_MANAGER
+from cfo.controllers.appwrapper.nodes import decode_node, marked_resources
+from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer, Reader
+from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.events import EventRecorder
-from cfo.runtime.objects import Object, key_of, name_of, resource_version_of
+from cfo.runtime.handler import EnqueueRequestsFromMapFunc
+from cfo.runtime.kinds import NODE
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import GVK, Object, key_of, name_of, resource_version_of
+from cfo.runtime.predicate import on_update
 from cfo.runtime.reconcile import Request, Result, Rule
 
 __all__ = [
     "CLUSTER_QUEUES",
+    "SlackQueueInformers",
     "SlackQueueReconciler",
     "lending_limits",
-    "unschedulable_on",
+    "setup",
+    "unschedulable_capacity",
 ]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.slack_queue")
 
-CLUSTER_QUEUES: Final = ("v1beta2", "v1beta1")
-"""The versions of ClusterQueues that are known, the best first."""
+CLUSTER_QUEUES: Final = (
+    GVK("kueue.x-k8s.io", "v1beta2", "ClusterQueue"),
+    GVK("kueue.x-k8s.io", "v1beta1", "ClusterQueue"),
+)
+"""The supported versions of ClusterQueues, the preferred one first."""
 
 _NO_SCHEDULE: Final = ("NoSchedule", "NoExecute")
 _NOT_READY: Final = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
 _INDEX: Final = "appwrapper-unschedulable"
-_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE][+-]?\d+)?")
-_SUFFIXES: Final[Mapping[str, Decimal]] = {
-    **{
-        suffix: Decimal(10) ** power
-        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
-    },
-    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
-}
 
 
-class _Taint(msgspec.Struct, gc=False):
-    key: str = ""
+def unschedulable_capacity(entry: Entry, config: AutopilotConfiguration) -> dict[str, Decimal]:
+    """Return the unschedulable capacity of a node by resource.
 
-
-class _Spec(msgspec.Struct, gc=False):
-    unschedulable: bool = False
-    taints: tuple[_Taint, ...] | None = None
-
-
-class _Status(msgspec.Struct, gc=False):
-    capacity: dict[str, str | int | float] | None = None
-
-
-class _Node(msgspec.Struct, gc=False):
-    spec: _Spec | None = None
-    status: _Status | None = None
-
-
-_decoder = msgspec.json.Decoder(_Node)
-
-
-def quantity(text: str | float) -> Decimal:
-    """A Kubernetes quantity as a number. Raises :class:`ValueError`."""
-    found = _QUANTITY.fullmatch(str(text))
-    if found is None:
-        raise ValueError(f"{text!r} is no quantity")
-    number, suffix = found.groups()
-    if suffix and suffix[0] in "eE" and len(suffix) > 1:
-        return Decimal(number + suffix)
-    return Decimal(number) * _SUFFIXES.get(suffix or "", Decimal(1))
-
-
-def written(value: Decimal) -> str:
-    """A number as a quantity in canonical form: whole, or in thousandths."""
-    if value == value.to_integral_value():
-        return str(int(value))
-    return f"{int((value * 1000).to_integral_value())}m"
-
-
-def unschedulable_on(entry: Entry, config: AutopilotConfiguration) -> dict[str, Decimal]:
-    """What cannot be scheduled on the node: all of it, when it is cordoned or not ready, else the resources marked."""
-    node = _decoder.decode(entry.raw)
-    spec, capacity = node.spec or _Spec(), (node.status.capacity if node.status is not None else None) or {}
-    lost = spec.unschedulable or any(taint.key in _NOT_READY for taint in spec.taints or ())
-    names = set(capacity) - {"pods"} if lost else marked_resources(entry, config, _NO_SCHEDULE) & set(capacity)
-    return {name: amount for name in names if (amount := quantity(capacity[name])) > 0}
+    All of its capacity is unschedulable if it is cordoned or not ready, otherwise that of the marked resources.
+    """
+    node = decode_node(entry)
+    capacity = node.capacity
+    is_unavailable = node.is_unschedulable or any(taint.key in _NOT_READY for taint in node.taints)
+    names = (
+        set(capacity) - {"pods"} if is_unavailable else marked_resources(entry, config, _NO_SCHEDULE) & set(capacity)
+    )
+    return {name: amount for name in names if (amount := parse_quantity(capacity[name])) > 0}
 
 
 def lending_limits(queue: Mapping[str, Any], unschedulable: Mapping[str, Decimal]) -> list[Object] | None:
-    """The queue's resource groups with the right limits, or ``None`` when they have them already."""
+    """Return the queue's resource groups with the correct limits, or ``None`` if its limits are correct already."""
     groups: list[Object] = copy.deepcopy((queue.get("spec") or {}).get("resourceGroups") or [])
     if not groups or not groups[0].get("flavors"):
         return None
     changed = False
     for resource in groups[0]["flavors"][0].get("resources") or ():
-        lost = unschedulable.get(resource["name"])
+        amount = unschedulable.get(resource["name"])
         before = resource.get("lendingLimit")
-        if lost is None:
+        if amount is None:
             changed = resource.pop("lendingLimit", None) is not None or changed
             continue
-        limit = max(quantity(resource["nominalQuota"]) - lost, Decimal(0))
-        if before is None or quantity(before) != limit:
-            resource["lendingLimit"] = written(limit)
+        limit = max(parse_quantity(resource["nominalQuota"]) - amount, Decimal(0))
+        if before is None or parse_quantity(before) != limit:
+            resource["lendingLimit"] = format_quantity(limit)
             changed = True
     return groups if changed else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackQueueInformers:
+    """What the reconciler reads: the slack queue, and all nodes."""
+
+    queues: Informer
+    nodes: Informer
+
+
 class SlackQueueReconciler:
-    """Keeps the limits of the one ClusterQueue that it is asked for. ``nodes`` are all nodes."""
+    """Maintains the lending limits of the slack queue."""
 
     rules: Final = (Rule("kueue.x-k8s.io", "clusterqueues", ("get", "list", "patch", "watch")),)
 
     def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: AutopilotConfiguration,
-        *,
-        queues: Informer,
-        nodes: Informer,
+        self, client: Client, events: EventRecorder, config: AutopilotConfiguration, informers: SlackQueueInformers
     ) -> None:
         self._client = client
         self._events = events
         self._config = config
-        self._gvk = queues.gvk
-        self._queues = queues.reader
-        self._nodes: Reader = nodes.add_index(_INDEX, self._index).reader
+        self._gvk = informers.queues.gvk
+        self._queues = informers.queues.reader
+        self._nodes = informers.nodes.add_index(_INDEX, self._index).reader
 
     def _index(self, entry: Entry) -> Iterable[str]:
-        return ["yes"] if unschedulable_on(entry, self._config) else []
+        return ["yes"] if unschedulable_capacity(entry, self._config) else []
 
     async def reconcile(self, request: Request) -> Result:
-        """Writes the limits, if they are not what they should be."""
+        """Update the lending limits if they are not correct."""
         queue = self._queues.get(request)
         if queue is None:
             return Result()
         total: dict[str, Decimal] = {}
         for entry in self._nodes.entries(index=(_INDEX, "yes")):
-            for name, amount in unschedulable_on(entry, self._config).items():
+            for name, amount in unschedulable_capacity(entry, self._config).items():
                 total[name] = total.get(name, Decimal(0)) + amount
         groups = lending_limits(queue, total)
         if groups is not None:
@@ -158,7 +130,34 @@ class SlackQueueReconciler:
                 "spec": {"resourceGroups": groups},
             }
             await self._client.patch(self._gvk, key_of(queue), patch)
-            said = ", ".join(f"{name}: {written(amount)}" for name, amount in sorted(total.items())) or "nothing"
-            self._events.event(queue, "Normal", "LendingLimits", f"cannot be scheduled, and is not lent: {said}")
-            _log.info("wrote lending limits", queue=name_of(queue), unschedulable=said)
+            amounts = [f"{name}: {format_quantity(amount)}" for name, amount in sorted(total.items())]
+            capacity = ", ".join(amounts) or "none"
+            self._events.event(
+                queue, "Normal", "LendingLimits", f"Lending limits updated; unschedulable capacity: {capacity}"
+            )
+            _log.info("Updated lending limits", queue=name_of(queue), unschedulable=capacity)
         return Result()
+
+
+def setup(manager: Manager, config: AppWrapperConfiguration, gvk: GVK) -> None:
+    """Add the controller of the slack queue, a ClusterQueue of version ``gvk``, to ``manager``."""
+    name = "slack-queue"
+    autopilot = config.autopilot
+    selector = f"metadata.name={config.slack_queue_name}"
+    reconciler = SlackQueueReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        autopilot,
+        SlackQueueInformers(
+            queues=manager.cache.informer(gvk, field_selector=selector), nodes=manager.cache.informer(NODE)
+        ),
+    )
+    changed = on_update(
+        lambda old, new: unschedulable_capacity(old, autopilot) != unschedulable_capacity(new, autopilot)
+    )
+    (
+        Builder(manager, name)
+        .for_(gvk, field_selector=selector)
+        .watches(NODE, EnqueueRequestsFromMapFunc(lambda _: (Request("", config.slack_queue_name),)), changed)
+        .complete(reconciler)
+    )

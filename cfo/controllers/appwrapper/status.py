@@ -1,10 +1,10 @@
-"""The status of an AppWrapper, as it is going to be written.
+"""The status of an AppWrapper that a reconcile is going to write.
 
-Nothing is written by setting a field here: the reconciler applies the whole of it at the end, at most once.
+Changing a field here writes nothing: the reconciler applies the whole status at its end, at most once.
 
-``lastTransitionTime`` is what deadlines count from, so it is kept to the microsecond: `metav1.Time`_ is read with or
-without a fraction of seconds. Where a period begins although the condition's status stays as it was (a failure of
-another sort, a pause before a deletion), the clock is restarted.
+Deadlines count from ``lastTransitionTime``, so it has microsecond precision: `metav1.Time`_ is parsed with or without a
+fraction of seconds. Where a period begins although the status of the condition does not change (a different kind of
+failure, a pause before a deletion), the time is reset.
 
 .. _metav1.Time: https://pkg.go.dev/k8s.io/apimachinery/pkg/apis/meta/v1#Time
 """
@@ -21,19 +21,18 @@ from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED
 from cfo.runtime.clock import micro_time
 from cfo.runtime.objects import GVK, Object, find_condition
 
-__all__ = ["MESSAGE_LIMIT", "Status", "is_true", "since"]
+__all__ = ["MESSAGE_LIMIT", "Status", "is_true", "set_condition"]
 
 MESSAGE_LIMIT: Final = 4096
-"""How long a condition's message may become; the API allows eight times as much."""
+"""The maximum length of a condition's message, in characters; the API allows eight times as many."""
 
 
 def is_true(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> bool:
-    """Whether the condition ``kind`` is there and true."""
+    """Return whether the condition ``kind`` exists and is true."""
     return (find_condition(conditions, kind) or {}).get("status") == "True"
 
 
-def since(conditions: Sequence[Mapping[str, Any]] | None, kind: str, default: datetime) -> datetime:
-    """When the condition ``kind`` became what it is; ``default`` where nobody knows."""
+def _last_transition(conditions: Sequence[Mapping[str, Any]] | None, kind: str, default: datetime) -> datetime:
     text = (find_condition(conditions, kind) or {}).get("lastTransitionTime")
     try:
         return datetime.fromisoformat(text) if text else default
@@ -41,7 +40,7 @@ def since(conditions: Sequence[Mapping[str, Any]] | None, kind: str, default: da
         return default
 
 
-def put_condition(
+def set_condition(
     conditions: list[Object],
     kind: str,
     status: bool | None,
@@ -51,21 +50,24 @@ def put_condition(
     *,
     restart: bool = False,
 ) -> None:
-    """Adds or replaces a condition; its time changes with its status or, with ``restart``, with its reason too."""
-    word = "Unknown" if status is None else str(status)
+    """Add or replace a condition; its time changes with its status and, with ``restart``, also with its reason.
+
+    ``status``: ``None`` means Unknown.
+    """
+    value = "Unknown" if status is None else str(status)
     if len(message) > MESSAGE_LIMIT:
         message = message[: MESSAGE_LIMIT - 3] + "..."
     existing = next((item for item in conditions if item.get("type") == kind), None)
     if existing is None:
         existing = {"type": kind}
         conditions.append(existing)
-    if existing.get("status") != word or (restart and existing.get("reason") != reason):
+    if existing.get("status") != value or (restart and existing.get("reason") != reason):
         existing["lastTransitionTime"] = micro_time(now)
-    existing |= {"status": word, "reason": reason, "message": message}
+    existing |= {"status": value, "reason": reason, "message": message}
 
 
 class Status:
-    """A copy of an AppWrapper's status, to be changed; ``now`` is the time of the changes."""
+    """A mutable copy of an AppWrapper's status; ``now`` is the time of the changes."""
 
     def __init__(self, wrapper: Mapping[str, Any], now: datetime) -> None:
         status = wrapper.get("status") or {}
@@ -75,64 +77,67 @@ class Status:
         own = [item for item in status.get("conditions") or () if item.get("type") in OWN_CONDITIONS]
         self.conditions: list[Object] = copy.deepcopy(own)
         self.components: list[Object] = copy.deepcopy(status.get("componentStatus") or [])
-        if self.phase is not Phase.EMPTY:  # one for each component, also where another writer made it otherwise
+        if self.phase is not Phase.EMPTY:  # one for each component, even if another client wrote fewer
             missing = len((wrapper.get("spec") or {}).get("components") or ()) - len(self.components)
             self.components += [{"apiVersion": "", "kind": "", "name": "", "podSets": []} for _ in range(missing)]
 
     @property
     def retries(self) -> int:
-        """How many retries there were since the admission."""
+        """The number of retries since the admission."""
         return self._retries or 0
 
     def count_retry(self) -> None:
-        """There is one more."""
+        """Increment the number of retries."""
         self._retries = self.retries + 1
 
-    def forget_retries(self) -> None:
-        """Counts anew. (A zero is written where there was a number, which another writer may own too.)"""
+    def reset_retries(self) -> None:
+        """Reset the number of retries.
+
+        An existing number is set to zero, not removed: another field manager may own it too, and would keep it.
+        """
         self._retries = None if self._retries is None else 0
 
     def is_true(self, kind: str) -> bool:
-        """Whether the condition ``kind`` is true."""
+        """Return whether the condition ``kind`` is true."""
         return is_true(self.conditions, kind)
 
     def reason(self, kind: str) -> str:
-        """The reason of the condition ``kind``, or nothing."""
+        """Return the reason of the condition ``kind``, or the empty string."""
         return (find_condition(self.conditions, kind) or {}).get("reason") or ""
 
-    def since(self, kind: str) -> datetime:
-        """When the condition ``kind`` became what it is; now, if there is none."""
-        return since(self.conditions, kind, self.now)
+    def last_transition(self, kind: str) -> datetime:
+        """Return the last transition time of the condition ``kind``; ``now`` if it does not exist."""
+        return _last_transition(self.conditions, kind, self.now)
 
     def set(self, kind: str, status: bool, reason: str, message: str = "", *, restart: bool = False) -> None:
-        """Sets a condition; ``restart``: its time counts from now also when only the reason is another."""
-        put_condition(self.conditions, kind, status, reason, message, self.now, restart=restart)
+        """Set a condition; with ``restart`` its time is reset also when only the reason changes."""
+        set_condition(self.conditions, kind, status, reason, message, self.now, restart=restart)
 
     def clear(self, kind: str, reason: str, message: str = "") -> None:
-        """Makes a condition false, if it is true."""
+        """Set a condition to false, if it is true."""
         if self.is_true(kind):
             self.set(kind, False, reason, message)
 
-    def set_component(self, index: int, status: bool | None, reason: str, message: str = "") -> None:
-        """Says whether a component exists (``None``: unknown)."""
+    def set_component_condition(self, index: int, status: bool | None, reason: str, message: str = "") -> None:
+        """Set the condition that reports whether a component exists (``None``: unknown)."""
         conditions: list[Object] = self.components[index].setdefault("conditions", [])
-        put_condition(conditions, RESOURCES_DEPLOYED, status, reason, message, self.now)
+        set_condition(conditions, RESOURCES_DEPLOYED, status, reason, message, self.now)
 
     def component_message(self, index: int) -> str:
-        """What the condition of a component says."""
+        """Return the message of a component's condition, or the empty string."""
         return (find_condition(self.components[index].get("conditions"), RESOURCES_DEPLOYED) or {}).get("message") or ""
 
-    def note_component(self, index: int, gvk: GVK, name: str) -> None:
-        """Says which object a component is."""
+    def set_component_identity(self, index: int, gvk: GVK, name: str) -> None:
+        """Record which object a component is."""
         self.components[index] |= {"apiVersion": gvk.api_version, "kind": gvk.kind, "name": name}
 
-    def forget_components(self) -> None:
-        """Says nothing of the components any more, since they are going to be created."""
+    def clear_component_conditions(self) -> None:
+        """Remove the conditions of all components, which are about to be created."""
         for component in self.components:
             component.pop("conditions", None)
 
     def as_object(self) -> Object:
-        """The status in its wire form, with what this controller owns and nothing else."""
+        """Return the status in its wire form, with only the fields that this controller owns."""
         status: Object = {"phase": self.phase.value} if self.phase else {}
         if self._retries is not None:
             status["resettingCount"] = self._retries

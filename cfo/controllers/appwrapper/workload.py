@@ -1,8 +1,8 @@
-"""Kueue's Workload of an AppWrapper, where this operator makes it: pure functions.
+"""Kueue's Workload of an AppWrapper, as this operator creates it: pure functions.
 
-What is in one, how it is called, and what its admission means for the pod templates are facts of Kueue's job framework
-(``pkg/controller/jobframework``, ``pkg/controller/jobs/appwrapper``), so that a Workload that was made here and
-one that Kueue's own integration made are alike.
+The name and content of a Workload, and the changes to pod templates that its admission requires, follow Kueue's job
+framework (``pkg/controller/jobframework``, ``pkg/controller/jobs/appwrapper``), so a Workload created here equals one
+created by Kueue's own integration.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = [
     "PRIORITY_CLASS_LABEL",
     "WORKLOADS",
     "Priority",
+    "completion",
     "desired_workload",
     "eviction",
-    "finished",
     "is_admitted",
     "pod_set_infos",
     "queue_of",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 WORKLOADS: Final = (GVK("kueue.x-k8s.io", "v1beta2", "Workload"), GVK("kueue.x-k8s.io", "v1beta1", "Workload"))
-"""The versions that are known, the best first."""
+"""The supported versions, the preferred one first."""
 
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 
@@ -57,23 +57,23 @@ _TOPOLOGY: Final = {
 _TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 
 Priority = tuple[str, str, str, int]
-"""Group, kind and name of the class that a priority is of, and its value; no name: of none."""
+"""Group, kind and name of a priority class, and its value; an empty name means no class."""
 
 
 def queue_of(wrapper: Mapping[str, Any]) -> str:
-    """The LocalQueue that is to admit the AppWrapper, or nothing."""
+    """Return the name of the LocalQueue of the AppWrapper, or the empty string."""
     return labels_of(wrapper).get(QUEUE_NAME_LABEL, "")
 
 
 def workload_name(wrapper: Mapping[str, Any]) -> str:
-    """The name of the AppWrapper's Workload."""
+    """Return the name of the AppWrapper's Workload."""
     text = "\n".join((APPWRAPPER.kind, APPWRAPPER.group, name_of(wrapper), uid_of(wrapper)))
     digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
     return f"{f'{APPWRAPPER.kind.lower()}-{name_of(wrapper)}'[:_NAME_LENGTH]}-{digest}"
 
 
 def desired_workload(wrapper: Object, gvk: GVK, priority: Priority) -> Object:
-    """The Workload to create. Raises :class:`~cfo.api.appwrapper.PodSetError`."""
+    """Return the Workload to create. Raises :class:`~cfo.api.appwrapper.PodSetError`."""
     group, kind, class_name, value = priority
     spec: Object = {"active": True, "podSets": _pod_sets(wrapper), "priority": value, "queueName": queue_of(wrapper)}
     if class_name and gvk.version == "v1beta1":
@@ -115,26 +115,26 @@ def _pod_sets(wrapper: Object) -> list[Object]:
 
 
 def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
-    said: Mapping[str, str] = pod_set.get("annotations") or {}
+    pod_set_annotations: Mapping[str, str] = pod_set.get("annotations") or {}
     request: Object = {field: annotations[key] for field, key in _TOPOLOGY.items() if key in annotations}
     if "unconstrained" in request:
         request["unconstrained"] = request["unconstrained"] == "true"
     for field, key in (("podIndexLabel", POD_INDEX_LABEL), ("subGroupIndexLabel", SUB_GROUP_INDEX_LABEL)):
-        if key in said:
-            request[field] = said[key]
-    if said.get(SUB_GROUP_COUNT, "").isdecimal():
-        request["subGroupCount"] = int(said[SUB_GROUP_COUNT])
+        if key in pod_set_annotations:
+            request[field] = pod_set_annotations[key]
+    if pod_set_annotations.get(SUB_GROUP_COUNT, "").isdecimal():
+        request["subGroupCount"] = int(pod_set_annotations[SUB_GROUP_COUNT])
     return request
 
 
 def is_admitted(workload: Mapping[str, Any]) -> bool:
-    """Whether the AppWrapper may run: admitted, and not being evicted."""
+    """Return whether the Workload is admitted and not being evicted, so that the AppWrapper is allowed to run."""
     status = workload.get("status") or {}
     return bool(status.get("admission")) and is_true(status.get("conditions"), "Admitted") and not eviction(workload)
 
 
 def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Reason and message, where the AppWrapper must not run (any more); ``None`` where nobody says so."""
+    """Return reason and message if the Workload is evicted or deactivated, otherwise ``None``."""
     conditions = (workload.get("status") or {}).get("conditions")
     if is_true(conditions, "Evicted"):
         condition = find_condition(conditions, "Evicted") or {}
@@ -147,10 +147,10 @@ def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
 def pod_set_infos(
     wrapper: Mapping[str, Any], workload: Mapping[str, Any], flavor: Callable[[str], Mapping[str, Any] | None]
 ) -> list[list[Object]]:
-    """What the admission wants in the pod templates: for each component, for each of its pod sets.
+    """Return what the admission requires in the pod templates: for each component, for each of its pod sets.
 
-    ``flavor`` returns the spec of a ResourceFlavor. Raises :class:`LookupError` when one is missing, or when the
-    admission is not about these pod sets.
+    ``flavor`` returns the spec of a ResourceFlavor. Raises :class:`LookupError` when a flavor does not exist, or when
+    the admission has no assignment for one of the pod sets.
     """
     admission = workload["status"]["admission"]
     assignments = {item["name"]: item for item in admission["podSetAssignments"]}
@@ -162,7 +162,7 @@ def pod_set_infos(
             name = f"{name_of(wrapper)}-{number}"
             number += 1
             if name not in assignments:
-                raise LookupError(f"the admission says nothing of pod set {name}")
+                raise LookupError(f"the admission has no assignment for pod set {name}")
             infos.append(_info(wrapper, workload, assignments[name], flavor))
         found.append(infos)
     return found
@@ -188,24 +188,24 @@ def _info(
         spec = flavor(name)
         if spec is None:
             raise LookupError(f"ResourceFlavor {name} does not exist")
-        _add(info, {"nodeSelector": spec.get("nodeLabels"), "tolerations": spec.get("tolerations")})
+        _merge(info, {"nodeSelector": spec.get("nodeLabels"), "tolerations": spec.get("tolerations")})
     for check in (workload["status"].get("admissionChecks")) or ():
         for update in check.get("podSetUpdates") or ():
             if update.get("name") == assignment["name"]:
-                _add(info, update)
+                _merge(info, update)
     if assignment.get("topologyAssignment"):
         info["schedulingGates"] = [{"name": _TOPOLOGY_GATE}]
     return {key: value for key, value in info.items() if value}
 
 
-def _add(info: Object, more: Mapping[str, Any]) -> None:
+def _merge(info: Object, addition: Mapping[str, Any]) -> None:
     for key in ("annotations", "labels", "nodeSelector"):
-        info[key] |= more.get(key) or {}
-    info["tolerations"] += [item for item in more.get("tolerations") or () if item not in info["tolerations"]]
+        info[key] |= addition.get(key) or {}
+    info["tolerations"] += [item for item in addition.get("tolerations") or () if item not in info["tolerations"]]
 
 
-def finished(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Reason and message, once the AppWrapper is over and holds nothing any more."""
+def completion(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return reason and message once the AppWrapper has ended and needs no quota any more, otherwise ``None``."""
     status = wrapper.get("status") or {}
     if status.get("phase") == "Succeeded":
         return "Succeeded", "AppWrapper finished successfully"
@@ -215,10 +215,10 @@ def finished(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> list[Object]:
-    """The pods, by pod set, whose quota is not needed any more: those of Jobs that have succeeded for good.
+    """Return, by pod set, how many pods need no quota any more: succeeded pods of Jobs that no other pod follows.
 
-    ``succeeded`` says for each component how many of its pods have. As long as more are to come than run at a time,
-    each that has succeeded is followed by another, and nothing can be reclaimed.
+    ``succeeded`` is the number of succeeded pods of each component. While the remaining completions of a Job exceed its
+    parallelism, another pod follows each one that succeeds, and no quota can be reclaimed.
     """
     found: list[Object] = []
     number = 0

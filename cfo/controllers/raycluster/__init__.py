@@ -1,12 +1,14 @@
-"""What the operator owes every RayCluster, by four controllers.
+"""Controllers that create and maintain the objects belonging to each RayCluster.
 
-One concern each, and none waits for another: the dashboard behind an OAuth proxy on OpenShift (:mod:`.oauth`),
-Ingresses on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`), mutual TLS (:mod:`.mtls`).
-What is to be is said by pure functions (:mod:`.resources`, :mod:`.ca`, with the names of :mod:`cfo.api.raycluster`);
-how it is written, without taking anything from anybody, by :mod:`.children`.
+Each of the four controllers has one concern, and none waits for another: the dashboard behind an OAuth proxy on
+OpenShift (:mod:`.oauth`), Ingresses on vanilla Kubernetes (:mod:`.ingress`), network policies
+(:mod:`.networkpolicy`) and mutual TLS (:mod:`.mtls`). Pure functions compute the desired objects (:mod:`.resources`
+and :mod:`.ca`, with the names from :mod:`cfo.api.raycluster`). :mod:`.children` writes them without ever taking
+over an object of another owner.
 """
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.setup import rules, setup
 
-__all__ = ["FIELD_MANAGER", "rules", "setup"]
+__all__ = ["FIELD_MANAGER", "Environment", "rules", "setup"]

@@ -1,11 +1,11 @@
-"""The certificate authority of one RayCluster: made, looked at, renewed.
+"""The certificate authority (CA) of one RayCluster: create, load, renew.
 
-Head, workers and clients sign their own certificates with ``ca.key`` under the first certificate of ``ca.crt``
-when they start, and keep the ``ca.crt`` of that moment. So a renewed authority keeps key, subject and key
-identifier: then each old leaf verifies under the new certificate, and each new leaf under the old one, and nobody
-has to restart. Only a new key breaks that, which is why there is one only on request, or when the old one is lost.
+Head, workers and clients sign their own certificates with ``ca.key`` and the first certificate in ``ca.crt`` when
+they start, and keep that ``ca.crt``. Renewal therefore keeps the key, subject and key identifier: then every old leaf
+certificate verifies with the new CA certificate and every new leaf with the old one, and nothing has to restart. A new
+key breaks this, so one is created only on request, or when the old key is lost.
 
-Everything here is pure but for the randomness of keys and serial numbers; the time is given.
+All functions are pure, except for the randomness of keys and serial numbers; the time is a parameter.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = [
     "CERTIFICATE_KEY",
     "LIFETIME",
     "PRIVATE_KEY_KEY",
-    "Authority",
-    "Broken",
+    "CertificateAuthority",
+    "InvalidCertificateAuthority",
     "create",
     "load",
     "renew",
@@ -41,8 +41,8 @@ _BACKDATED = timedelta(minutes=5)
 _SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
 
 
-class Broken(ValueError):
-    """What is stored is no usable authority; ``key`` is its private key where at least that can be read."""
+class InvalidCertificateAuthority(ValueError):
+    """The stored data is not a usable CA; ``key`` is its private key, if at least that is readable."""
 
     def __init__(self, reason: str, key: PrivateKey | None = None) -> None:
         self.key = key
@@ -50,20 +50,20 @@ class Broken(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
-    """A private key, and the self-signed certificate that belongs to it."""
+class CertificateAuthority:
+    """A private key with its self-signed certificate."""
 
     key: PrivateKey
     certificate: x509.Certificate
 
     @property
     def renewal_due(self) -> datetime:
-        """When to renew: with a third of the lifetime left."""
+        """The time of renewal, when a third of the lifetime is left."""
         begin, end = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
         return end - (end - begin) / 3
 
     def data(self) -> dict[str, bytes]:
-        """The content of the Secret, in PEM; the key in the traditional form that Go and OpenSSL write."""
+        """Return the content of the Secret, in PEM; the key in the traditional format that Go and OpenSSL write."""
         return {
             PRIVATE_KEY_KEY: self.key.private_bytes(
                 serialization.Encoding.PEM,
@@ -76,8 +76,8 @@ class Authority:
 
 def create(
     algorithm: Literal["ecdsa", "rsa"], *, now: datetime | None = None, key: PrivateKey | None = None
-) -> Authority:
-    """A new authority, with a new key (P-256 or RSA-2048) unless ``key`` is given."""
+) -> CertificateAuthority:
+    """Create a CA, with a new key (P-256 or RSA-2048) unless ``key`` is given."""
     if key is None:
         key = (
             ec.generate_private_key(ec.SECP256R1())
@@ -85,25 +85,25 @@ def create(
             else rsa.generate_private_key(public_exponent=65537, key_size=2048)
         )
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    return Authority(key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC)))
+    return CertificateAuthority(key, _self_signed(key, _SUBJECT, identifier, now or datetime.now(UTC)))
 
 
-def renew(authority: Authority, *, now: datetime | None = None) -> Authority:
-    """The same authority for another :data:`LIFETIME`: key, subject and key identifier stay."""
+def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> CertificateAuthority:
+    """Return the CA with a certificate for another :data:`LIFETIME`; key, subject and key identifier stay the same."""
     certificate = authority.certificate
     try:
         identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
         identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
-    return Authority(
+    return CertificateAuthority(
         authority.key, _self_signed(authority.key, certificate.subject, identifier, now or datetime.now(UTC))
     )
 
 
-def load(certificate_pem: bytes, key_pem: bytes) -> Authority:
-    """The stored authority; of several certificates the first, as everybody who signs with it does.
+def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
+    """Load a stored CA from PEM; of several certificates the first is used, as by everyone who signs with it.
 
-    Raises :class:`Broken` where there is none that could be used, expiry aside.
+    Raises :class:`InvalidCertificateAuthority` if it is unusable for any reason other than expiry.
     """
     key = _load_key(key_pem)
     try:
@@ -111,23 +111,23 @@ def load(certificate_pem: bytes, key_pem: bytes) -> Authority:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         certificate.verify_directly_issued_by(certificate)
     except x509.ExtensionNotFound:
-        raise Broken(f"{CERTIFICATE_KEY} is not a certificate authority", key) from None
+        raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key) from None
     except InvalidSignature:
-        raise Broken(f"{CERTIFICATE_KEY} is not signed by itself", key) from None
+        raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not self-signed", key) from None
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise Broken(f"{CERTIFICATE_KEY} is missing or is not a certificate authority", key) from None
+        raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is missing or is not a CA certificate", key) from None
     if not constraints.ca:
-        raise Broken(f"{CERTIFICATE_KEY} is not a certificate authority", key)
+        raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key)
     if certificate.public_key() != key.public_key():
-        raise Broken(f"{PRIVATE_KEY_KEY} does not belong to {CERTIFICATE_KEY}", key)
-    return Authority(key, certificate)
+        raise InvalidCertificateAuthority(f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key)
+    return CertificateAuthority(key, certificate)
 
 
 def _load_key(pem: bytes) -> PrivateKey:
     try:
         return load_private_key(pem)
     except ValueError as error:
-        raise Broken(f"{PRIVATE_KEY_KEY} {error}") from None
+        raise InvalidCertificateAuthority(f"{PRIVATE_KEY_KEY} {error}") from None
 
 
 def _self_signed(

@@ -1,7 +1,7 @@
-"""Writes what belongs to a RayCluster, so that nothing is taken from anybody and one failure stops nothing else.
+"""Writes the objects that belong to a RayCluster, without taking over objects of other owners.
 
-A child that cannot be written is reported where its user looks: as a Warning Event on the RayCluster, which names
-the object and the reason. The others are written all the same; at the end the reconcile fails, and is retried.
+When an object cannot be written, a Warning Event on the RayCluster names the object and the reason. The other objects
+are still written; at the end the reconcile fails and is retried.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from cfo.runtime.objects import (
 )
 from cfo.runtime.reconcile import Result
 
-__all__ = ["REFUSED_RETRY_SECONDS", "Children", "Taken", "belongs_to"]
+__all__ = ["NAME_CONFLICT_RETRY_SECONDS", "Children", "NameTaken", "belongs_to"]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
-REFUSED_RETRY_SECONDS = 300.0
-"""When to look again at a name that somebody else holds: most of what may hold it, no watch tells of."""
+NAME_CONFLICT_RETRY_SECONDS = 300.0
+"""How long to wait before rechecking a name conflict; most possible owners are not watched."""
 
 _PREDECESSOR_RETRY_SECONDS = 5.0
 _EXPLAINED = (Invalid, Forbidden, BadRequest)
 
 
 def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
-    """Whether ``obj`` is the cluster's, by an owner reference with its uid or by its labels.
+    """Return whether ``obj`` belongs to ``cluster``: by an owner reference with its uid, or by its labels.
 
-    What somebody else controls is not, whatever its labels say.
+    An object that another controller owns does not, whatever its labels.
     """
     if is_owned_by(obj, cluster):
         return True
     return controller_of(obj) is None and has_cluster_labels(obj, cluster)
 
 
-class Taken(Exception):
-    """The name of an object is somebody else's; ``obj`` is his."""
+class NameTaken(Exception):
+    """The object ``obj`` has the name that is needed, and does not belong to the cluster."""
 
     def __init__(self, obj: Object) -> None:
         self.obj = obj
-        super().__init__(f"{gvk_of(obj).kind} {key_of(obj)} belongs to somebody else")
+        super().__init__(f"{gvk_of(obj).kind} {key_of(obj)} already exists and does not belong to this RayCluster")
 
 
 class Children:
-    """The writes of one reconcile of one cluster. Ask for :meth:`result` at the end."""
+    """The writes of one reconcile of ``cluster``; the reconcile returns :meth:`result` at its end."""
 
     def __init__(self, client: Client, events: EventRecorder, cluster: Object) -> None:
         self._client = client
@@ -72,32 +72,32 @@ class Children:
 
     @property
     def failed(self) -> bool:
-        """Whether anything has gone wrong so far."""
+        """Whether any write has failed so far."""
         return bool(self._errors)
 
     def warn(self, reason: str, message: str) -> None:
-        """Tells the cluster's user of something that is not as it should be."""
+        """Record a Warning Event on the cluster."""
         self._events.event(self.cluster, "Warning", reason, message)
 
-    def tell(self, reason: str, message: str) -> None:
-        """Tells the cluster's user of something worth knowing."""
+    def inform(self, reason: str, message: str) -> None:
+        """Record a Normal Event on the cluster."""
         self._events.event(self.cluster, "Normal", reason, message)
 
     def refuse(self, reason: str, message: str) -> None:
-        """Tells that something is not made because of somebody else; it is looked at again later."""
+        """Record that an object is not written because of a conflict, and schedule a recheck."""
         self.warn(reason, message)
-        self.retry_after(REFUSED_RETRY_SECONDS)
+        self.retry_after(NAME_CONFLICT_RETRY_SECONDS)
 
     def retry_after(self, seconds: float) -> None:
-        """Asks for another reconcile in ``seconds`` at the latest."""
+        """Request another reconcile after at most ``seconds``."""
         self._retry_after = min(self._retry_after or seconds, seconds)
 
     async def apply(self, desired: Object) -> Object | None:
-        """Applies ``desired``, owned by the cluster; returns it as stored, or ``None`` when it was refused."""
+        """Apply ``desired``, owned by the cluster; return the stored object, or ``None`` when it was rejected."""
         try:
             return await self._client.apply(desired, owner=self.cluster)
         except APIError as error:
-            self._failed(desired, error)
+            self._record_failure(desired, error)
             return None
 
     async def claim(
@@ -107,12 +107,12 @@ class Children:
         current: Object | None,
         desired: Callable[[Object | None], Awaitable[Object]],
     ) -> Object | None:
-        """Creates an object, or brings it up to date, if it is the cluster's: it is never taken from others.
+        """Create or update an object that belongs to the cluster; never take over one of another owner.
 
-        ``current`` is what the cache knows; ``desired`` says what is to be, from what there is. The first write is
-        a create; what exists already is read and looked at, and changed only in the very state that was looked at.
-        Returns the object as stored, or ``None`` when the API server refused it. Raises :class:`Taken` when somebody
-        else has the name.
+        ``current`` is the cached object; ``desired`` returns the desired object, given the existing one. The first
+        write is a create. An object that already exists is read and checked, and an update carries the uid and
+        resourceVersion that were checked. Returns the stored object, or ``None`` when the API server rejected it.
+        Raises :class:`NameTaken` when an object of another owner has the name.
         """
         try:
             if current is None:
@@ -123,44 +123,52 @@ class Children:
                     if current is None:
                         raise
             if not belongs_to(current, self.cluster):
-                raise Taken(current)
+                raise NameTaken(current)
             wanted = self._owned(await desired(current))
-            if _is_as_desired(current, wanted):
+            if _is_up_to_date(current, wanted):
                 return current
             wanted["metadata"] |= {"uid": uid_of(current), "resourceVersion": resource_version_of(current)}
             return await self._client.apply(wanted)
         except APIError as error:
-            self._failed({"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": key.name}}, error)
+            self._record_failure(
+                {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": key.name}}, error
+            )
             return None
 
-    def taken(self, error: Taken, consequence: str) -> None:
-        """Tells that a name is somebody else's, unless it is a predecessor's who is about to be collected."""
+    def report_name_taken(self, error: NameTaken, consequence: str) -> None:
+        """Record a name conflict and its consequence.
+
+        An object of a deleted cluster with the same name is about to be garbage-collected: it is only waited for.
+        """
         reference = controller_of(error.obj) or {}
         obj = f"{gvk_of(error.obj).kind} {name_of(error.obj)}"
         if reference.get("kind") == RAY_CLUSTER.kind and reference.get("name") == name_of(self.cluster):
-            _log.debug("waiting for what a deleted cluster of this name left", object=obj)
+            _log.debug("Waiting for garbage collection of a deleted RayCluster's object", object=obj)
             self.retry_after(_PREDECESSOR_RETRY_SECONDS)
         else:
-            self.refuse("NameTaken", f"{obj} exists and is not this cluster's: {consequence}")
+            self.refuse("NameTaken", f"{obj} already exists and does not belong to this RayCluster: {consequence}")
 
     async def delete(self, gvk: GVK, current: Object | None, belongs: Callable[[Object], bool] | None = None) -> None:
-        """Deletes ``current`` if it is there and is the cluster's (or ``belongs`` says so)."""
+        """Delete ``current`` if it exists and belongs to the cluster (decided by ``belongs``, if given)."""
         if current is None or current["metadata"].get("deletionTimestamp"):
             return
-        mine = belongs(current) if belongs else belongs_to(current, self.cluster)
-        if not mine:
+        is_own = belongs(current) if belongs else belongs_to(current, self.cluster)
+        if not is_own:
             return
         try:
             await self._client.delete(gvk, key_of(current), uid=uid_of(current))
         except APIError as error:
-            self._failed({"apiVersion": gvk.api_version, "kind": gvk.kind, **current}, error, verb="deleted")
+            self._record_failure({"apiVersion": gvk.api_version, "kind": gvk.kind, **current}, error, verb="deleted")
 
     def result(self, *, requeue_after: float = 0.0) -> Result:
-        """What comes next; raises what went wrong with any of the objects."""
+        """Return the result of the reconcile; raise the errors of failed writes.
+
+        ``requeue_after``: seconds, at most, until the next reconcile (0: no limit).
+        """
         if len(self._errors) == 1:
             raise self._errors[0]
         if self._errors:
-            raise ExceptionGroup("several objects failed", self._errors)
+            raise ExceptionGroup("failed to write several objects", self._errors)
         if requeue_after:
             self.retry_after(requeue_after)
         return Result(requeue_after=self._retry_after)
@@ -170,26 +178,26 @@ class Children:
             desired["metadata"]["ownerReferences"] = [owner_reference(self.cluster)]
         return desired
 
-    def _failed(self, obj: Object, error: APIError, *, verb: str = "written") -> None:
+    def _record_failure(self, obj: Object, error: APIError, *, verb: str = "written") -> None:
         if any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes):
-            _log.debug("the namespace is going away", kind=gvk_of(obj).kind, object=str(key_of(obj)))
+            _log.debug("Namespace is being deleted", kind=gvk_of(obj).kind, object=str(key_of(obj)))
             return
         self._errors.append(error)
-        lasting = isinstance(error, _EXPLAINED) or (isinstance(error, Conflict) and bool(error.causes))
-        if lasting:
+        is_lasting = isinstance(error, _EXPLAINED) or (isinstance(error, Conflict) and bool(error.causes))
+        if is_lasting:
             self.warn("FailedToReconcile", f"{gvk_of(obj).kind} {name_of(obj)} cannot be {verb}: {error.message}")
 
 
-def _is_as_desired(current: Object, desired: Object) -> bool:
-    """Whether what the cluster asks for is there: metadata may hold more, so may a Secret's data."""
-    wanted = desired["metadata"]
-    have = current["metadata"]
+def _is_up_to_date(current: Object, desired: Object) -> bool:
+    """Return whether ``current`` has everything in ``desired``; metadata and a Secret's data may contain more."""
+    desired_metadata = desired["metadata"]
+    metadata = current["metadata"]
     for part in ("labels", "annotations"):
-        if not (wanted.get(part) or {}).items() <= (have.get(part) or {}).items():
+        if not (desired_metadata.get(part) or {}).items() <= (metadata.get(part) or {}).items():
             return False
-    if any(reference not in owner_references_of(current) for reference in wanted.get("ownerReferences", ())):
+    if any(reference not in owner_references_of(current) for reference in desired_metadata.get("ownerReferences", ())):
         return False
     if not (desired.get("data") or {}).items() <= (current.get("data") or {}).items():
         return False
-    rest = set(desired) - {"apiVersion", "kind", "metadata", "data"}
-    return all(current.get(part) == desired[part] for part in rest)
+    other_fields = set(desired) - {"apiVersion", "kind", "metadata", "data"}
+    return all(current.get(field) == desired[field] for field in other_fields)

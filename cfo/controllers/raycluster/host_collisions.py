@@ -1,65 +1,167 @@
-"""Finding RayClusters: by what their objects are called, and by what their pods and objects are labelled.
+"""Decides which host an Ingress gets when other objects claim the same one.
 
-A cluster's *address* is ``<name>-<namespace>``, from which hosts and ClusterRoleBindings get their names. It is not
-unique: ``a-b`` in ``c`` and ``a`` in ``b-c`` have the same. Such clusters are namesakes.
+A RayCluster's *address* is ``<name>-<namespace>``; the names of its hosts and of its ClusterRoleBinding contain it. It
+is not unique: ``a-b`` in ``c`` and ``a`` in ``b-c`` have the same address. Such clusters are called *colliding*. The
+oldest of them normally gets the plain name, and every other one a name with a hash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from cfo.api.raycluster.naming import label_value
+import msgspec
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, namespace_of
 
-__all__ = ["add_indexes", "address_of", "at_address", "labelled", "older_namesakes"]
+__all__ = [
+    "CandidateHosts",
+    "HostChoice",
+    "add_host_index",
+    "address_of",
+    "choose_host",
+    "clusters_at_address",
+    "hosts_of",
+    "older_colliding_clusters",
+]
 
-_LABEL = "label"
+_HOST = "host"
+_DNS_LABEL_LIMIT = 63
 
 
-def add_indexes(clusters: Informer) -> None:
-    """Gives the informer of RayClusters the index that the functions here look into."""
-    clusters.add_index(_LABEL, _labels)
+class _IngressRule(msgspec.Struct):
+    host: str = ""
 
 
-def _labels(entry: Entry) -> Iterable[str]:
-    """The label of a cluster whose name is too long for one. All others are found by their names."""
-    label = label_value(entry.name)
-    return (f"{entry.namespace}/{label}",) if label != entry.name else ()
+class _IngressSpec(msgspec.Struct):
+    rules: list[_IngressRule] | None = None
+
+
+class _Ingress(msgspec.Struct):
+    spec: _IngressSpec | None = None
+
+
+_decoder = msgspec.json.Decoder(_Ingress)
+
+
+# --- Clusters with the same address -----------------------------------------------------------------------------------
 
 
 def address_of(cluster: Mapping[str, Any]) -> str:
-    """The address of ``cluster``."""
+    """Return the address of ``cluster``."""
     return f"{name_of(cluster)}-{namespace_of(cluster)}"
 
 
-def at_address(clusters: Reader, address: str) -> Collection[NamespacedName]:
-    """The clusters with this address."""
-    return [key for key in _namesakes(address) if clusters.contains(key)]
+def clusters_at_address(clusters: Reader, address: str) -> Collection[NamespacedName]:
+    """Return the existing clusters with this address."""
+    return [key for key in _names_at(address) if clusters.contains(key)]
 
 
-def _namesakes(address: str) -> Iterator[NamespacedName]:
+def _names_at(address: str) -> Iterator[NamespacedName]:
     for at, character in enumerate(address):
         if character == "-":
             yield NamespacedName(address[at + 1 :], address[:at])
 
 
-def labelled(clusters: Reader, namespace: str, label: str) -> Collection[NamespacedName]:
-    """The clusters in ``namespace`` whose objects and pods carry ``label`` as the cluster's name."""
-    key = NamespacedName(namespace, label)
-    named = [key] if clusters.contains(key) and label_value(label) == label else []
-    return [*named, *clusters.keys(_LABEL, f"{namespace}/{label}")]
-
-
-def older_namesakes(clusters: Reader, cluster: Mapping[str, Any]) -> list[Object]:
-    """The clusters with the same address that were there before ``cluster`` and are to stay."""
+def older_colliding_clusters(clusters: Reader, cluster: Mapping[str, Any]) -> list[Object]:
+    """Return the clusters with the address of ``cluster`` that are older than it and not being deleted."""
     key = key_of(cluster)
     age = (cluster["metadata"].get("creationTimestamp") or "", key)
-    others = [clusters.entry(other) for other in at_address(clusters, address_of(cluster)) if other != key]
+    others = [clusters.entry(other) for other in clusters_at_address(clusters, address_of(cluster)) if other != key]
     return [
         entry.object()
         for entry in others
         if entry is not None and not entry.meta.is_deleting and (entry.meta.creation_timestamp, entry.key) < age
     ]
+
+
+# --- Hosts of Ingresses -----------------------------------------------------------------------------------------------
+
+
+def add_host_index(ingresses: Informer) -> None:
+    """Add the index that :func:`choose_host` reads to the informer of Ingresses."""
+    ingresses.add_index(_HOST, hosts_of)
+
+
+def hosts_of(ingress: Entry) -> list[str]:
+    """Return the hosts in the rules of an Ingress."""
+    spec = _decoder.decode(ingress.raw).spec
+    return [rule.host for rule in (spec.rules if spec else None) or () if rule.host]
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateHosts:
+    """The hosts that an Ingress of a cluster can have: the plain one, or the one with ``suffix``, a hash."""
+
+    plain: str
+    hashed: str
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostChoice:
+    """The suffix of the chosen host (empty for the plain one), or ``None`` when every candidate is taken.
+
+    ``reason`` and ``message`` are those of the Warning Event to record, if there is something to report.
+    """
+
+    suffix: str | None
+    reason: str = ""
+    message: str = ""
+
+
+def choose_host(
+    ingresses: Reader, clusters: Reader, cluster: Object, key: NamespacedName, hosts: CandidateHosts
+) -> HostChoice:
+    """Choose the host of the Ingress ``key`` of ``cluster``.
+
+    An Ingress keeps the host that it has, unless an older Ingress has it too. Otherwise it gets the plain host when no
+    other Ingress has it and no older cluster claims it, and the hashed one when only colliding clusters claim
+    the plain one. A host that any other Ingress has is never shared.
+    """
+    own = ingresses.entry(key)
+    if own is not None:
+        for suffix, host in (("", hosts.plain), (hosts.suffix, hosts.hashed)):
+            if host in hosts_of(own) and not _is_any_older(_other_ingresses(ingresses, host, key), own):
+                return HostChoice(suffix)
+    holders = _other_ingresses(ingresses, hosts.plain, key)
+    older = older_colliding_clusters(clusters, cluster)
+    if not holders and not older:
+        if max(map(len, hosts.plain.split("."))) > _DNS_LABEL_LIMIT:
+            message = (
+                f"Ingress {key.name}: host {hosts.plain} has a label longer than {_DNS_LABEL_LIMIT} characters, "
+                "which DNS cannot resolve"
+            )
+            return HostChoice("", "HostTooLong", message)
+        return HostChoice("")
+    hashed_holders = _other_ingresses(ingresses, hosts.hashed, key)
+    foreign = [holder for holder in holders if not _is_of_colliding_cluster(holder, cluster)]
+    if not foreign and not hashed_holders:
+        holder = f"Ingress {holders[0].key}" if holders else f"RayCluster {key_of(older[0])}"
+        message = f"Ingress {key.name}: host {hosts.plain} is used by {holder}, so {hosts.hashed} is used instead"
+        return HostChoice(hosts.suffix, "HostTaken", message)
+    blocker = (foreign or hashed_holders)[0].key
+    message = f"Ingress {key.name} is not created: host {hosts.plain} is used by Ingress {blocker}"
+    return HostChoice(None, "HostTaken", message)
+
+
+def _other_ingresses(ingresses: Reader, host: str, key: NamespacedName) -> list[Entry]:
+    return [entry for entry in ingresses.entries(index=(_HOST, host)) if entry.key != key]
+
+
+def _is_of_colliding_cluster(ingress: Entry, cluster: Object) -> bool:
+    owner = ingress.meta.controller
+    return (
+        owner is not None
+        and owner.kind == RAY_CLUSTER.kind
+        and f"{owner.name}-{ingress.key.namespace}" == address_of(cluster)
+    )
+
+
+def _is_any_older(others: Sequence[Entry], own: Entry) -> bool:
+    age = (own.meta.creation_timestamp, own.key)
+    return any((other.meta.creation_timestamp, other.key) < age for other in others)

@@ -1,67 +1,64 @@
-"""Vanilla Kubernetes: the dashboard and the client of a RayCluster through Ingresses.
+"""Exposes the dashboard and client of a RayCluster through Ingresses on vanilla Kubernetes.
 
-They carry no authentication, so they are made only where the configuration says that there is to be none. A host
-belongs to whoever had it first. Two clusters whose hosts would be the same (``a-b`` in ``c``, ``a`` in ``b-c``) get
-different ones: the later one's has a hash in it, and an Event says so. Where anybody else has the host already,
-nothing is made, and an Event says why.
+The Ingresses require no authentication, so they are created only where OAuth is disabled in the configuration. A
+host belongs to the Ingress that had it first. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
+``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
+none is created, and an Event gives the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-import msgspec
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import client_host, dashboard_host, digest, names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, digest, names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children, belongs_to
-from cfo.controllers.raycluster.host_collisions import address_of, at_address, older_namesakes
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.clusters import all_clusters
+from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.host_collisions import (
+    CandidateHosts,
+    HostChoice,
+    add_host_index,
+    choose_host,
+    clusters_at_address,
+    hosts_of,
+)
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
-from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, Platform
+from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
+from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED
 from cfo.controllers.raycluster.resources import desired_client_ingress, desired_dashboard_ingress
+from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.informer import Reader
 from cfo.runtime.client.client import Client
 from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.events import EventRecorder
+from cfo.runtime.handler import EnqueueRequestsFromMapFunc
 from cfo.runtime.kinds import INGRESS
-from cfo.runtime.objects import NamespacedName, Object, is_deleting, key_of, namespace_of
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import NamespacedName, is_deleting, key_of, namespace_of
+from cfo.runtime.predicate import or_
 from cfo.runtime.reconcile import READ, Request, Result, Rule
 
-__all__ = ["IngressReconciler"]
-
-_HOST_INDEX = "host"
-_LABEL_LIMIT = 63
+__all__ = ["IngressInformers", "IngressReconciler", "setup"]
 
 
-class _RuleHost(msgspec.Struct):
-    host: str = ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressInformers:
+    """What the reconciler reads: all RayClusters, and all Ingresses (since any of them may have a host).
 
+    The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`.
+    """
 
-class _Spec(msgspec.Struct):
-    rules: list[_RuleHost] | None = None
-
-
-class _Ingress(msgspec.Struct):
-    spec: _Spec | None = None
-
-
-_hosts = msgspec.json.Decoder(_Ingress)
-
-
-def _hosts_of(entry: Entry) -> list[str]:
-    spec = _hosts.decode(entry.raw).spec
-    return [rule.host for rule in (spec.rules if spec else None) or () if rule.host]
+    clusters: Reader
+    ingresses: Reader
 
 
 class IngressReconciler:
-    """Makes and takes away the two Ingresses of a cluster.
-
-    ``clusters`` has the indexes of :mod:`~cfo.controllers.raycluster.host_collisions`; ``ingresses`` are all
-    Ingresses, for every one of them may hold a host.
-    """
+    """Creates, updates and deletes the two Ingresses of a cluster."""
 
     rules = (
         Rule("ray.io", "rayclusters", READ),
@@ -74,27 +71,23 @@ class IngressReconciler:
         client: Client,
         events: EventRecorder,
         config: KubeRayConfiguration,
-        platform: Platform,
-        domain: IngressDomain,
-        *,
-        clusters: Informer,
-        ingresses: Informer,
+        environment: Environment,
+        informers: IngressInformers,
     ) -> None:
         self._client = client
         self._events = events
         self._config = config
-        self._platform = platform
-        self._domain = domain
-        self._clusters = clusters.reader
-        self._ingresses = ingresses.add_index(_HOST_INDEX, _hosts_of).reader
+        self._environment = environment
+        self._clusters = informers.clusters
+        self._ingresses = informers.ingresses
 
     async def reconcile(self, request: Request) -> Result:
-        """Brings the Ingresses of one cluster up to date."""
+        """Bring the Ingresses of one cluster up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
             return Result()
         try:
-            openshift = await self._platform.is_openshift()
+            openshift = await self._environment.platform.is_openshift()
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         children = Children(self._client, self._events, cluster)
@@ -105,75 +98,78 @@ class IngressReconciler:
             return children.result()
         if is_suspended(cluster):
             return Result()
-        domain = await self._domain.read(self._client)
+        domain = await self._environment.domain.read(self._client)
         if not domain:
-            children.warn("IngressDomainMissing", _NO_DOMAIN)
+            children.warn("IngressDomainMissing", _DOMAIN_MISSING)
             return children.result()
+        suffix = digest(str(key_of(cluster)))
         for name, host_of, desired in (
             (names.dashboard, dashboard_host, desired_dashboard_ingress),
             (names.client, client_host, desired_client_ingress),
         ):
-            own_hash = digest(str(key_of(cluster)))
-            hosts = {suffix: host_of(cluster, domain, suffix) for suffix in ("", own_hash)}
-            suffix = await self._suffix(children, name, hosts)
-            if suffix is not None:
-                await children.apply(desired(cluster, domain, self._config.ingress, suffix))
+            hosts = CandidateHosts(host_of(cluster, domain), host_of(cluster, domain, suffix), suffix)
+            choice = self._choose_host(children, name, hosts)
+            if choice.suffix is None:
+                await self._refuse(children, name, hosts, choice)
+                continue
+            if choice.message:
+                children.warn(choice.reason, choice.message)
+            await children.apply(desired(cluster, domain, self._config.ingress, choice.suffix))
         return children.result()
 
-    def clusters_of_hosts(self, entry: Entry) -> Iterable[Request]:
-        """The clusters that are, or want to be, at the hosts of an Ingress, which may stand in their way."""
-        domain = self._domain.current()
-        for host in _hosts_of(entry):
+    def clusters_of_hosts(self, ingress: Entry) -> Iterable[Request]:
+        """Yield the clusters that have, or want, a host of ``ingress``."""
+        domain = self._environment.domain.current()
+        for host in hosts_of(ingress):
             label = host.removesuffix(f".{domain}")
             for prefix in ("ray-dashboard-", "rayclient-"):
                 if label.startswith(prefix):
-                    yield from at_address(self._clusters, label.removeprefix(prefix))
+                    yield from clusters_at_address(self._clusters, label.removeprefix(prefix))
 
-    async def _suffix(self, children: Children, name: str, hosts: dict[str, str]) -> str | None:
-        """Which of ``hosts`` (by its suffix) the Ingress ``name`` gets; ``None`` when it can have none."""
-        cluster = children.cluster
-        key = NamespacedName(namespace_of(cluster), name)
-        own = self._ingresses.entry(key)
-        for suffix, host in hosts.items():
-            if own is not None and host in _hosts_of(own) and not _older(self._others(host, key), own):
-                return suffix
-        (usual, other_host), own_hash = hosts.values(), next(reversed(hosts))
-        holders = self._others(usual, key)
-        older = older_namesakes(self._clusters, cluster)
-        if not holders and not older:
-            if max(map(len, usual.split("."))) > _LABEL_LIMIT:
-                children.warn("HostTooLong", f"Ingress {name}: a part of host {usual} is too long for DNS to resolve")
-            return ""
-        if all(self._is_of_namesake(holder, cluster) for holder in holders) and not self._others(other_host, key):
-            whose = holders[0].key if holders else f"RayCluster {key_of(older[0])}"
-            children.warn("HostTaken", f"Ingress {name}: host {usual} is that of {whose}, so {other_host} is used")
-            return own_hash
-        blockers = [holder for holder in holders if not self._is_of_namesake(holder, cluster)]
-        blocker = (blockers or self._others(other_host, key))[0].key
-        children.refuse("HostTaken", f"Ingress {name} is not made: host {usual} is taken by Ingress {blocker}")
-        if own is not None and any(host in _hosts_of(own) for host in hosts.values()):
-            await children.delete(INGRESS, own.object(), belongs=lambda obj: belongs_to(obj, cluster))
-        return None
+    def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> HostChoice:
+        key = NamespacedName(namespace_of(children.cluster), name)
+        return choose_host(self._ingresses, self._clusters, children.cluster, key, hosts)
 
-    def _others(self, host: str, key: NamespacedName) -> list[Entry]:
-        return [entry for entry in self._ingresses.entries(index=(_HOST_INDEX, host)) if entry.key != key]
-
-    @staticmethod
-    def _is_of_namesake(holder: Entry, cluster: Object) -> bool:
-        owner = holder.meta.controller
-        return (
-            owner is not None
-            and owner.kind == RAY_CLUSTER.kind
-            and f"{owner.name}-{holder.key.namespace}" == address_of(cluster)
-        )
+    async def _refuse(self, children: Children, name: str, hosts: CandidateHosts, choice: HostChoice) -> None:
+        """Report that every host is taken, and delete the cluster's own Ingress if it shares one of them."""
+        children.refuse(choice.reason, choice.message)
+        own = self._ingresses.entry(NamespacedName(namespace_of(children.cluster), name))
+        if own is not None and not {hosts.plain, hosts.hashed}.isdisjoint(hosts_of(own)):
+            await children.delete(INGRESS, own.object())
 
 
-def _older(others: Sequence[Entry], own: Entry) -> bool:
-    age = (own.meta.creation_timestamp, own.key)
-    return any((other.meta.creation_timestamp, other.key) < age for other in others)
-
-
-_NO_DOMAIN = (
-    "kuberay.ingressDomain is not set, and there is no ingresses.config.openshift.io/cluster that says one: "
-    "no Ingress is made"
+_DOMAIN_MISSING = (
+    "No Ingress is created: kuberay.ingressDomain is not set in the operator's configuration, "
+    "and no ingresses.config.openshift.io/cluster defines a domain"
 )
+
+
+def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+    """Add the controller of Ingresses to ``manager``."""
+    name = "raycluster-ingress"
+    # Any Ingress can have a host. With OAuth none is created, and those to delete carry the cluster label.
+    selector = CLUSTER_LABEL if config.ray_dashboard_oauth_enabled else ""
+    clusters = manager.cache.informer(RAY_CLUSTER).reader
+    ingresses = manager.cache.informer(INGRESS, label_selector=selector)
+    add_host_index(ingresses)
+    reconciler = IngressReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        config,
+        environment,
+        IngressInformers(clusters=clusters, ingresses=ingresses.reader),
+    )
+    controller = (
+        Builder(manager, name)
+        .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED))
+        .owns(INGRESS, CHILD_CHANGED, label_selector=selector)
+        .watches(
+            INGRESS,
+            EnqueueRequestsFromMapFunc(reconciler.clusters_of_hosts),
+            CHILD_CHANGED,
+            label_selector=selector,
+        )
+        .complete(reconciler)
+    )
+    environment.domain.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
+    environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

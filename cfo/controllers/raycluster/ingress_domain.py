@@ -1,4 +1,4 @@
-"""The domain below which hosts are made."""
+"""The domain of the hosts at which RayClusters are exposed."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from cfo.controllers.raycluster.platform import OptionalKind
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import Forbidden, UnknownKind
 from cfo.runtime.clock import Clock
+from cfo.runtime.controller import Controller
+from cfo.runtime.handler import EventHandler
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import READ, Rule
 
 __all__ = ["IngressDomain"]
 
 _CLUSTER = NamespacedName("", "cluster")
-_KEPT_SECONDS = 300.0
+_CACHE_SECONDS = 300.0
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
 
 class IngressDomain:
-    """The configured domain, else that of OpenShift's ``ingresses.config.openshift.io/cluster``.
+    """The configured domain or, if unset, that of OpenShift's ``ingresses.config.openshift.io/cluster``.
 
-    ``settings`` follows that one object. Where it may not be followed (the Go operator's role lets us get it alone) or
-    does not exist (then ``settings`` tells when it does) it is read when the domain is needed, and what was read is
-    good for five minutes; where it may not be read either, nobody has said a domain.
+    ``settings`` watches that one object. Where the operator is not allowed to watch it (the Go operator's role only
+    allows ``get``) or the kind is not served (then ``settings`` notices when it is), the object is read when the
+    domain is needed, and the result is cached for five minutes. Where ``get`` is forbidden too, the domain counts as
+    unset.
     """
 
     rules = (Rule(INGRESS_CONFIG.group, "ingresses", READ),)
@@ -35,32 +38,38 @@ class IngressDomain:
         self._configured = config.ingress_domain
         self._settings = settings
         self._clock = clock
-        self._kept = ""
-        self._kept_until = 0.0
+        self._cached = ""
+        self._cached_until = 0.0
         self._warned = False
 
+    def subscribe(self, controller: Controller, handler: EventHandler) -> None:
+        """Feed ``controller`` with the events of OpenShift's setting."""
+        self._settings.subscribe(controller, handler)
+
     def current(self) -> str:
-        """The domain, without a leading dot, as far as it is known without asking; empty when nobody has said one."""
+        """Return the domain, without a leading dot, as far as it is known without a request; empty when unset."""
         informer = self._settings.informer
         if self._configured or informer is None:
             return self._configured
-        return _domain_in(informer.reader.get(_CLUSTER)) if informer.has_synced else self._kept
+        return _domain_in(informer.reader.get(_CLUSTER)) if informer.has_synced else self._cached
 
     async def read(self, client: Client) -> str:
-        """The same, also while the settings are not followed: then ``client`` asks for them, and raises what that
-        raises, but for a missing right."""
+        """Return the domain; read OpenShift's setting with ``client`` where it is not watched.
+
+        Raises what the read raises, except :class:`~cfo.runtime.client.errors.Forbidden`.
+        """
         informer = self._settings.informer
         if self._configured or (informer is not None and informer.has_synced):
             return self.current()
-        nobody_tells = informer is None or informer.is_forbidden
-        if nobody_tells and self._clock.monotonic() < self._kept_until:
-            return self._kept
-        domain = await self._ask(client)
-        if nobody_tells:
-            self._kept, self._kept_until = domain, self._clock.monotonic() + _KEPT_SECONDS
+        is_unwatched = informer is None or informer.is_forbidden
+        if is_unwatched and self._clock.monotonic() < self._cached_until:
+            return self._cached
+        domain = await self._fetch(client)
+        if is_unwatched:
+            self._cached, self._cached_until = domain, self._clock.monotonic() + _CACHE_SECONDS
         return domain
 
-    async def _ask(self, client: Client) -> str:
+    async def _fetch(self, client: Client) -> str:
         try:
             return _domain_in(await client.get(INGRESS_CONFIG, _CLUSTER, live=True))
         except UnknownKind:
@@ -68,7 +77,7 @@ class IngressDomain:
         except Forbidden as error:
             if not self._warned:
                 _log.warning(
-                    "a right is missing: the domain of hosts cannot be found out, set kuberay.ingressDomain",
+                    "Permission denied, cannot read the ingress domain; set kuberay.ingressDomain",
                     missing_rule=f'{{apiGroups: ["{INGRESS_CONFIG.group}"], resources: ["ingresses"], verbs: ["get"]}}',
                     cause=error.message,
                 )

@@ -1,12 +1,13 @@
-"""mTLS between the nodes of a RayCluster: keeps its certificate authority in a Secret.
+"""Maintains the CA for mutual TLS between the nodes of a RayCluster, in a Secret.
 
-Nodes and clients sign for themselves with what the Secret holds (:mod:`cfo.controllers.raycluster.ca` says how, and
-why the key stays). The Secret is the cluster's when its owner reference or labels say so; somebody else's Secret of
-that name is left alone, and an Event says so. An authority of the Go operator is taken over, and renewed like ours.
+Nodes and clients sign their own certificates with the content of the Secret (:mod:`cfo.controllers.raycluster.ca`
+describes how, and why the key is kept). The Secret belongs to the cluster by its owner reference or labels; a Secret of
+that name with another owner is left unchanged, and an Event reports this. A CA that the Go operator created is adopted
+and renewed like our own.
 
-A new key is made when the old one is lost, or on request: when the RayCluster's annotation
-:data:`ROTATE_ANNOTATION` gets a value other than the one that the Secret carries. Pods that run keep the old one
-until they are restarted, which an Event asks for.
+A new key is created when the old one is lost, or on request: when the RayCluster's annotation
+:data:`ROTATE_ANNOTATION` gets a value other than the one on the Secret. Running pods keep the old CA until they are
+restarted; an Event asks for that.
 """
 
 from __future__ import annotations
@@ -21,43 +22,46 @@ from anyio import to_thread
 
 from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.children import Children, Taken
+from cfo.controllers.raycluster.children import Children, NameTaken
+from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.controllers.raycluster.resources import desired_secret
+from cfo.runtime.builder import Builder
 from cfo.runtime.cache.informer import Reader
 from cfo.runtime.client.client import Client
 from cfo.runtime.clock import Clock
 from cfo.runtime.events import EventRecorder
 from cfo.runtime.kinds import SECRET
+from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object, annotations_of, is_deleting, namespace_of
 from cfo.runtime.private_keys import PrivateKey
 from cfo.runtime.reconcile import READ, Request, Result, Rule
 
-__all__ = ["ROTATE_ANNOTATION", "MTLSReconciler"]
+__all__ = ["ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
-"""On a RayCluster: a new value asks for a new key. On the Secret: the value that its key was made for."""
+"""On a RayCluster: a new value requests a new key. On the Secret: the value for which its key was created."""
 
-_LOOK_AGAIN_AT_MOST = timedelta(days=7)
+_MAX_RECHECK_INTERVAL = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The authority that is to be, what its Secret holds, and what to tell when it is another than before."""
+class _DesiredCA:
+    """The desired CA, the data of its Secret, and the message of the Event to record when the key was replaced."""
 
-    authority: ca.Authority
+    authority: ca.CertificateAuthority
     data: Mapping[str, bytes]
     note: str = ""
 
     @classmethod
-    def anew(cls, authority: ca.Authority, note: str = "") -> _Wanted:
+    def new(cls, authority: ca.CertificateAuthority, note: str = "") -> _DesiredCA:
         return cls(authority, authority.data(), note)
 
 
 class MTLSReconciler:
-    """Makes, renews and removes the Secret with ``ca.key`` and ``ca.crt``.
+    """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``.
 
     ``secrets`` reads the Secrets that carry a cluster label.
     """
@@ -68,16 +72,16 @@ class MTLSReconciler:
     )
 
     def __init__(
-        self, client: Client, events: EventRecorder, clock: Clock, config: KubeRayConfiguration, secrets: Reader
+        self, client: Client, events: EventRecorder, config: KubeRayConfiguration, clock: Clock, secrets: Reader
     ) -> None:
         self._client = client
         self._events = events
-        self._clock = clock
         self._config = config
+        self._clock = clock
         self._secrets = secrets
 
     async def reconcile(self, request: Request) -> Result:
-        """Brings the Secret of one cluster up to date; comes back when it is to be renewed."""
+        """Bring the Secret of one cluster up to date; requeue for its renewal."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
             return Result()
@@ -86,69 +90,89 @@ class MTLSReconciler:
         current = self._secrets.get(key)
         if not self._config.mtls_enabled or uses_kuberay_tls(cluster):
             if self._config.mtls_enabled:
-                children.tell("MTLSByKubeRay", "KubeRay's own tlsOptions are used: no CA is kept for this cluster")
+                children.inform(
+                    "MTLSByKubeRay", "The RayCluster uses KubeRay's tlsOptions, so the operator maintains no CA for it"
+                )
             await children.delete(SECRET, current)
             return children.result()
-        wanted: _Wanted | None = None
+        desired: _DesiredCA | None = None
 
-        async def desired(existing: Object | None) -> Object:
-            nonlocal wanted
-            wanted = await self._wanted(cluster, existing)
-            return _secret(cluster, key.name, wanted.data)
+        async def desired_from(existing: Object | None) -> Object:
+            nonlocal desired
+            desired = await self._desired_ca(cluster, existing)
+            return _secret(cluster, key.name, desired.data)
 
         try:
-            stored = await children.claim(key, SECRET, current, desired)
-        except Taken as taken:
-            children.taken(taken, "there is no certificate authority, and no mTLS")
+            stored = await children.claim(key, SECRET, current, desired_from)
+        except NameTaken as error:
+            children.report_name_taken(error, "the cluster has no CA, so mutual TLS does not work")
             return children.result()
-        if stored is None or wanted is None:
+        if stored is None or desired is None:
             return children.result()
-        if wanted.note:
-            children.warn("CertificateAuthorityReplaced", wanted.note)
-        wait = min(wanted.authority.renewal_due - self._clock.now(), _LOOK_AGAIN_AT_MOST)
+        if desired.note:
+            children.warn("CertificateAuthorityReplaced", desired.note)
+        wait = min(desired.authority.renewal_due - self._clock.now(), _MAX_RECHECK_INTERVAL)
         return children.result(requeue_after=max(wait.total_seconds(), 1.0))
 
-    async def _wanted(self, cluster: Object, existing: Object | None) -> _Wanted:
-        """What the Secret is to hold now."""
+    async def _desired_ca(self, cluster: Object, existing: Object | None) -> _DesiredCA:
         now = self._clock.now()
         if existing is None:
-            return _Wanted.anew(await self._new(now))
-        asked = annotations_of(cluster).get(ROTATE_ANNOTATION)
-        if asked is not None and asked != annotations_of(existing).get(ROTATE_ANNOTATION):
-            return _Wanted.anew(await self._new(now), _restart(cluster, "as the annotation asks for"))
-        stored = _content_of(existing)
+            return _DesiredCA.new(await self._create(now))
+        requested = annotations_of(cluster).get(ROTATE_ANNOTATION)
+        if requested is not None and requested != annotations_of(existing).get(ROTATE_ANNOTATION):
+            note = _restart_note(cluster, f"the annotation {ROTATE_ANNOTATION} requested it")
+            return _DesiredCA.new(await self._create(now), note)
+        data = _data_of(existing)
         try:
-            kept = ca.load(stored[ca.CERTIFICATE_KEY], stored[ca.PRIVATE_KEY_KEY])
-        except ca.Broken as broken:
-            return _Wanted.anew(await self._new(now, broken.key), _restart(cluster, f"for {broken}"))
-        if now < kept.renewal_due:
-            return _Wanted(kept, stored)
-        renewed = ca.renew(kept, now=now)
-        return _Wanted(renewed, {**stored, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]})
+            authority = ca.load(data[ca.CERTIFICATE_KEY], data[ca.PRIVATE_KEY_KEY])
+        except ca.InvalidCertificateAuthority as error:
+            return _DesiredCA.new(await self._create(now, error.key), _restart_note(cluster, str(error)))
+        if now < authority.renewal_due:
+            return _DesiredCA(authority, data)
+        renewed = ca.renew(authority, now=now)
+        return _DesiredCA(renewed, {**data, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]})
 
-    async def _new(self, now: datetime, key: PrivateKey | None = None) -> ca.Authority:
-        make = partial(ca.create, self._config.ca.key_algorithm, now=now, key=key)
-        # an RSA key takes a tenth of a second or more, in which nothing else would happen; a P-256 key takes less than
-        # going to another thread
-        return await to_thread.run_sync(make) if self._config.ca.key_algorithm == "rsa" else make()
+    async def _create(self, now: datetime, key: PrivateKey | None = None) -> ca.CertificateAuthority:
+        create = partial(ca.create, self._config.ca.key_algorithm, now=now, key=key)
+        # Generating an RSA key blocks for a tenth of a second or more, so it runs in a thread; generating a P-256 key
+        # takes less time than switching to one.
+        return await to_thread.run_sync(create) if self._config.ca.key_algorithm == "rsa" else create()
 
 
 def _secret(cluster: Object, name: str, data: Mapping[str, bytes]) -> Object:
     secret = desired_secret(cluster, name, data)
-    asked = annotations_of(cluster).get(ROTATE_ANNOTATION)
-    if asked is not None:
-        secret["metadata"]["annotations"] = {ROTATE_ANNOTATION: asked}
+    requested = annotations_of(cluster).get(ROTATE_ANNOTATION)
+    if requested is not None:
+        secret["metadata"]["annotations"] = {ROTATE_ANNOTATION: requested}
     return secret
 
 
-def _content_of(secret: Object) -> dict[str, bytes]:
+def _data_of(secret: Object) -> dict[str, bytes]:
     data = secret.get("data") or {}
     return {key: b64decode(data.get(key) or "") for key in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)}
 
 
-def _restart(cluster: Object, cause: str) -> str:
+def _restart_note(cluster: Object, cause: str) -> str:
     selector = ",".join(f"{key}={value}" for key, value in pod_labels(cluster).items())
     return (
-        f"The certificate authority was made anew, {cause}: restart the pods with the labels {selector}, "
-        "which keep the old one, and fetch client certificates again"
+        f"The CA was replaced because {cause}. Restart the pods with the labels {selector}, which still use the "
+        "old CA, and generate the client certificates again"
+    )
+
+
+def setup(manager: Manager, config: KubeRayConfiguration) -> None:
+    """Add the controller of CAs to ``manager``."""
+    name = "raycluster-mtls"
+    reconciler = MTLSReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        config,
+        manager.clock,
+        manager.cache.informer(SECRET, label_selector=CLUSTER_LABEL).reader,
+    )
+    (
+        Builder(manager, name)
+        .for_(RAY_CLUSTER, CLUSTER_CHANGED)
+        .owns(SECRET, label_selector=CLUSTER_LABEL)
+        .complete(reconciler)
     )

@@ -1,8 +1,8 @@
-"""The NetworkPolicies of a RayCluster: one for its head, one for its workers.
+"""Maintains the NetworkPolicies of a RayCluster: one for its head, one for its workers.
 
-KubeRay can make policies too, and calls the head's ``<cluster>-head`` like ours of a cluster with old names: where
-``spec.networkPolicy`` is used, ours step aside; what carries neither our label nor our field manager is never
-touched.
+KubeRay can create policies too, and names the head's ``<cluster>-head``, which is also our name for a cluster with
+old-style names. Where ``spec.networkPolicy`` is used, our policies are deleted. A policy with neither our label nor
+our field manager is never changed.
 """
 
 from __future__ import annotations
@@ -12,25 +12,32 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces
+from cfo.controllers.raycluster.clusters import all_clusters
+from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
+from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
 from cfo.controllers.raycluster.resources import desired_head_policy, desired_workers_policy
+from cfo.runtime.builder import Builder
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.informer import Reader
 from cfo.runtime.client.client import Client
 from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.events import EventRecorder
+from cfo.runtime.handler import EnqueueRequestsFromMapFunc
 from cfo.runtime.kinds import NETWORK_POLICY
+from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object, is_deleting, key_of, name_of, namespace_of
 from cfo.runtime.reconcile import READ, Request, Result, Rule
+from cfo.runtime.source import Kind
 
-__all__ = ["NetworkPolicyReconciler"]
+__all__ = ["NetworkPolicyReconciler", "setup"]
 
 
 class NetworkPolicyReconciler:
-    """Makes the two policies, and follows from where the KubeRay operator comes.
+    """Maintains the two policies of a cluster, and keeps the KubeRay operator's namespaces in them current.
 
-    ``policies`` are all NetworkPolicies, for somebody else's may have the name of ours.
+    ``policies`` reads all NetworkPolicies, since one of another owner may have the name of ours.
     """
 
     rules = (
@@ -45,24 +52,26 @@ class NetworkPolicyReconciler:
         events: EventRecorder,
         config: KubeRayConfiguration,
         namespaces: OperatorNamespaces,
-        *,
-        policies: Informer,
+        policies: Reader,
     ) -> None:
         self._client = client
         self._events = events
         self._config = config
         self._namespaces = namespaces
-        self._policies = policies.reader
+        self._policies = policies
 
     async def reconcile(self, request: Request) -> Result:
-        """Brings the policies of one cluster up to date."""
+        """Bring the policies of one cluster up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
             return Result()
         children = Children(self._client, self._events, cluster)
         if uses_kuberay_network_policy(cluster):
-            children.tell("NetworkPolicyByKubeRay", "KubeRay's own networkPolicy is used: no policies are made here")
-            await self._step_aside(children)
+            children.inform(
+                "NetworkPolicyByKubeRay",
+                "The RayCluster uses KubeRay's networkPolicy, so the operator creates no NetworkPolicies for it",
+            )
+            await self._delete(children)
             return children.result()
         await self._apply(children, desired_workers_policy(cluster))
         try:
@@ -78,13 +87,14 @@ class NetworkPolicyReconciler:
             if not _is_ours(current, children.cluster):
                 children.refuse(
                     "NameTaken",
-                    f"NetworkPolicy {name_of(desired)} exists and is not this cluster's: it is left as it is",
+                    f"NetworkPolicy {name_of(desired)} already exists and does not belong to this RayCluster: "
+                    "it is left unchanged",
                 )
                 return
             desired["metadata"]["uid"] = current.meta.uid
         await children.apply(desired)
 
-    async def _step_aside(self, children: Children) -> None:
+    async def _delete(self, children: Children) -> None:
         names = names_of(children.cluster)
         for name in (names.head_policy, names.workers_policy):
             current = self._policies.entry(NamespacedName(namespace_of(children.cluster), name))
@@ -93,7 +103,43 @@ class NetworkPolicyReconciler:
 
 
 def _is_ours(policy: Entry, cluster: Object) -> bool:
-    """Whether its label or its field manager says that we made it; KubeRay's has the same owner."""
+    """Return whether the label or field manager is ours; KubeRay's policy has the same owner reference."""
     if has_cluster_labels({"metadata": {"namespace": policy.key.namespace, "labels": policy.meta.labels}}, cluster):
         return True
     return any(field.get("manager") == FIELD_MANAGER for field in policy.managers)
+
+
+async def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+    """Add the controller of NetworkPolicies to ``manager``.
+
+    Raises what reading the operator's credentials raises.
+    """
+    name = "raycluster-networkpolicy"
+    clusters = manager.cache.informer(RAY_CLUSTER).reader
+    credentials = await manager.transport.config.authenticate()
+    # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
+    needs_roles = not config.operator_namespaces and manager.options.namespaces is None
+    roles = RoleInformers.of(manager.cache) if needs_roles else None
+    namespaces = OperatorNamespaces(
+        config, environment, roles, own_account=service_account_of(credentials.authorization)
+    )
+    reconciler = NetworkPolicyReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        config,
+        namespaces,
+        manager.cache.informer(NETWORK_POLICY).reader,
+    )
+    controller = (
+        Builder(manager, name)
+        .for_(RAY_CLUSTER, CLUSTER_CHANGED)
+        .owns(NETWORK_POLICY, CHILD_CHANGED)
+        .complete(reconciler)
+    )
+    enqueue_all_if_changed = EnqueueRequestsFromMapFunc(
+        lambda entry: all_clusters(clusters) if namespaces.update(entry) else ()
+    )
+    for informer in roles or ():
+        controller.watch(Kind(informer, enqueue_all_if_changed, mapper=manager.mapper, optional=True))
+    environment.dsc_initializations.subscribe(controller, enqueue_all_if_changed)
+    environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

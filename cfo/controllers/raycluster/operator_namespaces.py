@@ -1,31 +1,36 @@
-"""From which namespaces the KubeRay operator comes: whose word counts, and what happens when it is taken back.
+"""Determines the namespaces of the KubeRay operator.
 
-The head's network policy lets the KubeRay operator in, by namespace. Who could say what that namespace is could open
-or close every head, so only those are heard whom tenants cannot imitate: the configuration; else Open Data
-Hub's ``default-dsci``; else the ServiceAccounts that ClusterRoleBindings give a role with the right to update
-``rayclusters/status``; else the well-known names. A pod's labels decide nothing. While ClusterRoles may not be read
-(the Go operator's own role does not let us), a role is taken by its name for what it grants: cluster-wide bindings are
-made by administrators alone.
+The network policy of a head admits the KubeRay operator by namespace. A source that can change these namespaces can
+open or close every head, so only sources that tenants cannot imitate are used. In order of precedence:
 
-Where two of them speak, the first does. When all fall silent the last value stays, for as long as this process runs:
-the pods are more likely still where they were than somewhere else.
+1. the configuration;
+2. Open Data Hub's ``default-dsci``;
+3. the ServiceAccounts to which ClusterRoleBindings grant a role with the permission to update ``rayclusters/status``;
+4. the well-known namespaces.
+
+The labels of pods are never used. Where the operator is not allowed to read ClusterRoles (the Go operator's own role
+does not allow it), a role is recognized by its name: only administrators create cluster-wide bindings.
+
+The first source that yields a value wins. If sources 2 and 3 no longer yield any, the last value is kept for as
+long as this process runs: the pods are more likely still there than elsewhere.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from cfo.api.raycluster.kinds import DSC_INITIALIZATION
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.controllers.raycluster.environment import Environment
+from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer, Reader
-from cfo.runtime.kinds import CLUSTER_ROLE
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import READ, Rule
 
@@ -33,7 +38,8 @@ __all__ = [
     "WELL_KNOWN_OPENSHIFT",
     "WELL_KNOWN_VANILLA",
     "OperatorNamespaces",
-    "may_update_status",
+    "RoleInformers",
+    "grants_status_update",
     "service_account_of",
 ]
 
@@ -47,7 +53,7 @@ _ROLE_INDEX = "updates-raycluster-status"
 _BINDING_INDEX = "cluster-role"
 _NAMED_INDEX = "named-kuberay"
 _KUBERAY_ROLE = "kuberay-operator"
-"""Part of the name of KubeRay's ClusterRole, however it was installed: kustomize, Helm, OLM."""
+"""Part of the name of KubeRay's ClusterRole, whether installed by kustomize, Helm or OLM."""
 
 
 class _RoleRef(msgspec.Struct):
@@ -63,55 +69,55 @@ class _Claims(msgspec.Struct):
     sub: str = ""
 
 
-_binding = msgspec.json.Decoder(_Binding)
-_claims = msgspec.json.Decoder(_Claims)
+_binding_decoder = msgspec.json.Decoder(_Binding)
+_claims_decoder = msgspec.json.Decoder(_Claims)
 
 
-def may_update_status(role: Mapping[str, Any]) -> bool:
-    """Whether a ClusterRole is one for those who reconcile RayClusters: it may update ``rayclusters/status``.
+def grants_status_update(role: Mapping[str, Any]) -> bool:
+    """Return whether a ClusterRole is one for operators of RayClusters: it grants updates of ``rayclusters/status``.
 
-    Group and resource must not both be wildcards: the garbage collector and administrators may do everything, and
-    are not KubeRay.
+    A rule with wildcards for both group and resource does not count: the garbage collector and administrators have
+    all permissions, and are not KubeRay.
     """
-    return any(_grants(rule) for rule in role.get("rules") or ())
+    return any(_grants_status_update(rule) for rule in role.get("rules") or ())
 
 
-def _grants(rule: Mapping[str, Any]) -> bool:
+def _grants_status_update(rule: Mapping[str, Any]) -> bool:
     groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
     verbs = rule.get("verbs") or ()
     if rule.get("resourceNames") or not ("update" in verbs or "*" in verbs):
         return False
-    named_group, named_resource = "ray.io" in groups, "rayclusters/status" in resources
-    return (named_group and (named_resource or "*" in resources or "*/status" in resources)) or (
-        named_resource and "*" in groups
+    names_group, names_resource = "ray.io" in groups, "rayclusters/status" in resources
+    return (names_group and (names_resource or "*" in resources or "*/status" in resources)) or (
+        names_resource and "*" in groups
     )
 
 
-def _index_role(entry: Entry) -> Iterable[str]:
-    if b"ray" in entry.raw and may_update_status(entry.object()):
+def _index_role(role: Entry) -> Iterable[str]:
+    if b"ray" in role.raw and grants_status_update(role.object()):
         yield "yes"
 
 
-def _index_binding(entry: Entry) -> Iterable[str]:
-    reference = _binding.decode(entry.raw).roleRef
+def _index_binding(binding: Entry) -> Iterable[str]:
+    reference = _binding_decoder.decode(binding.raw).roleRef
     if reference is not None and reference.kind == CLUSTER_ROLE.kind:
         yield reference.name
 
 
-def _index_named(entry: Entry) -> Iterable[str]:
-    if any(_KUBERAY_ROLE in name for name in _index_binding(entry)):
+def _index_named(binding: Entry) -> Iterable[str]:
+    if any(_KUBERAY_ROLE in name for name in _index_binding(binding)):
         yield "yes"
 
 
 def service_account_of(authorization: str) -> NamespacedName | None:
-    """The ServiceAccount whose token an ``Authorization`` header carries; ``None`` where it is another credential.
+    """Return the ServiceAccount whose token an ``Authorization`` header carries; ``None`` for other credentials.
 
-    A token says itself whose it is (the claim ``sub`` of a JSON Web Token), so nobody has to be asked.
+    The token itself names the account (claim ``sub`` of the JSON Web Token), so this needs no request.
     """
     _, _, token = authorization.partition(" ")
     try:
         _, payload, _ = token.split(".")
-        claims = _claims.decode(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        claims = _claims_decoder.decode(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (ValueError, msgspec.DecodeError):
         return None
     prefix, _, account = claims.sub.partition("system:serviceaccount:")
@@ -119,13 +125,31 @@ def service_account_of(authorization: str) -> NamespacedName | None:
     return NamespacedName(namespace, name) if not prefix and namespace and name else None
 
 
-class OperatorNamespaces:
-    """Knows the namespaces, and when they have changed.
+class RoleInformers(NamedTuple):
+    """Informers of all ClusterRoles and ClusterRoleBindings, with the indexes that :class:`OperatorNamespaces` reads.
 
-    ``roles`` and ``bindings`` are informers of all ClusterRoles and ClusterRoleBindings (``None``: these are not to be
-    looked at), which need not have synced where they are forbidden; ``dsci`` is that of DSCInitializations.
-    ``own_account`` is the ServiceAccount that this operator runs as, which is left out, and so are the usual names of
-    its account and role.
+    Where listing them is forbidden, they do not sync.
+    """
+
+    roles: Informer
+    bindings: Informer
+
+    @classmethod
+    def of(cls, cache: Cache) -> Self:
+        """Take the informers from ``cache`` and add the indexes."""
+        return cls(
+            cache.informer(CLUSTER_ROLE).add_index(_ROLE_INDEX, _index_role),
+            cache.informer(CLUSTER_ROLE_BINDING)
+            .add_index(_BINDING_INDEX, _index_binding)
+            .add_index(_NAMED_INDEX, _index_named),
+        )
+
+
+class OperatorNamespaces:
+    """The namespaces of the KubeRay operator, kept current from events of their sources.
+
+    ``roles`` is ``None`` when ClusterRoles and ClusterRoleBindings are not to be read. ``own_account``, the
+    ServiceAccount of this operator, is ignored, and so are the default names of its account and role.
     """
 
     rules = (
@@ -136,44 +160,41 @@ class OperatorNamespaces:
     def __init__(
         self,
         config: KubeRayConfiguration,
-        platform: Platform,
+        environment: Environment,
+        roles: RoleInformers | None,
         *,
-        roles: Informer | None,
-        bindings: Informer | None,
-        dsci: OptionalKind,
         own_account: NamespacedName | None = None,
     ) -> None:
-        self._config = config
-        self._platform = platform
-        self._roles = roles.add_index(_ROLE_INDEX, _index_role) if roles is not None else None
-        self._bindings: Reader | None = None
-        if bindings is not None:
-            bindings.add_index(_BINDING_INDEX, _index_binding).add_index(_NAMED_INDEX, _index_named)
-            self._bindings = bindings.reader
-        self._dsci = dsci
-        self._last: tuple[str, ...] = ()
+        self._configured = tuple(config.operator_namespaces)
+        self._platform = environment.platform
+        self._dsci = environment.dsc_initializations
+        self._roles = roles
         self._own_account = own_account
+        self._last: tuple[str, ...] = ()
 
     async def current(self) -> tuple[str, ...]:
-        """The namespaces, at least one; raises ``DiscoveryIncomplete`` while the platform is unknown."""
-        if self._config.operator_namespaces:
-            return tuple(self._config.operator_namespaces)
-        self._follow()
+        """Return the namespaces, at least one.
+
+        Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while the platform is unknown.
+        """
+        if self._configured:
+            return self._configured
+        self._refresh()
         if self._last:
             return self._last
         return WELL_KNOWN_OPENSHIFT if await self._platform.is_openshift() else WELL_KNOWN_VANILLA
 
-    def changed_by(self, entry: Entry) -> bool:
-        """Whether what somebody said last moved the namespaces; ``entry`` is what he said it by."""
-        if self._config.operator_namespaces or CLUSTER_LABEL in entry.meta.labels:
-            return False  # the bindings that we make ourselves are many, and are not for KubeRay
-        return self._follow()
+    def update(self, entry: Entry) -> bool:
+        """Reread the sources after ``entry``, one of their objects, changed; return whether the namespaces did."""
+        if self._configured or CLUSTER_LABEL in entry.meta.labels:
+            return False  # the operator's own bindings are numerous, and do not concern KubeRay
+        return self._refresh()
 
-    def _follow(self) -> bool:
-        said = self._from_dsci() or self._from_bindings()
-        if not said or said == self._last:
+    def _refresh(self) -> bool:
+        found = self._from_dsci() or self._from_bindings()
+        if not found or found == self._last:
             return False
-        self._last = said
+        self._last = found
         return True
 
     def _from_dsci(self) -> tuple[str, ...]:
@@ -184,20 +205,21 @@ class OperatorNamespaces:
 
     def _from_bindings(self) -> tuple[str, ...]:
         found: set[str] = set()
-        for binding in self._bindings_of_kuberay():
+        for binding in self._kuberay_bindings():
             for subject in binding.get("subjects") or ():
                 account = NamespacedName(subject.get("namespace") or "", subject.get("name") or "")
-                own = account == self._own_account or account.name == _OWN_ACCOUNT_NAME
-                if subject.get("kind") == "ServiceAccount" and account.namespace and not own:
+                is_own = account == self._own_account or account.name == _OWN_ACCOUNT_NAME
+                if subject.get("kind") == "ServiceAccount" and account.namespace and not is_own:
                     found.add(account.namespace)
         return tuple(sorted(found))
 
-    def _bindings_of_kuberay(self) -> Iterator[Object]:
-        if self._roles is None or self._bindings is None:
+    def _kuberay_bindings(self) -> Iterator[Object]:
+        if self._roles is None:
             return
-        if self._roles.is_forbidden and not self._roles.has_synced:
-            yield from self._bindings.list(index=(_NAMED_INDEX, "yes"))
+        roles, bindings = self._roles.roles, self._roles.bindings.reader
+        if roles.is_forbidden and not roles.has_synced:
+            yield from bindings.list(index=(_NAMED_INDEX, "yes"))
             return
-        for role in self._roles.reader.keys(_ROLE_INDEX, "yes"):
+        for role in roles.reader.keys(_ROLE_INDEX, "yes"):
             if role.name != _OWN_ROLE_NAME:
-                yield from self._bindings.list(index=(_BINDING_INDEX, role.name))
+                yield from bindings.list(index=(_BINDING_INDEX, role.name))

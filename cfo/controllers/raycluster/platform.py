@@ -1,8 +1,8 @@
-"""What the cluster offers beyond Kubernetes: is it OpenShift, and which optional kinds are there?"""
+"""Detects whether the cluster is OpenShift, and which optional kinds it serves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.runtime.cache.informer import Informer
@@ -11,19 +11,20 @@ from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.handler import EventHandler
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import GVK
-from cfo.runtime.source import Kind
+from cfo.runtime.reconcile import Request
+from cfo.runtime.source import Channel, Kind
 
 __all__ = ["UNKNOWN_RETRY_SECONDS", "OptionalKind", "Platform"]
 
 UNKNOWN_RETRY_SECONDS = 5.0
-"""When to ask again what could not be known."""
+"""How long a reconcile waits before it retries discovery that was incomplete."""
 
 
 class OptionalKind:
-    """A kind that this cluster may serve, now or later.
+    """A kind that the cluster may serve, now or later.
 
-    Controllers that are to hear of its objects subscribe; their sources start when the kind is served. One that may not
-    be read keeps nobody waiting.
+    A controller that needs events of its objects subscribes; the source starts when the kind is served. A kind that
+    the operator is not allowed to list delays no controller.
     """
 
     def __init__(self, manager: Manager, gvk: GVK, *, label_selector: str = "", field_selector: str = "") -> None:
@@ -31,44 +32,51 @@ class OptionalKind:
         self._gvk = gvk
         self._label_selector = label_selector
         self._field_selector = field_selector
-        self._waiting: list[Callable[[Informer], None]] = []
+        self._callbacks: list[Callable[[Informer], None]] = []
         self._informer: Informer | None = None
-        manager.when_available(gvk, self._available)
+        manager.when_available(gvk, self._on_available)
 
     @property
     def informer(self) -> Informer | None:
-        """The informer; ``None`` while the kind was never served."""
+        """The informer; ``None`` until the kind is served for the first time."""
         return self._informer
 
     def subscribe(self, controller: Controller, handler: EventHandler) -> None:
-        """Feeds ``controller`` with the events of the kind, from the moment it is served."""
+        """Feed ``controller`` with the events of the kind once it is served."""
 
         def attach(informer: Informer) -> None:
             controller.watch(Kind(informer, handler, mapper=self._manager.mapper, optional=True))
 
         self.when_served(attach)
 
-    def when_served(self, act: Callable[[Informer], None]) -> None:
-        """Calls ``act`` with the informer as soon as the kind is served: now, or later."""
-        if self._informer is not None:
-            act(self._informer)
-        else:
-            self._waiting.append(act)
+    def enqueue_when_served(self, controller: Controller, requests: Callable[[], Iterable[Request]]) -> None:
+        """Enqueue what ``requests`` returns in ``controller`` at the moment the kind is served."""
+        channel = Channel()
+        controller.watch(channel)
+        self.when_served(lambda _: channel.enqueue(requests()))
 
-    def _available(self, manager: Manager) -> None:
+    def when_served(self, callback: Callable[[Informer], None]) -> None:
+        """Call ``callback`` with the informer once the kind is served, which may be now."""
+        if self._informer is not None:
+            callback(self._informer)
+        else:
+            self._callbacks.append(callback)
+
+    def _on_available(self, manager: Manager) -> None:
         self._informer = manager.cache.informer(
             self._gvk, label_selector=self._label_selector, field_selector=self._field_selector
         )
-        for act in self._waiting:
-            act(self._informer)
-        self._waiting.clear()
+        for callback in self._callbacks:
+            callback(self._informer)
+        self._callbacks.clear()
 
 
 class Platform:
-    """Tells OpenShift from vanilla Kubernetes: OpenShift serves the group of Routes.
+    """Distinguishes OpenShift from vanilla Kubernetes: OpenShift serves the API group of Routes.
 
-    Once it was OpenShift, it stays so: an API that goes away for a while does not make a cluster vanilla, which
-    would expose dashboards by other means. Discovery is asked once; that Routes came later, ``routes`` tells.
+    A cluster once detected as OpenShift stays OpenShift: an API that is temporarily unavailable does not make the
+    cluster vanilla, which would expose dashboards by other means. Discovery is queried once; ``routes`` reports when
+    Routes become available later.
     """
 
     def __init__(self, mapper: RESTMapper, routes: OptionalKind) -> None:
@@ -77,7 +85,10 @@ class Platform:
         self._openshift: bool | None = None
 
     async def is_openshift(self) -> bool:
-        """Whether this is OpenShift; raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while unknown."""
+        """Return whether the cluster is OpenShift.
+
+        Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while this is unknown.
+        """
         if self._routes.informer is not None:
             self._openshift = True
         elif self._openshift is None:

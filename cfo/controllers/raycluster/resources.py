@@ -1,7 +1,7 @@
-"""What each RayCluster is to have: pure functions, from a cluster and the configuration to objects.
+"""The desired objects of each RayCluster: pure functions of a cluster and the configuration.
 
-Nothing here knows whether an object exists already, or who else has a say in it; that is the reconcilers'
-business. Owner references are added when an object is written, since the owner is always the cluster.
+These functions do not know whether an object already exists or who else writes to it; the reconcilers handle that.
+Owner references are added when an object is written, since the owner is always the cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 COOKIE_KEY = "cookie_secret"
-"""The key of the cookie Secret, which the injected proxy reads."""
+"""The key in the cookie Secret that the injected proxy reads."""
 
 CLIENT_PORT = 10001
 DASHBOARD_PORT = 8265
@@ -44,7 +44,7 @@ PROXY_PORT = 8443
 _PROXY = "oauth-proxy"
 _KUBERAY_LABELS = {"app.kubernetes.io/component": "kuberay-operator"}
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
-# A client's TLS goes through to Ray, which checks the certificate itself; these are nginx's words for that.
+# nginx annotations that pass a client's TLS through to Ray, which verifies the certificate itself
 _CLIENT_INGRESS_CLASS = "nginx"
 _CLIENT_INGRESS_ANNOTATIONS = {
     "nginx.ingress.kubernetes.io/rewrite-target": "/",
@@ -53,16 +53,16 @@ _CLIENT_INGRESS_ANNOTATIONS = {
 }
 
 
-def _object(cluster: Mapping[str, Any], gvk: GVK, name: str, **rest: Any) -> Object:
+def _object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> Object:
     metadata: dict[str, Any] = {"name": name, "namespace": namespace_of(cluster), "labels": cluster_labels(cluster)}
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **rest}
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **fields}
 
 
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
 
 
 def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
-    """The Route of the dashboard, which leads to the proxy."""
+    """Return the Route of the dashboard, which leads to the proxy."""
     names = names_of(cluster)
     spec = {
         "to": {"kind": "Service", "name": names.proxy_service},
@@ -73,7 +73,7 @@ def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
 
 
 def desired_client_route(cluster: Mapping[str, Any]) -> Object:
-    """The Route of the Ray client; its TLS ends at the head."""
+    """Return the Route of the Ray client; the head terminates its TLS."""
     spec = {
         "to": {"kind": "Service", "name": head_service_name(cluster), "weight": 100},
         "port": {"targetPort": "client"},
@@ -83,7 +83,7 @@ def desired_client_route(cluster: Mapping[str, Any]) -> Object:
 
 
 def desired_proxy_service(cluster: Mapping[str, Any]) -> Object:
-    """The Service before the proxy; OpenShift puts a serving certificate for it into the named Secret."""
+    """Return the Service in front of the proxy; OpenShift writes its serving certificate to the named Secret."""
     names = names_of(cluster)
     port = {"name": _PROXY, "port": 443, "protocol": "TCP", "targetPort": _PROXY}
     service = _object(
@@ -96,7 +96,7 @@ def desired_proxy_service(cluster: Mapping[str, Any]) -> Object:
 
 
 def desired_proxy_service_account(cluster: Mapping[str, Any]) -> Object:
-    """The ServiceAccount of the head pod; OpenShift takes it for an OAuth client that redirects to the dashboard."""
+    """Return the ServiceAccount of the head pod, an OAuth client for OpenShift that redirects to the dashboard."""
     names = names_of(cluster)
     reference = {
         "kind": "OAuthRedirectReference",
@@ -111,7 +111,10 @@ def desired_proxy_service_account(cluster: Mapping[str, Any]) -> Object:
 
 
 def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Object:
-    """The right of the proxy to check tokens, under ``name`` (see the OAuth reconciler for why it may vary)."""
+    """Return the ClusterRoleBinding called ``name`` that allows the proxy to check tokens.
+
+    The OAuth reconciler explains why the name varies.
+    """
     return {
         "apiVersion": CLUSTER_ROLE_BINDING.api_version,
         "kind": CLUSTER_ROLE_BINDING.kind,
@@ -131,11 +134,11 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
     }
 
 
-# --- Both: Secrets ----------------------------------------------------------------------------------------------------
+# --- On both platforms: Secrets ---------------------------------------------------------------------------------------
 
 
 def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, bytes]) -> Object:
-    """A Secret with ``data``; as ``data``, never ``stringData``, which no comparison could find again."""
+    """Return a Secret with ``data``, never ``stringData``: the API server does not return that for comparison."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
     return _object(cluster, SECRET, name, data=encoded)
 
@@ -146,7 +149,7 @@ def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, byt
 def desired_dashboard_ingress(
     cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
 ) -> Object:
-    """The Ingress of the dashboard; it carries no authentication of its own."""
+    """Return the Ingress of the dashboard, which requires no authentication."""
     host = dashboard_host(cluster, domain, suffix)
     ingress = _ingress(
         cluster, names_of(cluster).dashboard, host, path_type="Prefix", port={"name": "dashboard"}, config=config
@@ -159,7 +162,7 @@ def desired_dashboard_ingress(
 def desired_client_ingress(
     cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
 ) -> Object:
-    """The Ingress of the Ray client. Clients find it by the number of its backend's port."""
+    """Return the Ingress of the Ray client. Clients find it by the port number of its backend."""
     return _ingress(
         cluster,
         names_of(cluster).client,
@@ -186,12 +189,12 @@ def _ingress(
     backend = {"service": {"name": head_service_name(cluster), "port": dict(port)}}
     path = {"path": "/", "pathType": path_type, "backend": backend}
     ingress = _object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
-    chosen_class = class_name if config.class_name is None else config.class_name
-    if chosen_class:
-        ingress["spec"]["ingressClassName"] = chosen_class
-    chosen_annotations = annotations if config.annotations is None else config.annotations
-    if chosen_annotations:
-        ingress["metadata"]["annotations"] = dict(chosen_annotations)
+    effective_class = class_name if config.class_name is None else config.class_name
+    if effective_class:
+        ingress["spec"]["ingressClassName"] = effective_class
+    effective_annotations = annotations if config.annotations is None else config.annotations
+    if effective_annotations:
+        ingress["metadata"]["annotations"] = dict(effective_annotations)
     return ingress
 
 
@@ -201,9 +204,10 @@ def _ingress(
 def desired_head_policy(
     cluster: Mapping[str, Any], config: KubeRayConfiguration, operator_namespaces: Sequence[str]
 ) -> Object:
-    """Who may reach the head: the cluster itself, its namespace, KubeRay, monitoring, and whoever must authenticate.
+    """Return the policy of the head.
 
-    ``operator_namespaces`` are those from which the KubeRay operator comes.
+    It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication,
+    everyone. ``operator_namespaces`` are the namespaces of the KubeRay operator.
     """
     kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
     rules: list[dict[str, Any]] = [
@@ -214,13 +218,13 @@ def desired_head_policy(
     ]
     if config.ingress.namespaces:
         rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)})
-    # open to everybody is only what asks for credentials: the proxy, and the client port when it talks mutual TLS
+    # Only ports that require credentials are open to everyone: the proxy's, and with mutual TLS the client's.
     rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if config.mtls_enabled else _ports(PROXY_PORT)})
     return _policy(cluster, names_of(cluster).head_policy, "head", rules)
 
 
 def desired_workers_policy(cluster: Mapping[str, Any]) -> Object:
-    """Who may reach the workers: the cluster itself."""
+    """Return the policy of the workers, which admits the cluster itself."""
     rules = [{"from": [{"podSelector": {"matchLabels": pod_labels(cluster)}}]}]
     return _policy(cluster, names_of(cluster).workers_policy, "worker", rules)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper.models import AppWrapper, definition
+from cfo.api.appwrapper.models import AppWrapper, appwrapper_crd
 
 RECORDED = Path(__file__).parents[5] / "shared/crds/workload.codeflare.dev_appwrappers.yaml"
 
@@ -27,12 +27,12 @@ def facts(node: Any, *, names: bool = False) -> Any:
 @pytest.mark.skipif(not RECORDED.exists(), reason="the recorded definitions are not there")
 def test_the_definition_is_equivalent_to_the_recorded_one() -> None:
     recorded = yaml.load(RECORDED.read_text(), Loader=yaml.CSafeLoader)
-    assert facts(definition()["spec"]) == facts(recorded["spec"])
-    assert definition()["metadata"]["name"] == recorded["metadata"]["name"]
+    assert facts(appwrapper_crd()["spec"]) == facts(recorded["spec"])
+    assert appwrapper_crd()["metadata"]["name"] == recorded["metadata"]["name"]
 
 
 def test_the_template_is_an_embedded_resource_with_any_fields() -> None:
-    schema = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = appwrapper_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     template = schema["properties"]["spec"]["properties"]["components"]["items"]["properties"]["template"]
     assert facts(template) == {
         "type": "object",

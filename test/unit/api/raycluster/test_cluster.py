@@ -14,8 +14,8 @@ from cfo.api.raycluster.cluster import (
 )
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL
 from cfo.controllers.raycluster.children import belongs_to
-from cfo.controllers.raycluster.oauth import is_proxys_binding
-from cfo.controllers.raycluster.operator_namespaces import may_update_status, service_account_of
+from cfo.controllers.raycluster.oauth import is_oauth_proxy_binding
+from cfo.controllers.raycluster.operator_namespaces import grants_status_update, service_account_of
 from cfo.runtime.objects import NamespacedName
 
 CLUSTER = {
@@ -118,20 +118,20 @@ def test_what_kuberay_does_itself(spec: Any, used: set[str]) -> None:
     ],
 )
 def test_whose_role_is_that_of_a_kuberay_operator(rule: dict[str, Any], granted: bool) -> None:
-    assert may_update_status({"rules": [{"verbs": ["get"]}, rule]}) is granted
+    assert grants_status_update({"rules": [{"verbs": ["get"]}, rule]}) is granted
 
 
 def test_a_role_without_rules_grants_nothing() -> None:
-    assert not may_update_status({"rules": None})
+    assert not grants_status_update({"rules": None})
 
 
 def test_a_proxys_binding_reaches_into_one_namespace() -> None:
     role = {"name": "system:auth-delegator"}
     here = {"kind": "ServiceAccount", "name": "a", "namespace": "ns"}
-    assert is_proxys_binding({"roleRef": role, "subjects": [here]}, "ns")
-    assert not is_proxys_binding({"roleRef": {"name": "view"}, "subjects": [here]}, "ns")
-    assert not is_proxys_binding({"roleRef": role, "subjects": [here, {**here, "namespace": "other"}]}, "ns")
-    assert not is_proxys_binding({"roleRef": role, "subjects": [{"kind": "User", "name": "a"}]}, "ns")
+    assert is_oauth_proxy_binding({"roleRef": role, "subjects": [here]}, "ns")
+    assert not is_oauth_proxy_binding({"roleRef": {"name": "view"}, "subjects": [here]}, "ns")
+    assert not is_oauth_proxy_binding({"roleRef": role, "subjects": [here, {**here, "namespace": "other"}]}, "ns")
+    assert not is_oauth_proxy_binding({"roleRef": role, "subjects": [{"kind": "User", "name": "a"}]}, "ns")
 
 
 def token(payload: bytes) -> str:

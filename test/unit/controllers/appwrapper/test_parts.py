@@ -10,12 +10,12 @@ import orjson
 import pytest
 
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
-from cfo.controllers.appwrapper.components import DELETED, components_of, desired, recorded_uids
+from cfo.controllers.appwrapper.components import DELETED, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.injection import InjectionError
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Pod, pod_of
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.controllers.appwrapper.slack_queue import lending_limits, quantity, unschedulable_on, written
+from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import desired_workload, pod_set_infos, reclaimable_pods, workload_name
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.objects import GVK, Object
@@ -67,7 +67,7 @@ def component(obj: Object, config: AppWrapperConfiguration = CONFIG, **info: Any
     wrapped = wrapper(status={"phase": "Resuming"})
     wrapped["spec"]["components"] = [{"template": obj, "podSetInfos": [info]}]
     before = copy.deepcopy(wrapped)
-    made = desired(wrapped, components_of(wrapped)[0], config)
+    made = desired_object(wrapped, components_of(wrapped)[0], config)
     assert wrapped == before, "the AppWrapper is nobody's to change"
     return made
 
@@ -189,21 +189,6 @@ def test_uids_are_read_from_what_this_controller_wrote_alone() -> None:
     assert recorded_uids(wrapper(status=status)) == {"aaaa-1", "bbbb-2"}
 
 
-def test_quantities() -> None:
-    for text, value in (
-        ("4", 4),
-        ("500m", "0.5"),
-        ("2Ki", 2048),
-        ("1e3", 1000),
-        ("1.5G", 1500000000),
-        ("3E", 3 * 10**18),
-    ):
-        assert quantity(text) == Decimal(value), text
-    assert (written(Decimal(6)), written(Decimal("0.25"))) == ("6", "250m")
-    with pytest.raises(ValueError, match="many"):
-        quantity("many")
-
-
 def queue(**limits: str) -> Object:
     resources = [{"name": name, "nominalQuota": "8"} for name in ("cpu", "nvidia.com/gpu")]
     for resource in resources:
@@ -230,12 +215,12 @@ def test_what_cannot_be_scheduled() -> None:
     config = AutopilotConfiguration()
     capacity = {"capacity": {"cpu": "4", "nvidia.com/gpu": "2", "pods": "10"}}
     marked = entry("Node", metadata={"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}, status=capacity)
-    assert unschedulable_on(marked, config) == {"nvidia.com/gpu": 2}
-    assert unschedulable_on(entry("Node", spec={"unschedulable": True}, status=capacity), config) == {
+    assert unschedulable_capacity(marked, config) == {"nvidia.com/gpu": 2}
+    assert unschedulable_capacity(entry("Node", spec={"unschedulable": True}, status=capacity), config) == {
         "cpu": 4,
         "nvidia.com/gpu": 2,
     }
-    assert unschedulable_on(entry("Node", status=capacity), config) == {}
+    assert unschedulable_capacity(entry("Node", status=capacity), config) == {}
 
 
 def test_a_workload_has_the_pod_sets_of_all_components() -> None:

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper import Phase
-from cfo.controllers.appwrapper.components import Seen, components_of, desired
+from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object
 from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.runtime.objects import Object, find_condition
-from test.support.observations import CONFIG, NOW, after, later, view, wrapper
+from test.support.observations import CONFIG, NOW, after, later, observe, wrapper
 
 RUNS, WAITS, FAILED, DONE = Pod("Running"), Pod("Pending"), Pod("Failed", exit_codes=(1,)), Pod("Succeeded")
 
 
-def step(obj: Object, **seen: Any) -> tuple[Object, Decision]:
-    decision = decide(view(obj, **seen))
+def step(obj: Object, **observed: Any) -> tuple[Object, Decision]:
+    decision = decide(observe(obj, **observed))
     return after(obj, decision), decision
 
 
@@ -32,7 +32,7 @@ def resumed(*kinds: str, **annotations: str) -> Object:
 
 def running(*kinds: str, **annotations: str) -> Object:
     obj = resumed(*kinds, **annotations)
-    there = view(obj)
+    there = observe(obj)
     created = [Creation(component, uid=f"uid-{component.index}") for component in there.components]
     return after(obj, after_creation(there, created))
 
@@ -83,7 +83,7 @@ def test_failed_pods_are_borne_until_the_grace_period_is_over() -> None:
     assert condition(healed, UNHEALTHY)["reason"] == "FoundNoFailedPods"
     obj, decision = step(obj, pods=[FAILED], now=later(2))
     assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.RESETTING, 1)
-    assert [(item.type, item.message) for item in decision.notices] == [("Warning", "FoundFailedPods: 1 failed pods")]
+    assert [(item.type, item.message) for item in decision.events] == [("Warning", "FoundFailedPods: 1 failed pods")]
 
 
 def test_another_sort_of_failure_has_a_grace_period_of_its_own() -> None:
@@ -124,11 +124,11 @@ def test_an_evacuation_is_no_retry_and_never_the_end() -> None:
     obj, decision = step(obj, pods=[on_gpu], no_execute=marked)
     assert phase(obj) == Phase.RESETTING
     assert "resettingCount" not in obj["status"]
-    assert decision.notices[0].message == "Workload contains pods using NoExecute resources on Nodes: b"
+    assert decision.events[0].message == "Workload contains pods using NoExecute resources on Nodes: b"
 
 
 def test_a_deleted_component_is_the_end_and_one_of_a_vanished_kind_says_so() -> None:
-    obj, _ = step(running("Pod", "Job"), seen=[Seen(uid="uid-0"), None], unserved=frozenset({1}))
+    obj, _ = step(running("Pod", "Job"), objects=[ComponentObject(uid="uid-0"), None], unserved=frozenset({1}))
     assert phase(obj) == Phase.FAILED
     assert condition(obj, UNHEALTHY)["message"] == (
         "Only found 1 deployed components, but was expecting 2; the API server does not serve Job (batch/v1) any more"
@@ -136,9 +136,9 @@ def test_a_deleted_component_is_the_end_and_one_of_a_vanished_kind_says_so() -> 
 
 
 def test_an_object_that_took_the_name_is_no_component() -> None:
-    obj, _ = step(running("Pod"), seen=[Seen(uid="other", ours=False)])
+    obj, _ = step(running("Pod"), objects=[ComponentObject(uid="other", owned=False)])
     assert condition(obj, UNHEALTHY)["reason"] == "MissingComponent"
-    obj, decision = step(obj, seen=[Seen(uid="other", ours=False)])
+    obj, decision = step(obj, objects=[ComponentObject(uid="other", owned=False)])
     assert decision.deletions == []
     assert condition(obj, RESOURCES_DEPLOYED)["status"] == "False"
 
@@ -148,11 +148,11 @@ def test_the_pause_counts_from_the_end_of_the_reset() -> None:
     obj, _ = step(obj, pods=[FAILED])
     obj, decision = step(obj, pods=[FAILED], now=later(1))
     assert [item.uid for item in decision.deletions] == ["uid-0"]
-    obj, decision = step(obj, seen=[None], now=later(20))
+    obj, decision = step(obj, objects=[None], now=later(20))
     assert (phase(obj), decision.deadline) == (Phase.RESETTING, later(28))
-    obj, _ = step(obj, seen=[None], now=later(27.9))
+    obj, _ = step(obj, objects=[None], now=later(27.9))
     assert phase(obj) == Phase.RESETTING
-    obj, _ = step(obj, seen=[None], now=later(28))
+    obj, _ = step(obj, objects=[None], now=later(28))
     assert phase(obj) == Phase.RESUMING
     assert "conditions" not in obj["status"]["componentStatus"][0]
 
@@ -173,12 +173,12 @@ def test_what_failed_is_kept_once_and_from_the_failure_on() -> None:
     assert (condition(obj, DELETING_RESOURCES)["reason"], decision.deadline) == ("DeletionPaused", later(4))
     obj, decision = step(obj, pods=[FAILED], now=later(4))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
-    obj, _ = step(obj, seen=[Seen(uid="uid-0", deleting=True)], pods=[FAILED], now=later(5))
+    obj, _ = step(obj, objects=[ComponentObject(uid="uid-0", deleting=True)], pods=[FAILED], now=later(5))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
-    obj, _ = step(obj, seen=[None], now=later(6))
+    obj, _ = step(obj, objects=[None], now=later(6))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionComplete"
     assert condition(obj, "QuotaReserved")["status"] == "False"
-    again, _ = step(obj, seen=[None], now=later(7))
+    again, _ = step(obj, objects=[None], now=later(7))
     assert again == obj
 
 
@@ -188,14 +188,14 @@ def test_force_is_for_what_is_ours_and_nothing_else_is_waited_for_then() -> None
     obj, _ = step(obj, pods=[RUNS])
     obj, decision = step(obj, pods=[RUNS])
     assert decision.deadline == later(6)
-    waiting, decision = step(obj, seen=[None], pods=[RUNS], ours=False, now=later(5.9))
+    waiting, decision = step(obj, objects=[None], pods=[RUNS], owned=False, now=later(5.9))
     assert (phase(waiting), decision.deletions) == (Phase.SUSPENDING, [])
-    forced, decision = step(obj, seen=[None], pods=[RUNS], now=later(6))
+    forced, decision = step(obj, objects=[None], pods=[RUNS], now=later(6))
     assert [(item.uid, item.force) for item in decision.deletions] == [("pod-0", True)]
     assert phase(forced) == Phase.SUSPENDING
-    _, decision = step(obj, seen=[None], pods=[Pod("Running", deleting=True, forced=True)], now=later(7))
+    _, decision = step(obj, objects=[None], pods=[Pod("Running", deleting=True, forced=True)], now=later(7))
     assert decision.deletions == []
-    done, decision = step(obj, seen=[None], pods=[RUNS], ours=False, now=later(6))
+    done, decision = step(obj, objects=[None], pods=[RUNS], owned=False, now=later(6))
     assert (phase(done), decision.deletions) == (Phase.SUSPENDED, [])
 
 
@@ -204,8 +204,8 @@ def test_a_new_admission_counts_retries_anew() -> None:
     obj, _ = step(obj, pods=[FAILED])
     obj["spec"]["suspend"] = True
     obj, decision = step(obj)
-    assert (phase(obj), decision.notices[0].reason) == (Phase.SUSPENDING, "Suspending")
-    obj, _ = step(obj, seen=[None])
+    assert (phase(obj), decision.events[0].reason) == (Phase.SUSPENDING, "Suspending")
+    obj, _ = step(obj, objects=[None])
     assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.SUSPENDED, 1)
     obj["spec"]["suspend"] = False
     obj, _ = step(obj)
@@ -222,12 +222,12 @@ def test_a_new_admission_counts_retries_anew() -> None:
     ],
 )
 def test_a_refused_creation(creation: dict[str, Any], seconds: float, expected: Phase, again: float | None) -> None:
-    there = view(resumed(), now=later(seconds))
+    there = observe(resumed(), now=later(seconds))
     decision = after_creation(there, [Creation(there.components[0], **creation)])
     assert decision.status.phase == expected
     assert decision.deadline == (None if again is None else later(again))
     if expected != Phase.RESUMING:
-        assert decision.notices[0].message == f"CreateFailed: error creating components: {creation['error']}"
+        assert decision.events[0].message == f"CreateFailed: error creating components: {creation['error']}"
 
 
 def test_nothing_is_deployed_before_it_is_admitted() -> None:
@@ -242,7 +242,7 @@ def test_nothing_is_deployed_before_it_is_admitted() -> None:
 def test_annotations_that_cannot_be_read_are_told_at_the_deployment() -> None:
     obj, decision = step(wrapper(retryLimit="many"))
     problem = "annotation workload.codeflare.dev.appwrapper/retryLimit: 'many': must be an integer; 3 is used"
-    assert [(item.type, item.reason, item.message) for item in decision.notices] == [
+    assert [(item.type, item.reason, item.message) for item in decision.events] == [
         ("Warning", "MalformedAnnotations", problem)
     ]
     assert condition(obj, RESOURCES_DEPLOYED)["message"] == f"Suspend is false; {problem}"
@@ -253,14 +253,14 @@ def test_deletion_frees_the_finalizer_once_all_is_gone() -> None:
     obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     obj, decision = step(obj)
     assert (phase(obj), decision.remove_finalizer, len(decision.deletions)) == (Phase.TERMINATING, False, 1)
-    obj, decision = step(obj, seen=[None])
+    obj, decision = step(obj, objects=[None])
     assert decision.remove_finalizer
     assert condition(obj, "QuotaReserved")["reason"] == "Terminating"
 
 
 def test_an_unknown_phase_is_an_error() -> None:
     with pytest.raises(ValueError, match="Dancing"):
-        decide(view(wrapper(status={"phase": "Dancing"})))
+        decide(observe(wrapper(status={"phase": "Dancing"})))
 
 
 def test_generated_names_are_those_of_the_deployment() -> None:
@@ -269,7 +269,7 @@ def test_generated_names_are_those_of_the_deployment() -> None:
     (first,), (second,) = components_of(obj), components_of(obj)
     assert first.key.name == second.key.name
     assert first.key.name.startswith("gen-")
-    assert desired(obj, first, CONFIG)["metadata"]["name"] == first.key.name
+    assert desired_object(obj, first, CONFIG)["metadata"]["name"] == first.key.name
     another = {**obj, "metadata": {**obj["metadata"], "uid": "other"}}
     assert components_of(another)[0].key.name != first.key.name
     for item in obj["status"]["conditions"]:

@@ -15,7 +15,7 @@ from cfo.controllers.raycluster import ca
 from test.support.go_certificates import NOW, go_authority
 
 
-def leaf(authority: ca.Authority) -> x509.Certificate:
+def leaf(authority: ca.CertificateAuthority) -> x509.Certificate:
     """A node's certificate, as the nodes sign them for themselves."""
     key = ec.generate_private_key(ec.SECP256R1())
     identifier = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -80,7 +80,7 @@ def test_of_several_certificates_the_first_counts() -> None:
     first, second = ca.create("ecdsa", now=NOW), ca.create("ecdsa", now=NOW)
     bundle = first.data()["ca.crt"] + second.data()["ca.crt"]
     assert ca.load(bundle, first.data()["ca.key"]).certificate == first.certificate
-    with pytest.raises(ca.Broken, match="does not belong"):
+    with pytest.raises(ca.InvalidCertificateAuthority, match="does not match"):
         ca.load(bundle, second.data()["ca.key"])
 
 
@@ -128,20 +128,20 @@ def test_what_cannot_be_used_says_why_and_keeps_the_key_if_there_is_one() -> Non
     for certificate, reason in (
         (b"", "missing"),
         (b"not a certificate", "missing"),
-        (other.data()["ca.crt"], "does not belong"),
-        (leaf(good).public_bytes(serialization.Encoding.PEM), "not a certificate authority"),
+        (other.data()["ca.crt"], "does not match"),
+        (leaf(good).public_bytes(serialization.Encoding.PEM), "not a CA certificate"),
     ):
-        with pytest.raises(ca.Broken, match=reason) as caught:
+        with pytest.raises(ca.InvalidCertificateAuthority, match=reason) as caught:
             ca.load(certificate, data["ca.key"])
         assert caught.value.key is not None
     for key in (b"", b"not a key", other.data()["ca.crt"]):
-        with pytest.raises(ca.Broken, match=r"ca\.key") as caught:
+        with pytest.raises(ca.InvalidCertificateAuthority, match=r"ca\.key") as caught:
             ca.load(data["ca.crt"], key)
         assert caught.value.key is None
     ed = ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    with pytest.raises(ca.Broken, match="neither"):
+    with pytest.raises(ca.InvalidCertificateAuthority, match="neither"):
         ca.load(data["ca.crt"], ed)
 
 

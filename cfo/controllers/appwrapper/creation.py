@@ -1,0 +1,76 @@
+"""Creates the components of an AppWrapper."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cfo.api.appwrapper import APPWRAPPER
+from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.component_informers import ComponentInformers
+from cfo.controllers.appwrapper.components import Component, desired_object
+from cfo.controllers.appwrapper.decision import Observation
+from cfo.controllers.appwrapper.injection import InjectionError
+from cfo.controllers.appwrapper.transition import Creation
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import AlreadyExists, APIError, BadRequest, Invalid, UnknownKind
+from cfo.runtime.discovery import DiscoveryIncomplete
+from cfo.runtime.objects import Object, controller_of, is_deleting, name_of, uid_of
+
+__all__ = ["ComponentCreator"]
+
+_FATAL: Final = (Invalid, BadRequest)
+
+
+class ComponentCreator:
+    """Creates components with ``client``; an object that an earlier attempt created is found again."""
+
+    def __init__(self, client: Client, config: AppWrapperConfiguration, components: ComponentInformers) -> None:
+        self._client = client
+        self._config = config
+        self._components = components
+
+    async def create_missing(self, observation: Observation) -> list[Creation]:
+        """Create the missing components in order, up to the first one that is rejected."""
+        creations: list[Creation] = []
+        for component in observation.components:
+            if component.deployed != "True":
+                creations.append(await self._create(observation.wrapper, component))
+                if creations[-1].error:
+                    break
+        return creations
+
+    async def _create(self, wrapper: Object, component: Component) -> Creation:
+        try:
+            obj = desired_object(wrapper, component, self._config)
+            if not (await self._client.mapper.resource(component.gvk)).namespaced:
+                problem = f"{component.display_name} is cluster-scoped, so it cannot belong to an AppWrapper"
+                return Creation(component, error=problem, fatal=True)
+            await self._components.synced(component.gvk)
+            return Creation(component, uid=uid_of(await self._client.create(obj)))
+        except AlreadyExists as error:
+            return await self._adopt(wrapper, component, error)
+        except UnknownKind:
+            gvk = component.gvk
+            problem = f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"'
+            return Creation(component, error=problem, fatal=True)
+        except (InjectionError, ValueError) as error:
+            return Creation(component, error=str(error), fatal=True)
+        except APIError as error:
+            return Creation(component, error=error.message, fatal=isinstance(error, _FATAL))
+        except DiscoveryIncomplete as error:
+            return Creation(component, error=str(error))
+
+    async def _adopt(self, wrapper: Object, component: Component, error: AlreadyExists) -> Creation:
+        """Use the existing object of that name if an earlier attempt created it; otherwise leave it unchanged."""
+        existing = await self._client.get(component.gvk, component.key, live=True)
+        if existing is None:
+            return Creation(component, error=error.message)
+        owner = controller_of(existing) or {}
+        if owner.get("uid") == uid_of(wrapper):
+            if is_deleting(existing):
+                return Creation(component, error=f"resource {component.key.name} is being deleted")
+            return Creation(component, uid=uid_of(existing))
+        # An object of a deleted AppWrapper with the same name is about to be garbage-collected.
+        has_same_owner_name = (owner.get("kind"), owner.get("name")) == (APPWRAPPER.kind, name_of(wrapper))
+        problem = f"resource {component.key.name} exists, but is not controlled by appwrapper"
+        return Creation(component, error=problem, fatal=not has_same_owner_name)

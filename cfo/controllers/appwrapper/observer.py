@@ -1,0 +1,133 @@
+"""Observes the state of an AppWrapper's components, pods and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from cfo.api.appwrapper import Phase
+from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.component_informers import ComponentInformers
+from cfo.controllers.appwrapper.components import ComponentObject, components_of, recorded_uids
+from cfo.controllers.appwrapper.decision import LabelledPod, Observation
+from cfo.controllers.appwrapper.deletion import force_deadline
+from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
+from cfo.controllers.appwrapper.nodes import NodeHealth
+from cfo.controllers.appwrapper.pod_owners import PodOwners
+from cfo.controllers.appwrapper.pods import pod_of, pods_of_wrapper
+from cfo.controllers.appwrapper.settings import Settings
+from cfo.controllers.appwrapper.status import is_true
+from cfo.runtime.cache.entry import Entry
+from cfo.runtime.cache.informer import Reader
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import UnknownKind
+from cfo.runtime.clock import Clock
+from cfo.runtime.objects import Object, is_deleting, key_of, uid_of
+
+__all__ = ["AppWrapperInformers", "Observer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppWrapperInformers:
+    """What an :class:`Observer` reads.
+
+    ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
+    ``awaits_admission`` returns whether an AppWrapper that is not suspended must wait for its queue nevertheless.
+    """
+
+    pods: Reader
+    components: ComponentInformers
+    nodes: NodeHealth
+    awaits_admission: Callable[[Object], bool] = lambda _: False
+
+
+class Observer:
+    """Observes AppWrappers, and remembers which pods descend from those whose components are being deleted."""
+
+    def __init__(
+        self, client: Client, clock: Clock, config: AppWrapperConfiguration, informers: AppWrapperInformers
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._pods = informers.pods
+        self._components = informers.components
+        self._nodes = informers.nodes
+        self._awaits_admission = informers.awaits_admission
+        self._pod_owners = PodOwners(client)
+
+    def now(self) -> datetime:
+        """Return the current time."""
+        return self._clock.now()
+
+    async def observe(self, wrapper: Object) -> Observation:
+        """Observe the current state of ``wrapper``. Raises what requests raise."""
+        components = components_of(wrapper)
+        objects: list[ComponentObject | None] = [None] * len(components)
+        unserved: set[int] = set()
+        pods: list[Entry] = []
+        settings = Settings.of(wrapper, self._config.fault_tolerance)
+        if _is_deployed(wrapper):
+            conditions = (wrapper.get("status") or {}).get("conditions")
+            confirm_absence = not is_true(conditions, DELETING_RESOURCES)
+            for component in components:
+                if not component.may_exist:
+                    continue
+                try:
+                    objects[component.index] = await self._components.get(
+                        component, uid_of(wrapper), confirm_absence=confirm_absence
+                    )
+                except UnknownKind:
+                    unserved.add(component.index)
+            pods = pods_of_wrapper(self._pods, key_of(wrapper))
+        observation = Observation(
+            wrapper=wrapper,
+            components=components,
+            objects=objects,
+            pods=[LabelledPod(entry.key, entry.meta.uid, pod_of(entry)) for entry in pods],
+            settings=settings,
+            now=self._clock.now(),
+            unserved=frozenset(unserved),
+            no_execute=self._nodes.no_execute(),
+            awaits_admission=self._awaits_admission(wrapper),
+        )
+        return await self._with_owned_pods(observation, pods)
+
+    async def remember_owned_pods(self, observation: Observation) -> None:
+        """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
+        await self._owned_pods(observation, pods_of_wrapper(self._pods, key_of(observation.wrapper)))
+
+    def forget_owned_pods(self, wrapper: Object) -> None:
+        """Forget the pods of ``wrapper``, since nothing is being deleted."""
+        self._pod_owners.forget(uid_of(wrapper))
+
+    def has_unwatched_objects(self, observation: Observation) -> bool:
+        """Return whether no event will report the deletion of one of the components' objects."""
+        return any(
+            obj is not None and obj.owned and not self._components.is_watched(component, obj.uid)
+            for component, obj in zip(observation.components, observation.objects, strict=True)
+        )
+
+    async def _with_owned_pods(self, observation: Observation, pods: list[Entry]) -> Observation:
+        """Return ``observation`` with the ownership of its pods, once a forceful deletion depends on it."""
+        deadline = force_deadline(observation)
+        if not pods or deadline is None or observation.now < deadline:
+            return observation
+        owned = await self._owned_pods(observation, pods)
+        resolved = [LabelledPod(pod.key, pod.uid, pod.pod, owned=pod.uid in owned) for pod in observation.pods]
+        return replace(observation, pods=resolved)
+
+    async def _owned_pods(self, observation: Observation, pods: list[Entry]) -> set[str]:
+        wrapper = observation.wrapper
+        components = recorded_uids(wrapper) | {obj.uid for obj in observation.objects if obj is not None and obj.owned}
+        component_pods = {pod.meta.uid for pod in pods if pod.meta.uid in components}
+        return component_pods | await self._pod_owners.descendants(uid_of(wrapper), components, pods)
+
+
+def _is_deployed(wrapper: Mapping[str, Any]) -> bool:
+    """Return whether components may exist whose state matters."""
+    status = wrapper.get("status") or {}
+    if not is_true(status.get("conditions"), RESOURCES_DEPLOYED):
+        return False
+    return is_deleting(wrapper) or status.get("phase") not in (Phase.EMPTY, Phase.SUSPENDED, Phase.RESUMING)

@@ -1,0 +1,43 @@
+"""What the operator detects about the cluster in which it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from cfo.api.raycluster.kinds import DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
+from cfo.api.raycluster.naming import CLUSTER_LABEL
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.ingress_domain import IngressDomain
+from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.runtime.clock import Clock
+from cfo.runtime.manager import Manager
+
+__all__ = ["Environment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The cluster's platform, ingress domain and optional kinds; controllers and webhooks share one instance."""
+
+    clock: Clock
+    platform: Platform
+    domain: IngressDomain
+    routes: OptionalKind
+    """The Routes that carry a cluster label."""
+    dsc_initializations: OptionalKind
+
+    @classmethod
+    def detect(cls, manager: Manager, config: KubeRayConfiguration) -> Self:
+        """Register the optional kinds with ``manager``, which detects whether they are served while it runs."""
+        # The manager checks kinds in the order of registration: settings come before the controllers that read them.
+        dsc_initializations = OptionalKind(manager, DSC_INITIALIZATION)
+        ingress_config = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
+        routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL)
+        return cls(
+            clock=manager.clock,
+            platform=Platform(manager.mapper, routes),
+            domain=IngressDomain(config, ingress_config, manager.clock),
+            routes=routes,
+            dsc_initializations=dsc_initializations,
+        )

@@ -1,0 +1,59 @@
+"""Replaces head pods that lack the pull secrets of the OAuth proxy's ServiceAccount."""
+
+from __future__ import annotations
+
+from cfo.api.raycluster.naming import names_of
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.oauth_informers import OpenShiftInformers
+from cfo.runtime.clock import Clock, rfc3339
+from cfo.runtime.kinds import POD
+from cfo.runtime.objects import NamespacedName, Object, namespace_of, uid_of
+
+__all__ = ["HeadPodReplacement"]
+
+
+class HeadPodReplacement:
+    """Deletes head pods that lack pull secrets, for KubeRay to recreate them.
+
+    OpenShift adds pull secrets to a new ServiceAccount a moment after its creation, and a pod gets the pull secrets of
+    its account only when it is created. Pods with pull secrets from the user never get any, nor do those of a
+    ServiceAccount that the user chose. Where the pod template names no account (nothing was injected at admission),
+    only pods older than the pull secrets are deleted: their successors will not have the pull secrets either.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[frozenset[str], str]] = {}
+        """By uid of the cluster: the account's pull secrets, and when they were first observed (RFC 3339)."""
+
+    def forget(self, cluster: Object) -> None:
+        """Forget the pull secrets of ``cluster``, which is being deleted."""
+        self._seen.pop(uid_of(cluster), None)
+
+    async def replace(self, children: Children, openshift: OpenShiftInformers) -> None:
+        """Delete the head pods of one cluster that lack pull secrets."""
+        cluster = children.cluster
+        template = ((cluster.get("spec") or {}).get("headGroupSpec") or {}).get("template") or {}
+        pod_spec = template.get("spec") or {}
+        account_name = names_of(cluster).proxy_service_account
+        chosen = pod_spec.get("serviceAccountName")
+        if pod_spec.get("imagePullSecrets") or chosen not in (None, "", account_name):
+            return
+        account = openshift.accounts.get(NamespacedName(namespace_of(cluster), account_name)) or {}
+        required = _pull_secrets(account)
+        if not required:
+            return
+        seen, since = self._seen.get(uid_of(cluster), (frozenset(), ""))
+        if seen != required:
+            since = rfc3339(self._clock.now())
+            self._seen[uid_of(cluster)] = (frozenset(required), since)
+        for entry in openshift.head_pods(cluster):
+            if not chosen and entry.meta.creation_timestamp > since:
+                continue
+            pod = entry.object()
+            if not required <= _pull_secrets(pod.get("spec") or {}):
+                await children.delete(POD, pod, belongs=lambda _: True)
+
+
+def _pull_secrets(obj: Object) -> set[str]:
+    return {reference.get("name") or "" for reference in obj.get("imagePullSecrets") or ()}

@@ -1,0 +1,147 @@
+"""What the OAuth controller reads, and how its objects are mapped to RayClusters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cfo.api.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
+from cfo.controllers.raycluster.clusters import clusters_with_label
+from cfo.controllers.raycluster.platform import OptionalKind
+from cfo.controllers.raycluster.predicates import CHILD_CHANGED
+from cfo.runtime.cache.entry import Entry
+from cfo.runtime.cache.informer import Informer, Reader
+from cfo.runtime.controller import Controller
+from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
+from cfo.runtime.kinds import POD, SERVICE, SERVICE_ACCOUNT
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import NamespacedName, key_of
+from cfo.runtime.predicate import on_update
+from cfo.runtime.reconcile import Request
+from cfo.runtime.source import Kind
+
+__all__ = [
+    "OAuthInformers",
+    "OpenShiftInformers",
+    "OptionalOpenShiftInformers",
+    "add_binding_index",
+    "clusters_of_binding",
+    "clusters_of_pod",
+]
+
+_BINDING_INDEX = "cluster"
+_POD_INDEX = "cluster"
+
+
+class OpenShiftInformers:
+    """Informers of the objects that exist on OpenShift only: those with a cluster label and, with OAuth, head pods."""
+
+    def __init__(self, *, routes: Informer, services: Informer, accounts: Informer, pods: Informer | None) -> None:
+        self.informers = [informer for informer in (routes, services, accounts, pods) if informer is not None]
+        self.routes = routes.reader
+        self.services = services.reader
+        self.accounts = accounts.reader
+        self._pods = pods.add_index(_POD_INDEX, _index_pod).reader if pods is not None else None
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether all of the informers have listed their objects."""
+        return all(informer.has_synced for informer in self.informers)
+
+    def head_pods(self, cluster: Mapping[str, Any]) -> list[Entry]:
+        """Return the head pods of ``cluster``."""
+        return self._pods.entries(index=(_POD_INDEX, _index_value(key_of(cluster)))) if self._pods is not None else []
+
+
+class OptionalOpenShiftInformers:
+    """Creates the :class:`OpenShiftInformers` once Routes are served; ``with_pods`` includes head pods."""
+
+    def __init__(self, manager: Manager, routes: OptionalKind, *, with_pods: bool) -> None:
+        self._manager = manager
+        self._routes = routes
+        self._with_pods = with_pods
+        self._current: OpenShiftInformers | None = None
+
+    @property
+    def current(self) -> OpenShiftInformers | None:
+        """The informers; ``None`` until Routes are served."""
+        return self._current
+
+    def start(self, controller: Controller, clusters: Reader) -> None:
+        """Create the informers and feed ``controller`` with their events, once Routes are served.
+
+        ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.clusters`.
+        """
+        self._routes.when_served(lambda routes: self._create(routes, controller, clusters))
+
+    def _create(self, routes: Informer, controller: Controller, clusters: Reader) -> None:
+        cache, mapper = self._manager.cache, self._manager.mapper
+        owner = EnqueueRequestForOwner(RAY_CLUSTER)
+        services = cache.informer(SERVICE, label_selector=CLUSTER_LABEL)
+        accounts = cache.informer(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL)
+        pods = None
+        if self._with_pods:
+            pods = cache.informer(POD, label_selector=HEAD_LABELS)
+            clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
+            deletion_began = on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting)
+            controller.watch(Kind(pods, clusters_of, deletion_began, mapper=mapper))
+        controller.watch(Kind(routes, owner, CHILD_CHANGED, mapper=mapper))
+        controller.watch(Kind(services, owner, CHILD_CHANGED, mapper=mapper))
+        controller.watch(Kind(accounts, owner, mapper=mapper))
+        self._current = OpenShiftInformers(routes=routes, services=services, accounts=accounts, pods=pods)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthInformers:
+    """What the OAuth reconciler reads.
+
+    ``clusters``: all RayClusters. ``secrets``: the Secrets with a cluster label. ``bindings``: all
+    ClusterRoleBindings, with the index of :func:`add_binding_index`.
+    """
+
+    clusters: Reader
+    secrets: Reader
+    bindings: Reader
+    openshift: OptionalOpenShiftInformers
+
+    def bindings_of(self, cluster: NamespacedName) -> list[Entry]:
+        """Return the ClusterRoleBindings whose labels name ``cluster``, which need not exist."""
+        return self.bindings.entries(index=(_BINDING_INDEX, _index_value(cluster)))
+
+
+def add_binding_index(bindings: Informer) -> None:
+    """Add the index that :class:`OAuthInformers` reads to the informer of ClusterRoleBindings."""
+    bindings.add_index(_BINDING_INDEX, _index_binding)
+
+
+def clusters_of_binding(clusters: Reader, binding: Entry) -> Collection[Request]:
+    """Return the clusters that the labels of a ClusterRoleBinding name."""
+    namespace, label = binding.meta.labels.get(NAMESPACE_LABEL), binding.meta.labels.get(CLUSTER_LABEL)
+    if not namespace or not label:
+        return ()
+    # The binding of a deleted cluster is collected by a request for the name in its label.
+    return clusters_with_label(clusters, namespace, label) or (Request(namespace, label),)
+
+
+def clusters_of_pod(clusters: Reader, pod: Entry) -> Collection[Request]:
+    """Return the clusters to which KubeRay's label assigns a pod."""
+    return clusters_with_label(clusters, pod.key.namespace, pod.meta.labels.get(POD_CLUSTER_LABEL, ""))
+
+
+def _index_binding(binding: Entry) -> list[str]:
+    labels = binding.meta.labels
+    if {CLUSTER_LABEL, NAMESPACE_LABEL} <= set(labels):
+        return [f"{labels[NAMESPACE_LABEL]}/{labels[CLUSTER_LABEL]}"]
+    return []
+
+
+def _index_pod(pod: Entry) -> list[str]:
+    name = pod.meta.labels.get(POD_CLUSTER_LABEL)
+    return [f"{pod.key.namespace}/{name}"] if name else []
+
+
+def _index_value(cluster: NamespacedName) -> str:
+    return f"{cluster.namespace}/{label_value(cluster.name)}"

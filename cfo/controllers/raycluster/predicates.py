@@ -1,0 +1,47 @@
+"""Predicates that the RayCluster controllers share."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cfo.runtime.cache.entry import Entry
+from cfo.runtime.predicate import AnnotationChanged, GenerationChanged, LabelChanged, Predicate, on_update, or_
+
+__all__ = ["CHILD_CHANGED", "CLUSTER_CHANGED", "FINALIZERS_CHANGED", "HEAD_SERVICE_CHANGED"]
+
+
+class _HeadInfo(msgspec.Struct):
+    serviceName: str = ""  # noqa: N815 (the API's spelling)
+
+
+class _ClusterStatus(msgspec.Struct):
+    head: _HeadInfo | None = None
+
+
+class _Cluster(msgspec.Struct):
+    status: _ClusterStatus | None = None
+
+
+_decoder = msgspec.json.Decoder(_Cluster)
+
+
+def _head_service(cluster: Entry) -> str:
+    status = _decoder.decode(cluster.raw).status
+    return status.head.serviceName if status and status.head else ""
+
+
+CLUSTER_CHANGED: Predicate = or_(GenerationChanged(), LabelChanged(), AnnotationChanged())
+"""The spec, labels or annotations of a RayCluster changed, or its deletion began (which raises the generation)."""
+
+HEAD_SERVICE_CHANGED: Predicate = on_update(lambda old, new: _head_service(old) != _head_service(new))
+"""KubeRay reports another name for the head's Service in the status of a RayCluster."""
+
+FINALIZERS_CHANGED: Predicate = on_update(lambda old, new: old.meta.finalizers != new.meta.finalizers)
+
+CHILD_CHANGED: Predicate = or_(
+    GenerationChanged(),
+    AnnotationChanged(),
+    LabelChanged(),
+    on_update(lambda old, new: old.meta.owner_references != new.meta.owner_references),
+)
+"""A child changed in something other than the status that other controllers write."""
