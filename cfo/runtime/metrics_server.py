@@ -25,9 +25,9 @@ from cfo.runtime.clock import Clock
 from cfo.runtime.endpoint import Endpoint
 from cfo.runtime.objects import NamespacedName
 from cfo.runtime.reconcile import Rule
-from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
-from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
-from cfo.runtime.webhook.certificates.serving import ServingCertificate
+from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
 __all__ = ["SECURE_METRICS_RULES", "MetricsTLS", "Reviewer", "SecureMetricsEndpoint"]
@@ -130,7 +130,7 @@ class SecureMetricsEndpoint(Endpoint):
         self, bind_address: str, routes: list[web.RouteDef], tls: MetricsTLS, reviewer: Reviewer, clock: Clock
     ) -> None:
         self._serving = ServingCertificate()
-        super().__init__("metrics", bind_address, routes, tls=self._serving.front(), middlewares=[self._review])
+        super().__init__("metrics", bind_address, routes, tls=self._serving.ssl_context(), middlewares=[self._review])
         self._tls = tls
         self._reviewer = reviewer
         self._clock = clock
@@ -146,7 +146,7 @@ class SecureMetricsEndpoint(Endpoint):
                 tasks.start_soon(CertificateFilesWatcher(files, self._serving).run)
             else:
                 policy = RotatedCertificates(secret=NamespacedName("", ""), common_name="metrics")
-                material, _ = advance(Stored(), policy, self._tls.names, now=self._clock.now())
+                material, _ = ensure_certificates(StoredCertificates(), policy, self._tls.names, now=self._clock.now())
                 self._serving.serve(material.pair)
             await super().run(task_status=task_status)
 

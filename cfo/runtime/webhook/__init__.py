@@ -1,4 +1,4 @@
-"""Admission and conversion webhooks: what is asked, what is answered, and the server and certificates between.
+"""Admission and conversion webhooks: request and response types, the HTTPS server, and its certificates.
 
 .. code-block:: python
 
@@ -15,11 +15,19 @@
     webhook = GreeterWebhook()
     manager.webhooks.register(GREETER, defaulter=webhook, validator=webhook)
 
-The parts: :mod:`.field` says what is wrong with which field, :mod:`.admission` holds requests, responses and the
-protocols that webhooks implement, :mod:`.conversion` those of converters; :mod:`.registration` is what is registered
-and the configurations generated from that, :mod:`.options` how it is served; :mod:`.server` is the HTTPS server,
-:mod:`.certificates` what it is believed by, and :mod:`.setup` puts all of it into a manager. The names that authors
-of webhooks need are here as well, imported when they are first used.
+The modules:
+
+* :mod:`.admission`: admission requests and responses, and the protocols that webhooks implement.
+* :mod:`.field`: field paths and field errors.
+* :mod:`.conversion`: the protocol of converters, and ConversionReviews.
+* :mod:`.registration`: the registered webhooks, and the webhook configurations generated from them.
+* :mod:`.options`: options of the server and its certificates.
+* :mod:`.server`: the HTTPS server. It decodes and encodes with :mod:`.review`, dispatches through :mod:`.handlers`, and
+  counts in :mod:`.metrics`.
+* :mod:`.certificates`: serving certificates, their rotation, and CA injection.
+* :mod:`.setup`: adds all of this to a manager.
+
+This package re-exports the names that authors of webhooks need. It imports them when they are first used.
 """
 
 from __future__ import annotations
@@ -77,10 +85,10 @@ _MODULES = ("field", "admission", "options", "conversion", "registration")
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name from its module when it is first asked for (PEP 562)."""
+    """Import a public name from its module when it is first used (PEP 562)."""
     if name in __all__:
-        for home in _MODULES:
-            module = import_module(f"{__name__}.{home}")
+        for module_name in _MODULES:
+            module = import_module(f"{__name__}.{module_name}")
             if name in module.__all__:
                 globals()[name] = value = getattr(module, name)
                 return value

@@ -20,10 +20,10 @@ from cfo.runtime.lifecycle import Phase
 from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import READ, Reconciler, Request, Result, Rule
 from cfo.runtime.source import Channel, Kind
-from cfo.runtime.webhook.certificates.announcer import Announcer
-from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.ca_injector import CAInjector
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
-from cfo.runtime.webhook.certificates.serving import ServingCertificate
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates, WebhookOptions
 from cfo.runtime.webhook.registration import Webhooks
@@ -52,9 +52,11 @@ def rules(options: WebhookOptions) -> list[Rule]:
     ):
         if name:  # to delete is what a run with a url made, if it was killed
             granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", (*READ, "delete", "patch"), [name]))
-    if options.definitions:
+    if options.conversion_crds:
         granted.append(
-            Rule(CUSTOM_RESOURCE_DEFINITION.group, "customresourcedefinitions", (*READ, "patch"), options.definitions)
+            Rule(
+                CUSTOM_RESOURCE_DEFINITION.group, "customresourcedefinitions", (*READ, "patch"), options.conversion_crds
+            )
         )
     return granted
 
@@ -73,17 +75,17 @@ class WebhookService:
         cache = Cache(manager.transport, manager.mapper, clock=manager.clock)
         client = Client(manager.transport, manager.mapper, field_manager=manager.options.field_manager, cache=cache)
         self._serving = ServingCertificate(CertificateMetrics(manager.metrics.registry))
-        self._announcer = Announcer(client, cache, self.webhooks, options)
+        self._injector = CAInjector(client, cache, self.webhooks, options)
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
-        sources = [announced.informer for announced in self._announcer.objects]
+        sources = [announced.informer for announced in self._injector.targets]
         if isinstance(options.certificates, CertificateFiles):
             self._source = CertificateFilesWatcher(options.certificates, self._serving)
-            reconciler = _Redirection(self._announcer, self._source)
+            reconciler = _Redirection(self._injector, self._source)
             manager.add(self._source, phase=Phase.SERVERS)
         else:
             self._source = CertificateRotator(
-                client, cache, self._announcer, self._serving, options.certificates, options, manager.clock
+                client, cache, self._injector, self._serving, options.certificates, options, manager.clock
             )
             reconciler = self._source
             sources.append(self._source.secret)
@@ -126,7 +128,7 @@ class WebhookService:
 
     async def _withdraw(self) -> None:
         trusted = self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
-        await self._announcer.withdraw(self._source.bundle, trusted)
+        await self._injector.restore(self._source.bundle, trusted)
 
     def check(self) -> None:
         """Raises :class:`RuntimeError`, which names what is missing, until API servers can call the webhooks."""
@@ -139,7 +141,7 @@ class WebhookService:
         elif not self.server.listening:
             problems.append("the server does not listen yet")
         chain = x509.load_pem_x509_certificates(pair.certificate) if pair is not None else []
-        problems += self._announcer.problems(chain) if chain else []
+        problems += self._injector.problems(chain) if chain else []
         if problems:
             raise RuntimeError("; ".join(problems))
 
@@ -154,11 +156,11 @@ class WebhookService:
 class _Redirection:
     """Lets configurations lead to our url and back; whom they trust is somebody else's business, unless we know."""
 
-    def __init__(self, announcer: Announcer, files: CertificateFilesWatcher) -> None:
-        self._announcer = announcer
+    def __init__(self, injector: CAInjector, files: CertificateFilesWatcher) -> None:
+        self._injector = injector
         self._files = files
 
     async def reconcile(self, request: Request) -> Result:
         """Writes what is not as it should be."""
-        await self._announcer.announce(self._files.bundle if self._announcer.leads_to_url else None)
+        await self._injector.inject(self._files.bundle if self._injector.uses_url else None)
         return Result()
