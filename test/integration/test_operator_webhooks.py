@@ -150,8 +150,8 @@ async def test_a_broken_url_is_one_line_and_code_2(tmp_path: Path) -> None:
     async with world(*VANILLA) as there, operator(there, tmp_path, "--webhook-url", "http://here:1") as running:
         assert await running.exit_code() == 2
     assert running.output == (
-        "Error: --webhook-url: 'http://here:1': must be https://HOST:PORT, where HOST is a name or an IP address that "
-        "the API server reaches\n"
+        "Error: --webhook-url: 'http://here:1': must be https://HOST:PORT, where HOST is a name or IP address that the "
+        "API server can reach\n"
     )
 
 

@@ -16,7 +16,7 @@ from cfo.runtime.client.client import PatchType
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, Forbidden, InternalError, Invalid
 from cfo.runtime.clock import FakeClock
-from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import GVK, NamespacedName, Object, uid_of
 from cfo.runtime.reconcile import policy_rules
 from cfo.runtime.webhook.admission import AdmissionRequest
@@ -37,7 +37,6 @@ from test.integration.webhooks import (
     NAME,
     OPTIONS,
     POLICY,
-    SECRET,
     SECRET_KEY,
     Load,
     Replica,
@@ -582,7 +581,7 @@ async def test_objects_are_converted_by_a_webhook_whose_bundle_is_in_the_definit
     await plane.install_crds(widgets())
     definition = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
     key = NamespacedName("", "widgets.acme.io")
-    async with replica(plane, local(definitions=("widgets.acme.io",))) as running:
+    async with replica(plane, local(conversion_crds=("widgets.acme.io",))) as running:
         running.manager.webhooks.register(OLD, converter=Widgets())
         await running.ready()
         await user.client.create(

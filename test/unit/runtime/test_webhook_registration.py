@@ -145,7 +145,7 @@ def test_what_is_taken_or_wrong_is_refused() -> None:
     with pytest.raises(ValueError, match="at least three parts"):
         Webhooks().register(CLUSTER, defaulter=Both(), defaulter_name="short")
     webhooks.register(CLUSTER, converter=Both())
-    with pytest.raises(ValueError, match="a converter for this kind already"):
+    with pytest.raises(ValueError, match="a converter for this kind is already registered"):
         webhooks.register(CLUSTER, converter=Both())
 
 

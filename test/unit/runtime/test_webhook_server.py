@@ -349,7 +349,7 @@ async def test_objects_are_converted(it: Running, session: aiohttp.ClientSession
         (conversion("a", "impossible"), "Widget 'impossible' to acme.io/v2: v2 knows no such size", 0),
         (conversion("bug"), "Widget 'bug' to acme.io/v2: 'spec'", 1),
         (conversion("renamed"), "the converter changed the object's name or uid", 1),
-        (conversion("a", kind="Gadget"), "there is no converter for this kind", 0),
+        (conversion("a", kind="Gadget"), "no converter is registered for this kind", 0),
     ],
 )
 async def test_what_cannot_be_converted_is_said(
