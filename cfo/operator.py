@@ -261,7 +261,7 @@ def new_manager(
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
     around = raycluster.setup(manager, configuration.kuberay)
     if webhook is not None:
-        raycluster_webhooks.register(
+        raycluster_webhooks.setup(
             manager,
             configuration.kuberay,
             version=f"v{__version__}",
@@ -270,7 +270,7 @@ def new_manager(
             environment=os.environ,
         )
         # also without the controller: the manifests announce it, and what was never judged would run once it is enabled
-        appwrapper_webhooks.register(manager, configuration.appwrapper)
+        appwrapper_webhooks.setup(manager, configuration.appwrapper)
     if configuration.appwrapper.enabled:
         if webhook is None:
             _log.warning("AppWrappers are not judged: whoever may create one may create what this operator may")
