@@ -304,10 +304,10 @@ def config_default() -> None:
 @click.argument("file", type=click.File("r"))
 def config_check(file: Any) -> None:
     """Check the configuration FILE (- for standard input): a document, or the ConfigMap that holds it."""
-    from cfo.config import ConfigurationError, document_of, parse
+    from cfo.config import ConfigurationError, extract_document, parse
 
     try:
-        parsed = parse(document_of(file.read()))
+        parsed = parse(extract_document(file.read()))
     except UnicodeDecodeError:
         raise Misuse(f"{file.name}: is no text") from None
     except ConfigurationError as error:

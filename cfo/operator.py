@@ -18,7 +18,14 @@ from anyio.abc import TaskStatus
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse, single_document
+from cfo.config import (
+    ConfigurationError,
+    OperatorConfiguration,
+    ParsedConfiguration,
+    default_document,
+    parse,
+    single_document,
+)
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import appwrapper, raycluster
 from cfo.runtime.availability import AVAILABILITY_RULES
@@ -88,7 +95,7 @@ def rules(namespace: str) -> list[Rule]:
     ]
 
 
-async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
+async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfiguration:
     """Reads the configuration from the ConfigMap ``key``, and makes that with the defaults if it does not exist.
 
     It holds exactly one key, of any name, as the Go operator has it. Raises :class:`ConfigurationError` for what
@@ -119,7 +126,7 @@ async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
     return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
 
 
-def _checked(key: NamespacedName, document: str) -> Parsed:
+def _checked(key: NamespacedName, document: str) -> ParsedConfiguration:
     try:
         parsed = parse(document)
     except ConfigurationError as error:
