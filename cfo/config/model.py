@@ -335,8 +335,8 @@ class KubeRayConfiguration(_Section):
     )
     ingress_domain: Domain = Field(
         default="",
-        description="Domain of the Ingress hosts and of the client's host in the head's certificate; if empty, the domain "
-        "in `ingresses.config.openshift.io/cluster`, if that exists.",
+        description="Domain of the Ingress hosts and of the client's host in the head's certificate; if empty, the "
+        "domain in `ingresses.config.openshift.io/cluster`, if that exists.",
     )
     mtls_enabled: StrictBool = Field(
         default=True, alias="mTLSEnabled", description="Whether Ray nodes and clients use mutual TLS."

@@ -184,14 +184,14 @@ class Webhooks:
         self,
         kind: GVK,
         name: str,
-        where: ServiceReference | WebhookURL,
+        address: ServiceReference | WebhookURL,
         *,
         annotations: Mapping[str, str] | None = None,
         ca_bundle: str = "",
     ) -> Object | None:
         """Return the webhook configuration ``name`` of ``kind``, with all webhooks of that kind sorted by name.
 
-        Returns ``None`` if there are no such webhooks. ``where`` is the address at which API servers call them.
+        Returns ``None`` if there are no such webhooks. ``address`` is where API servers call them.
         ``annotations`` can request CA injection (``cert-manager.io/inject-ca-from``); ``ca_bundle`` is base64.
         """
         found = sorted(
@@ -207,17 +207,17 @@ class Webhooks:
             "apiVersion": kind.api_version,
             "kind": kind.kind,
             "metadata": metadata,
-            "webhooks": [hook.entry(_client_config(where, hook.path, ca_bundle)) for hook in found],
+            "webhooks": [hook.entry(_client_config(address, hook.path, ca_bundle)) for hook in found],
         }
 
 
-def _client_config(where: ServiceReference | WebhookURL, path: str, ca_bundle: str) -> dict[str, Any]:
+def _client_config(address: ServiceReference | WebhookURL, path: str, ca_bundle: str) -> dict[str, Any]:
     config: dict[str, Any] = {"caBundle": ca_bundle} if ca_bundle else {}
-    if isinstance(where, WebhookURL):
-        return {"url": f"{where}{path}", **config}
-    service: dict[str, Any] = {"namespace": where.namespace, "name": where.name, "path": path}
-    if where.port != 443:
-        service["port"] = where.port
+    if isinstance(address, WebhookURL):
+        return {"url": f"{address}{path}", **config}
+    service: dict[str, Any] = {"namespace": address.namespace, "name": address.name, "path": path}
+    if address.port != 443:
+        service["port"] = address.port
     return {"service": service, **config}
 
 

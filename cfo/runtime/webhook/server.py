@@ -2,9 +2,9 @@
 
 It runs on every replica, whether leader or not. It starts to listen as soon as there is a serving certificate, and
 always presents the current one
-(:class:`~cfo.runtime.webhook.certificates.serving_certificate.ServingCertificate`). No handler can stop or block it: an
-exception becomes a response with code 500, the size of bodies is limited, and a handler that takes longer than the API
-server's timeout is cancelled.
+(:class:`~cfo.runtime.webhook.certificates.serving_certificate.ServingCertificate`). Errors in handlers do not stop it:
+an exception becomes a response with code 500, and a handler that takes longer than the API server's timeout is
+cancelled. The size of request bodies is limited.
 
 When it is stopped, it accepts no new connections, and serves the open ones for a while: each is closed after its next
 response.

@@ -68,14 +68,14 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
         yield invalid(Path("spec", "headGroupSpec", "enableIngress"), head["enableIngress"], _NO_INGRESS)
     groups = pod_groups_of(cluster)
     steps = list(plan_injection(cluster, groups, old, settings))
-    former = pod_groups_of(old) if old is not None and not json_type_errors(old) else []
+    old_groups = pod_groups_of(old) if old is not None and not json_type_errors(old) else []
     for group in groups:
-        of_group = [step for step in steps if step.group is group]
-        error = _container_error(group, group.counterpart(former), of_group)
+        group_steps = [step for step in steps if step.group is group]
+        error = _container_error(group, group.counterpart(old_groups), group_steps)
         if error is not None:
             yield error
             continue
-        for step in of_group:
+        for step in group_steps:
             yield from _step_errors(step)
 
 
@@ -111,13 +111,13 @@ def _step_errors(step: InjectionStep) -> Iterator[FieldError]:
         yield from _mount_errors(ray_path.child("volumeMounts"), additions, ray.get("volumeMounts") or ())
     message = "create-cert Init Container is immutable"
     lists.append((path.child("initContainers"), additions.init_containers, pod.get("initContainers") or (), message))
-    for where, wanted, items, message in lists:
-        for addition in wanted:
+    for list_path, expected, items, message in lists:
+        for addition in expected:
             found = [item for item in items if item.get("name") == addition["name"]]
             if not found:
-                yield required(where, message)
+                yield required(list_path, message)
             elif len(found) > 1 or (must_be_equal and not are_equal_entries(found[0], addition)):
-                yield invalid(where, found[-1], message)
+                yield invalid(list_path, found[-1], message)
     account = pod.get("serviceAccountName") or ""
     if additions.service_account and account != additions.service_account:
         message = "RayCluster head group service account is immutable"

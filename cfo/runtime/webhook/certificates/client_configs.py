@@ -91,24 +91,24 @@ def desired_object(obj: Object, *, bundle: bytes | None, url: WebhookURL | None,
     """
     changed = copy.deepcopy(obj)
     original = _original(changed)
-    former: dict[str, Any] = dict(original.get("clientConfigs") or {})
+    replaced: dict[str, Any] = dict(original.get("clientConfigs") or {})
     configs = client_configs(changed)
     for name, config in configs.items():
         if url is not None:
-            target = f"{url}{paths.get(name) or _path(former.get(name) or config, name)}"
+            target = f"{url}{paths.get(name) or _path(replaced.get(name) or config, name)}"
             if config.get("url") != target:
                 if not original.get(_CREATED):
-                    former.setdefault(name, dict(config))
+                    replaced.setdefault(name, dict(config))
                 _replace(config, {"url": target, **_bundle_of(config)})
-        elif name in former:
-            _replace(config, former[name])
+        elif name in replaced:
+            _replace(config, replaced[name])
         if bundle is not None:
             config["caBundle"] = b64encode(bundle).decode()
     annotations = dict(annotations_of(changed))
     if url is None:
         annotations.pop(ORIGINAL_ANNOTATION, None)
-    elif former:
-        kept = {name: former[name] for name in sorted(former) if name in configs}
+    elif replaced:
+        kept = {name: replaced[name] for name in sorted(replaced) if name in configs}
         annotations[ORIGINAL_ANNOTATION] = orjson.dumps(
             {**original, "clientConfigs": kept}, option=orjson.OPT_SORT_KEYS
         ).decode()
