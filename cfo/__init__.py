@@ -1,1 +1,1 @@
-"""cfo: the CodeFlare operator, and the library (:mod:`cfo.runtime`) that it is built on."""
+"""The CodeFlare operator, and :mod:`cfo.runtime`, the library for Kubernetes operators that it is built on."""

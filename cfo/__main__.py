@@ -1,4 +1,4 @@
-"""``python -m cfo``: the command line without its script."""
+"""Run the command line as ``python -m cfo``."""
 
 from cfo.cli import main
 

@@ -1,8 +1,8 @@
 """The command line: ``cfo run | uninstall | envtest | manifests | config | version``.
 
-A mistake in how it is called, or in the configuration, is one line on stderr and exit code 2; what goes wrong
-outside (no cluster, a crash) is one line and exit code 1. Everything that a command needs is imported when it
-runs: ``cfo version`` loads no client.
+Errors are one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all other
+failures, such as an unreachable cluster or a crash. Each command imports what it needs when it runs, so that
+``cfo version`` for example does not load the API client.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 SERVICE_ACCOUNT = Path(os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token; another place for tests, and for pods that mount it themselves."""
+"""The directory of a pod's token. ``CFO_SERVICE_ACCOUNT_DIR`` overrides it, for tests and for custom mounts."""
 
 
-class Failure(click.ClickException):
-    """Something outside went wrong: one line, exit code 1."""
+class CommandFailed(click.ClickException):
+    """A command failed: prints one line, exit code 1."""
 
     exit_code = 1
 
 
-class Misuse(click.ClickException):
-    """The command line or the configuration cannot be used: one line, exit code 2."""
+class InvalidInput(click.ClickException):
+    """The arguments or the configuration are invalid: prints one line, exit code 2."""
 
     exit_code = 2
 
 
-def _not_installed(error: ModuleNotFoundError) -> Failure:
-    """The failure of a command that needs the extra ``embedded``; any other missing module is raised as it is."""
+def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
+    """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module."""
     if (error.name or "").partition(".")[0] not in {"envtest", "rich"}:
         raise error
-    return Failure("the embedded control plane is not installed: pip install 'cfo[embedded]'")
+    return CommandFailed("the embedded control plane is not installed; run: pip install 'cfo[embedded]'")
 
 
 class _LazyGroup(click.Group):
-    """Imports a subcommand of another package only when it is run; its line in the list of commands stands here."""
+    """A group with subcommands that are imported only when they run; their short help is listed here."""
 
     lazy: ClassVar[dict[str, tuple[str, str]]] = {
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
-        "manifests": ("cfo.manifests.command:command", "Print what installs the operator."),
-        "uninstall": ("cfo.manifests.uninstall:command", "Remove the operator from a cluster."),
+        "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
+        "uninstall": ("cfo.manifests.uninstall_command:command", "Uninstall the operator from a cluster."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -90,36 +90,40 @@ def cli() -> None:
     default="codeflare-operator-config",
     show_default=True,
     metavar="NAME",
-    help="The ConfigMap with the configuration, in the operator's namespace.",
+    help="Name of the ConfigMap with the configuration, in the operator's namespace.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Credentials; else $KUBECONFIG, ~/.kube/config, the service account. With --embedded: where the "
-    "embedded control plane's kubeconfig is written.",
+    help="Path of the kubeconfig; by default $KUBECONFIG, then ~/.kube/config, then the pod's service account. With "
+    "--embedded: path to write the kubeconfig of the embedded control plane to, by default cfo.kubeconfig.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["console", "json"]),
     default=None,
-    help="For people or for machines; console on a terminal, else json.",
+    help="Log format; by default console on a terminal, otherwise json.",
 )
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Minimum level of log messages.",
 )
 @click.option(
     "--webhook-url",
     metavar="https://HOST:PORT",
-    help="Serve the admission webhooks from outside of the cluster: listen on PORT, and let the API server call HOST. "
-    "What the webhook configurations said before is put back on exit.",
+    help="Serve the admission webhooks from outside of the cluster: listen on PORT, and set this URL in the webhook "
+    "configurations. On exit, the webhook configurations are restored.",
 )
 @click.option(
     "--webhook-cert-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Serve the webhooks with tls.crt and tls.key from DIR, where cert-manager or OLM mounts them and tells the "
-    "API server whom to trust; whatever the ConfigMap says.",
+    help="Serve the admission webhooks with tls.crt and tls.key in DIR, which cert-manager or OLM mounts there; "
+    "they inject the CA bundle as well. Overrides the ConfigMap.",
 )
 @click.option("--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster.")
 @click.option(
@@ -128,19 +132,19 @@ def cli() -> None:
     multiple=True,
     type=click.Path(exists=True),
     metavar="PATH",
-    help="With --embedded: apply these manifests (a file, or a folder of them). Repeatable.",
+    help="With --embedded: apply the manifests in this file or directory. Repeatable.",
 )
 @click.option(
     "--overview",
     is_flag=True,
-    help="With --embedded: show what each RayCluster got, and where each AppWrapper is.",
+    help="With --embedded: show the objects of each RayCluster and the phase of each AppWrapper.",
 )
 @click.option(
     "--until-settled",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="With --embedded: end when every applied RayCluster has all it should get and every AppWrapper succeeded; "
-    "fail after SECONDS.",
+    help="With --embedded: exit when every applied RayCluster has all its objects and every applied AppWrapper has "
+    "succeeded; fail after SECONDS.",
 )
 def run(
     config_name: str,
@@ -158,14 +162,14 @@ def run(
     if embedded:
         _configure_logs(log_format or "console", log_level)
         try:
-            from cfo.demo.run import DemoFailed, DemoMisuse, run_embedded
+            from cfo.demo.run import DemoFailed, InvalidDemoInput, run_embedded
         except ModuleNotFoundError as error:
             raise _not_installed(error) from None
 
         if webhook_url is not None:
-            raise Misuse("--webhook-url is for a cluster; with --embedded webhooks are served anyway")
+            raise InvalidInput("--webhook-url cannot be used with --embedded, which always serves webhooks")
         if webhook_cert_dir is not None:
-            raise Misuse("--webhook-cert-dir is for a cluster; with --embedded webhooks are served anyway")
+            raise InvalidInput("--webhook-cert-dir cannot be used with --embedded, which always serves webhooks")
         _execute(
             run_embedded(
                 namespace=_checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default"),
@@ -175,15 +179,15 @@ def run(
                 overview=overview,
                 until_settled=until_settled,
             ),
-            misuse=DemoMisuse,
-            failure=DemoFailed,
+            invalid=InvalidDemoInput,
+            failed=DemoFailed,
         )
         return
     for given, flag in ((manifests, "--apply"), (overview, "--overview"), (until_settled, "--until-settled")):
         if given:
-            raise Misuse(f"{flag} needs --embedded")
+            raise InvalidInput(f"{flag} requires --embedded")
     if webhook_url is not None and webhook_cert_dir is not None:
-        raise Misuse("--webhook-url and --webhook-cert-dir: give one of them")
+        raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used together")
     from cfo.startup import tuned_process
 
     with tuned_process() as loaded:
@@ -226,32 +230,34 @@ def _checked_url(text: str | None) -> WebhookURL | None:
     try:
         return WebhookURL.parse(text) if text is not None else None
     except ValueError as error:
-        raise Misuse(f"--webhook-url: {error}") from None
+        raise InvalidInput(f"--webhook-url: {error}") from None
 
 
 def _own_namespace() -> str:
-    """The operator's namespace: ``$NAMESPACE``, else that of the service account that it runs as."""
+    """Return the operator's namespace: ``$NAMESPACE``, otherwise the namespace of the pod's service account."""
     if namespace := os.environ.get("NAMESPACE", "").strip():
         return _checked_namespace(namespace)
     try:
         return (SERVICE_ACCOUNT / "namespace").read_text().strip()
     except OSError:
-        raise Misuse(
-            "the operator's namespace is not known: set NAMESPACE, as in: NAMESPACE=default cfo run "
-            f"(not in a pod either: there is no {SERVICE_ACCOUNT / 'namespace'})"
+        raise InvalidInput(
+            "cannot determine the operator's namespace: set NAMESPACE, for example: NAMESPACE=default cfo run "
+            f"(not running in a pod: {SERVICE_ACCOUNT / 'namespace'} does not exist)"
         ) from None
 
 
 def _checked_namespace(namespace: str) -> str:
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
-        raise Misuse(f"NAMESPACE: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
+        raise InvalidInput(f"NAMESPACE: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
     return namespace
 
 
-def _execute(work: Awaitable[None], *, misuse: type[Exception] = Misuse, failure: type[Exception] = Failure) -> None:
-    """Runs ``work``, and turns what may go wrong in it into one line and an exit code.
+def _execute(
+    work: Awaitable[None], *, invalid: type[Exception] = InvalidInput, failed: type[Exception] = CommandFailed
+) -> None:
+    """Run ``work``, and convert its expected errors into one line and an exit code.
 
-    ``misuse`` and ``failure`` are errors of the work's own, which mean exit codes 2 and 1.
+    ``invalid`` and ``failed`` are additional exceptions that ``work`` raises; their exit codes are 2 and 1.
     """
     import anyio
 
@@ -267,29 +273,29 @@ def _execute(work: Awaitable[None], *, misuse: type[Exception] = Misuse, failure
         try:
             anyio.run(body)
         except BaseExceptionGroup as group:
-            raise _only(group) from None
-    except (ConfigurationError, misuse) as error:
-        raise Misuse(_line(error)) from None
+            raise _unwrap_group(group) from None
+    except (ConfigurationError, invalid) as error:
+        raise InvalidInput(_one_line(error)) from None
     except (ConfigError, Unreachable) as error:
-        raise Failure(f"{_line(error)}; no cluster at hand? Try: cfo run --embedded") from None
-    except (RunnableFailed, GracePeriodExceeded, failure) as error:
-        raise Failure(_line(error)) from None
+        raise CommandFailed(f"{_one_line(error)}; to run without a cluster, try: cfo run --embedded") from None
+    except (RunnableFailed, GracePeriodExceeded, failed) as error:
+        raise CommandFailed(_one_line(error)) from None
 
 
-def _only(error: BaseException) -> BaseException:
-    """What stands alone in groups of exceptions, else the group."""
+def _unwrap_group(error: BaseException) -> BaseException:
+    """Return the only exception in nested exception groups; a group with several exceptions is returned unchanged."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
 @cli.group()
 def config() -> None:
-    """Look at configuration documents."""
+    """Check configuration documents, or print the default one."""
 
 
 @config.command("default")
@@ -303,23 +309,26 @@ def config_default() -> None:
 @config.command("check")
 @click.argument("file", type=click.File("r"))
 def config_check(file: Any) -> None:
-    """Check the configuration FILE (- for standard input): a document, or the ConfigMap that holds it."""
-    from cfo.config import ConfigurationError, document_of, parse
+    """Check a configuration FILE.
+
+    FILE contains a configuration document, or the ConfigMap with it; - reads standard input.
+    """
+    from cfo.config import ConfigurationError, extract_document, parse
 
     try:
-        parsed = parse(document_of(file.read()))
+        parsed = parse(extract_document(file.read()))
     except UnicodeDecodeError:
-        raise Misuse(f"{file.name}: is no text") from None
+        raise InvalidInput(f"{file.name}: is not a text file") from None
     except ConfigurationError as error:
-        raise Misuse(f"{file.name}: {_line(error)}") from None
+        raise InvalidInput(f"{file.name}: {_one_line(error)}") from None
     for warning in parsed.warnings:
         click.echo(f"{file.name}: {warning}", err=True)
 
 
 @cli.command()
-@click.option("--stack", is_flag=True, help="Also the versions of what it is made to work with.")
+@click.option("--stack", is_flag=True, help="Also print the versions of the components that this version works with.")
 def version(stack: bool) -> None:
-    """Print the version."""
+    """Print the version of the operator."""
     if not stack:
         click.echo(__version__)
         return
@@ -330,6 +339,6 @@ def version(stack: bool) -> None:
 
 
 def main() -> NoReturn:
-    """The console script."""
+    """Run the console script ``cfo``."""
     cli(prog_name="cfo")
     raise SystemExit(0)

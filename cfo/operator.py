@@ -18,7 +18,14 @@ from anyio.abc import TaskStatus
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.config import ConfigurationError, OperatorConfiguration, Parsed, default_document, parse, single_document
+from cfo.config import (
+    ConfigurationError,
+    OperatorConfiguration,
+    ParsedConfiguration,
+    default_document,
+    parse,
+    single_document,
+)
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import appwrapper, raycluster
 from cfo.runtime.availability import AVAILABILITY_RULES
@@ -91,7 +98,7 @@ def rules(namespace: str) -> list[Rule]:
     ]
 
 
-async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
+async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfiguration:
     """Read the configuration from the ConfigMap ``key``; create it with the defaults if it does not exist.
 
     The ConfigMap has exactly one key, of any name, as in the Go operator. Raises :class:`ConfigurationError`, with the
@@ -122,7 +129,7 @@ async def load_configuration(client: Client, key: NamespacedName) -> Parsed:
     return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
 
 
-def _parse(key: NamespacedName, document: str) -> Parsed:
+def _parse(key: NamespacedName, document: str) -> ParsedConfiguration:
     try:
         parsed = parse(document)
     except ConfigurationError as error:
@@ -269,7 +276,7 @@ def new_manager(
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
     environment = raycluster.setup(manager, configuration.kuberay)
     if webhook is not None:
-        raycluster_webhooks.register(
+        raycluster_webhooks.setup(
             manager,
             configuration.kuberay,
             version=f"v{__version__}",
@@ -279,7 +286,7 @@ def new_manager(
         )
         # Registered even if the controller is disabled: the manifests contain the webhook, and AppWrappers created
         # without it would bypass validation when the controller is enabled later.
-        appwrapper_webhooks.register(manager, configuration.appwrapper)
+        appwrapper_webhooks.setup(manager, configuration.appwrapper)
     if configuration.appwrapper.enabled:
         if webhook is None:
             _log.warning(

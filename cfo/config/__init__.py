@@ -1,20 +1,27 @@
-"""The operator's configuration: what can be set, its defaults, and what is wrong with what was set.
+"""The operator's configuration: settings, defaults and validation.
 
-The document is that of the Go operator, so that an existing ConfigMap goes on working; keys are matched as Go's
-JSON decoder matches them, that is without regard to case where the exact name is absent. Beyond that:
+The document has the format of the Go operator's, so that existing ConfigMaps keep working. Keys are matched as in Go's
+JSON decoder: case-insensitively if there is no exact match. In addition:
 
-* ``null`` means the default, for a section as for a value;
-* a duration is a Go duration (``90s``, ``5m``) or an integer of nanoseconds;
-* a zero duration or an empty name of the leader election section means "unset" (the Go operator writes such ones);
-* an AppWrapper setting may stand under ``appwrapper`` or, as the Go operator reads it, under ``appwrapper.Config``;
-* an unknown key is a warning that names its path and the nearest known key, never an error;
-* a wrong type or an impossible value is a :class:`ConfigurationError`: one line with the path of every such field.
+* ``null`` means the default, for sections and for values.
+* A duration is a Go duration (``90s``, ``5m``) or an integer number of nanoseconds.
+* In the leader election section, a zero duration or an empty name means "unset"; the Go operator writes such values.
+* AppWrapper settings can be in ``appwrapper`` or, where the Go operator reads them, in ``appwrapper.Config``.
+* An unknown key is never an error, but a warning with its path and the nearest known key.
+* A wrong type or an invalid value is a :class:`ConfigurationError`: one line with the path of each such field.
 
-:func:`parse` is pure: text in, configuration and warnings out. Reading the ConfigMap is the business of
-:mod:`cfo.operator`.
+:func:`parse` is a pure function from a string to the configuration and warnings. :mod:`cfo.operator` reads the
+ConfigMap.
 """
 
-from cfo.config.document import ConfigurationError, Parsed, default_document, document_of, parse, single_document
+from cfo.config.document import (
+    ConfigurationError,
+    ParsedConfiguration,
+    default_document,
+    extract_document,
+    parse,
+    single_document,
+)
 from cfo.config.model import (
     AppWrapperConfiguration,
     AutopilotConfiguration,
@@ -44,11 +51,11 @@ __all__ = [
     "LeaderElection",
     "MetricsConfiguration",
     "OperatorConfiguration",
-    "Parsed",
+    "ParsedConfiguration",
     "ResourceTaint",
     "WebhookConfiguration",
     "default_document",
-    "document_of",
+    "extract_document",
     "parse",
     "single_document",
 ]

@@ -1,4 +1,4 @@
-"""How a configuration document is read, and what is said of what is wrong with it."""
+"""Parses configuration documents, and reports errors and warnings about them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,32 @@ from pydantic import BaseModel, ValidationError
 
 from cfo.config.model import OperatorConfiguration
 
-__all__ = ["ConfigurationError", "Parsed", "default_document", "document_of", "parse", "single_document"]
+__all__ = [
+    "ConfigurationError",
+    "ParsedConfiguration",
+    "default_document",
+    "extract_document",
+    "parse",
+    "single_document",
+]
 
 
 class ConfigurationError(ValueError):
-    """The configuration cannot be used; the message is one line that names each field at fault."""
+    """Raised for an invalid configuration; the message is one line that names each invalid field."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
-    """A configuration, and what its author should hear about it."""
+class ParsedConfiguration:
+    """A configuration, and warnings about its document."""
 
     configuration: OperatorConfiguration
     warnings: list[str] = field(default_factory=list)
 
 
-def parse(text: str) -> Parsed:
-    """Reads a configuration document (YAML, so JSON too).
+def parse(text: str) -> ParsedConfiguration:
+    """Parse a configuration document in YAML or JSON.
 
-    Raises :class:`ConfigurationError` with one line that names each field at fault, its value and what is allowed.
+    Raises :class:`ConfigurationError` with one line that names each invalid field, its value and what is allowed.
     """
     warnings: list[str] = []
     try:
@@ -38,86 +45,89 @@ def parse(text: str) -> Parsed:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigurationError(f"not YAML: {error.problem or error.context}{where}") from None
+        raise ConfigurationError(f"not valid YAML: {error.problem or error.context}{where}") from None
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"not YAML: {' '.join(str(error).split())}") from None
+        raise ConfigurationError(f"not valid YAML: {' '.join(str(error).split())}") from None
     if document is None:
         document = {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"must be a mapping of sections, not {_json_type(document)}")
-    cleaned = _known(_lift_appwrapper(document, warnings), OperatorConfiguration, "", warnings)
+    cleaned = _known_settings(_merge_appwrapper_config(document, warnings), OperatorConfiguration, "", warnings)
     try:
-        return Parsed(OperatorConfiguration.model_validate(cleaned), warnings)
+        return ParsedConfiguration(OperatorConfiguration.model_validate(cleaned), warnings)
     except ValidationError as error:
         raise ConfigurationError("; ".join(_problems(error))) from None
 
 
 def _read(text: str, warnings: list[str]) -> Any:
-    """What ``text`` says; keys that stand twice in one mapping are warned of, and the last one counts."""
+    """Load ``text``. Duplicate keys in a mapping are reported as warnings, and the last one is used."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
-        warnings.extend(_repeated(node, "", set()))
+        warnings.extend(_duplicate_keys(node, "", set()))
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _repeated(node: yaml.Node, path: str, seen: set[int]) -> Iterator[str]:
-    if id(node) in seen:  # an alias
+def _duplicate_keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[str]:
+    if id(node) in seen:  # a YAML alias
         return
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _repeated(item, f"{path}[{index}]", seen)
+            yield from _duplicate_keys(item, f"{path}[{index}]", seen)
     elif isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for key, value in node.value:
             here = f"{path}.{key.value}".lstrip(".")
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.value in lines:
-                yield f"{here} stands twice, in lines {lines[key.value]} and {line}; the latter counts"
+                yield f"duplicate key {here} in lines {lines[key.value]} and {line}, the last one is used"
             if isinstance(key, yaml.ScalarNode):
                 lines[key.value] = line
-            yield from _repeated(value, here, seen)
+            yield from _duplicate_keys(value, here, seen)
 
 
-def document_of(text: str) -> str:
-    """The document in ``text``, which is one itself, or a ConfigMap that holds one.
+def extract_document(text: str) -> str:
+    """Return the configuration document in ``text``, which is the document itself or a ConfigMap that contains it.
 
-    Raises :class:`ConfigurationError` for a ConfigMap that does not hold exactly one.
+    Raises :class:`ConfigurationError` for a ConfigMap that does not contain exactly one document.
     """
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError:
-        return text  # parse says what is wrong with it
+        return text  # parse() reports the error
     if isinstance(found, dict) and found.get("kind") == "ConfigMap":
         return single_document(found.get("data") or {})[1]
     return text
 
 
 def single_document(data: Mapping[str, str]) -> tuple[str, str]:
-    """Key and text of the only document in the data of a ConfigMap. Raises :class:`ConfigurationError`."""
+    """Return key and value of the only entry in the data of a ConfigMap.
+
+    Raises :class:`ConfigurationError` if there is not exactly one entry.
+    """
     if len(data) != 1:
         found = ", ".join(sorted(data)) or "none"
-        raise ConfigurationError(f"data: must hold exactly one key, such as config.yaml; found {found}")
+        raise ConfigurationError(f"data: must contain exactly one key, such as config.yaml; found {found}")
     return next(iter(data.items()))
 
 
 def default_document() -> str:
-    """The document that stands for the defaults, as it is written into a ConfigMap that does not exist yet.
+    """Return a document with the defaults, which is written into a ConfigMap that does not exist yet.
 
-    Rates are left out, since their default is "no limit"; so is what only other sections' defaults decide.
+    Settings whose default is "unset" are left out, and so is ``clientConnection``, because its default is "no limit".
     """
     defaults = OperatorConfiguration().model_dump(mode="json", by_alias=True, exclude_none=True)
     del defaults["clientConnection"]
     return yaml.safe_dump(defaults, sort_keys=True)
 
 
-def _lift_appwrapper(document: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """Takes what stands under ``appwrapper.Config`` up to ``appwrapper``, whose own settings win, key by key."""
+def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """Merge ``appwrapper.Config`` into ``appwrapper``, whose own settings have precedence, key by key."""
     section_key = _match("appwrapper", document)
     section = document.get(section_key) if section_key else None
     inner_key = _match("Config", section) if isinstance(section, dict) else None
@@ -129,36 +139,36 @@ def _lift_appwrapper(document: dict[str, Any], warnings: list[str]) -> dict[str,
         return {**document, section_key: outer}
     if not isinstance(inner, dict):
         raise ConfigurationError(f"appwrapper.Config: must be a mapping, not {_json_type(inner)}")
-    return {**document, section_key: _overlay(inner, outer, "appwrapper", warnings)}
+    return {**document, section_key: _merge(inner, outer, "appwrapper", warnings)}
 
 
-def _overlay(below: dict[str, Any], above: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        twin = _match(str(key), below)
-        if twin is None or value is None:
+def _merge(base: dict[str, Any], override: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in override.items():
+        match = _match(str(key), base)
+        if match is None or value is None:
             merged.setdefault(key, value)
             continue
         here = f"{path}.{key}"
-        if isinstance(value, dict) and isinstance(below[twin], dict):
-            merged[twin] = _overlay(below[twin], value, here, warnings)
+        if isinstance(value, dict) and isinstance(base[match], dict):
+            merged[match] = _merge(base[match], value, here, warnings)
             continue
-        if below[twin] is not None and below[twin] != value:
+        if base[match] is not None and base[match] != value:
             there = here.replace("appwrapper.", "appwrapper.Config.", 1)
             warnings.append(f"{here} is set, so {there} is ignored")
-        merged[twin] = value
+        merged[match] = value
     return merged
 
 
 def _match(name: str, candidates: Mapping[Any, Any]) -> str | None:
-    """The key that Go's decoder would take for ``name``: the exact one, else one that differs only in case."""
+    """Return the key that Go's decoder matches with ``name``: the exact one, else one that differs only in case."""
     if name in candidates:
         return name
     return next((key for key in candidates if isinstance(key, str) and key.lower() == name.lower()), None)
 
 
-def _known(data: dict[str, Any], model: type[BaseModel], path: str, warnings: list[str]) -> dict[str, Any]:
-    """``data`` with the keys spelled as ``model`` has them, unset (null) ones dropped, unknown ones warned about."""
+def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, warnings: list[str]) -> dict[str, Any]:
+    """Return ``data`` with keys spelled as in ``model``; drop null values, and unknown keys with a warning."""
     fields = {info.alias or name: info for name, info in model.model_fields.items()}
     cleaned: dict[str, Any] = {}
     for key, value in data.items():
@@ -176,7 +186,7 @@ def _known(data: dict[str, Any], model: type[BaseModel], path: str, warnings: li
 
 def _cleaned_value(value: Any, annotation: Any, path: str, warnings: list[str]) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _known(value, annotation, f"{path}.", warnings) if isinstance(value, dict) else value
+        return _known_settings(value, annotation, f"{path}.", warnings) if isinstance(value, dict) else value
     element = next(iter(get_args(annotation)[-1:]), None)
     if isinstance(value, dict) and get_origin(annotation) is dict:
         return {key: _cleaned_value(item, element, f"{path}.{key}", warnings) for key, item in value.items()}
@@ -186,16 +196,18 @@ def _cleaned_value(value: Any, annotation: Any, path: str, warnings: list[str]) 
 
 
 def _nearest_elsewhere(key: str) -> list[str]:
-    """A key known in another section: the usual slip is one level too high or too low."""
-    return [path for path in _paths(OperatorConfiguration, "") if path.rpartition(".")[2].lower() == key.lower()][:1]
+    """Return the key in another section: a common mistake is to set a key one level too high or too low."""
+    return [
+        path for path in _setting_paths(OperatorConfiguration, "") if path.rpartition(".")[2].lower() == key.lower()
+    ][:1]
 
 
-def _paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
+def _setting_paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, info in model.model_fields.items():
         path = f"{prefix}{info.alias or name}"
         yield path
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from _paths(info.annotation, f"{path}.")
+            yield from _setting_paths(info.annotation, f"{path}.")
 
 
 def _problems(error: ValidationError) -> Iterator[str]:
@@ -206,14 +218,14 @@ def _problems(error: ValidationError) -> Iterator[str]:
         if problem["type"] == "value_error":
             message = str(problem["ctx"]["error"])
             shown = "" if isinstance(value, dict | list) else shown
-        elif problem["type"] in _WORDS:
-            message = _WORDS[problem["type"]]
+        elif problem["type"] in _MESSAGES:
+            message = _MESSAGES[problem["type"]]
         else:
             message = problem["msg"].replace("Input should be a valid ", "must be a ").replace("Input should", "must")
         yield f"{path}: {shown}{message}"
 
 
-_WORDS = {
+_MESSAGES = {
     "model_type": "must be a mapping",
     "dict_type": "must be a mapping",
     "list_type": "must be a list",

@@ -1,7 +1,7 @@
-"""What can be set, and its defaults: pydantic models of the configuration document.
+"""The pydantic models of the configuration document: settings, defaults, and validation of single values.
 
-Every value is checked by itself here, with a message that says what is allowed; how a document becomes these models
-is told in :mod:`cfo.config.document`.
+Error messages contain what is allowed. :mod:`cfo.config.document` parses documents into these models.
+``docs/configuration.md`` is generated from the descriptions and from the first docstring line of each model.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ Duration = Annotated[timedelta, BeforeValidator(_non_negative_duration), PlainSe
 
 def _bind_address(value: object) -> object:
     if not isinstance(value, str):
-        raise ValueError('must be a string such as ":8080", or "0" to serve nothing')  # noqa: TRY004 (pydantic's contract)
+        raise ValueError('must be a string such as ":8080", or "0" to disable the server')  # noqa: TRY004 (pydantic's contract)
     if value in ("", "0"):
         return "0" if value == "0" else value
     host, separator, port = value.rpartition(":")
     if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError('must be host:port such as ":8080" (port 0 to 65535), or "0" to serve nothing')
+        raise ValueError('must be HOST:PORT such as ":8080" (port 0 to 65535), or "0" to disable the server')
     if host.startswith("[") and host.endswith("]"):
         try:
             ip_address(host[1:-1])
@@ -124,7 +124,7 @@ Domain = Annotated[str, BeforeValidator(_domain)]
 
 def _endpoint(value: object) -> object:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._~-]*", value):
-        raise ValueError("must be one path segment, of letters, digits and . _ ~ -")
+        raise ValueError("must be one path segment of letters, digits and . _ ~ -")
     return value
 
 
@@ -136,39 +136,50 @@ class _Section(BaseModel):
 
 
 class ClientConnection(_Section):
-    """How fast the API client may ask. Unset: no client-side limit, the API server's priority and fairness governs."""
+    """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: float | None = Field(
-        default=None, description="Requests a second; unset or negative: no limit.", strict=True, allow_inf_nan=False
+        default=None,
+        description="Maximum requests per second; unset or negative means no limit.",
+        strict=True,
+        allow_inf_nan=False,
     )
-    burst: StrictInt | None = Field(default=None, ge=0, description="Requests that may go at once above qps.")
+    burst: StrictInt | None = Field(default=None, ge=0, description="Maximum burst of requests above `qps`.")
 
 
 class MetricsConfiguration(_Section):
-    """Where Prometheus metrics are served."""
+    """The Prometheus metrics endpoint."""
 
-    bind_address: BindAddress = Field(default=":8080", description='host:port; "0" serves none.')
+    bind_address: BindAddress = Field(
+        default=":8080", description='Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'
+    )
     secure_serving: StrictBool = Field(
         default=False,
-        description="Serve over HTTPS, to those alone who may `get` the path `/metrics` (a bearer token is needed).",
+        description="Serve over HTTPS, only to clients whose bearer token has permission to `get` the path `/metrics`.",
     )
     cert_dir: StrictStr = Field(
         default="",
-        description="Folder with `tls.crt` and `tls.key` for secureServing; empty: a certificate that is made up.",
+        description="Directory with `tls.crt` and `tls.key` for `secureServing`; if empty, a certificate is generated.",
     )
 
 
 class HealthConfiguration(_Section):
-    """Where the kubelet asks for liveness and readiness."""
+    """The endpoint for the kubelet's liveness and readiness probes."""
 
-    bind_address: BindAddress = Field(default=":8081", description='host:port; "0" serves none.')
-    readiness_endpoint_name: EndpointName = Field(default="readyz", description="Name of the check below /readyz.")
-    liveness_endpoint_name: EndpointName = Field(default="healthz", description="Name of the check below /healthz.")
+    bind_address: BindAddress = Field(
+        default=":8081", description='Address to listen on, `HOST:PORT`; `"0"` disables the endpoint.'
+    )
+    readiness_endpoint_name: EndpointName = Field(
+        default="readyz", description="Name of the readiness check, a path below `/readyz`."
+    )
+    liveness_endpoint_name: EndpointName = Field(
+        default="healthz", description="Name of the liveness check, a path below `/healthz`."
+    )
 
 
 def _webhook_address(value: object) -> object:
     if _bind_address(value) in ("", "0"):
-        raise ValueError('must be host:port such as ":9443"; to serve no webhooks set webhook.enabled to false')
+        raise ValueError('must be HOST:PORT such as ":9443"; to disable webhooks, set webhook.enabled to false')
     return value
 
 
@@ -179,58 +190,69 @@ def _service(value: object) -> object:
 
 
 class WebhookConfiguration(_Section):
-    """How the API server reaches the admission webhooks, and why it believes them."""
+    """The admission webhooks: server, certificate, Service and webhook configurations."""
 
     enabled: StrictBool | None = Field(
         default=None,
-        description="Whether webhooks are served; unset: in a cluster, with `--webhook-url`, and elsewhere if their "
-        "configurations exist.",
+        description="Whether to serve webhooks. If unset: yes in a cluster and with `--webhook-url`, otherwise only if "
+        "their webhook configurations exist.",
     )
     bind_address: Annotated[str, BeforeValidator(_webhook_address)] = Field(
-        default=":9443", description="host:port to serve them on."
+        default=":9443", description="Address to listen on, `HOST:PORT`."
     )
     rotate_certificates: StrictBool = Field(
         default=True,
-        description="Whether the operator makes and renews the certificate itself, in the Secret "
-        "`codeflare-operator-webhook-server-cert`; false: cert-manager or OLM bring it into certDir.",
+        description="Whether the operator creates and renews the certificate itself, in the Secret "
+        "`codeflare-operator-webhook-server-cert`. If false, cert-manager or OLM mounts it in `certDir`.",
     )
     cert_dir: StrictStr = Field(
         default="/tmp/k8s-webhook-server/serving-certs",  # noqa: S108 (controller-runtime's default)
         min_length=1,
-        description="Folder with `tls.crt` and `tls.key`, where rotateCertificates is false.",
+        description="Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false.",
     )
     service_name: Annotated[str, BeforeValidator(_service)] = Field(
-        default="codeflare-operator-webhook-service", description="The Service that leads to the operator."
+        default="codeflare-operator-webhook-service",
+        description="Name of the Service through which the API server calls the webhooks.",
     )
     mutating_configuration_name: StrictStr = Field(
         default="codeflare-operator-mutating-webhook-configuration",
-        description="The MutatingWebhookConfiguration to keep in order; empty: OLM does.",
+        description="The MutatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
     )
     validating_configuration_name: StrictStr = Field(
         default="codeflare-operator-validating-webhook-configuration",
-        description="The ValidatingWebhookConfiguration to keep in order; empty: OLM does.",
+        description="The ValidatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
     )
 
 
 class LeaderElection(_Section):
-    """Which one of several replicas reconciles."""
+    """Leader election: which one of several replicas reconciles."""
 
     leader_elect: StrictBool | None = Field(
-        default=None, description="Whether to elect a leader; unset: in a cluster yes, elsewhere no."
+        default=None, description="Whether to use leader election. If unset: yes in a cluster, otherwise no."
     )
     lease_duration: Duration = Field(
-        default=timedelta(seconds=15), description="How long others wait for a renewal before they take over."
+        default=timedelta(seconds=15), description="Time without a renewal after which another replica takes over."
     )
     renew_deadline: Duration = Field(
-        default=timedelta(seconds=10), description="How long the leader tries to renew before it gives up."
+        default=timedelta(seconds=10),
+        description="Time for which the leader retries a renewal before it gives up leadership.",
     )
-    retry_period: Duration = Field(default=timedelta(seconds=2), description="Pause between tries.")
-    resource_lock: Literal["leases"] = Field(default="leases", description="The kind of lock; only leases exist.")
+    retry_period: Duration = Field(
+        default=timedelta(seconds=2), description="Time between attempts to acquire or renew the Lease."
+    )
+    resource_lock: Literal["leases"] = Field(
+        default="leases", description="Kind of the lock; only Leases are supported."
+    )
     resource_name: ObjectName = Field(
-        default="codeflare-operator-lock", description="Name of the Lease; the operator has rights to the default one."
+        default="codeflare-operator-lock",
+        description="Name of the Lease. The operator's default Role allows only the default name.",
     )
-    resource_namespace: OptionalNamespace = Field(default="", description="Its namespace; empty: the operator's own.")
-    release_on_cancel: StrictBool = Field(default=True, description="Whether the lease is given up on exit.")
+    resource_namespace: OptionalNamespace = Field(
+        default="", description="Namespace of the Lease; if empty, the operator's own namespace."
+    )
+    release_on_cancel: StrictBool = Field(
+        default=True, description="Whether the leader releases the Lease when it exits."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -245,7 +267,7 @@ class LeaderElection(_Section):
         }
 
     @model_validator(mode="after")
-    def _deadlines_fit(self) -> Self:
+    def _durations_are_consistent(self) -> Self:
         if self.lease_duration < timedelta(seconds=1):
             raise ValueError(f"leaseDuration ({format_duration(self.lease_duration)}) must be at least 1s")
         if self.lease_duration <= self.renew_deadline:
@@ -269,23 +291,25 @@ def _is_zero_duration(value: object) -> bool:
 
 
 class IngressConfiguration(_Section):
-    """The Ingresses of the dashboard and the client, on clusters without Routes."""
+    """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
 
     class_name: StrictStr | None = Field(
         default=None,
-        description="ingressClassName of both Ingresses; unset: none for the dashboard, nginx for the client.",
+        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client.",
     )
     annotations: dict[StrictStr, StrictStr] | None = Field(
         default=None,
-        description="Annotations of both Ingresses; unset: none for the dashboard, TLS passthrough by nginx "
+        description="Annotations of both Ingresses. If unset: none for the dashboard, TLS passthrough by nginx "
         "for the client.",
     )
     tls_secret_name: StrictStr = Field(
-        default="", description="Secret with the dashboard's certificate, in the cluster's namespace; empty: no TLS."
+        default="",
+        description="Secret with the dashboard's certificate, in the RayCluster's namespace; if empty, no TLS.",
     )
     namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces of the ingress controllers that may reach the dashboard (8265) and the client (10001).",
+        description="Namespaces of the ingress controllers that the NetworkPolicies allow to reach the dashboard "
+        "(port 8265) and the client (port 10001).",
     )
 
 
@@ -294,36 +318,40 @@ def _algorithm(value: object) -> object:
 
 
 class CAConfiguration(_Section):
-    """The certificate authority which each RayCluster gets for mTLS."""
+    """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
-        default="ecdsa", description="Key of new authorities: ecdsa (P-256) or rsa (2048 bits)."
+        default="ecdsa", description="Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
     )
 
 
 class KubeRayConfiguration(_Section):
-    """What RayClusters get."""
+    """The RayCluster controllers and webhooks."""
 
     ray_dashboard_oauth_enabled: StrictBool = Field(
-        default=True, alias="rayDashboardOAuthEnabled", description="OpenShift: an OAuth proxy guards the dashboard."
+        default=True,
+        alias="rayDashboardOAuthEnabled",
+        description="Whether an OAuth proxy protects the dashboard. Only on OpenShift.",
     )
     ingress_domain: Domain = Field(
         default="",
-        description="Domain of the hosts; empty: that of ingresses.config.openshift.io/cluster where it exists.",
+        description="Domain of the Ingress hosts and of the client's host in the head's certificate; if empty, the "
+        "domain in `ingresses.config.openshift.io/cluster`, if that exists.",
     )
     mtls_enabled: StrictBool = Field(
-        default=True, alias="mTLSEnabled", description="Ray's nodes and clients talk mutual TLS."
+        default=True, alias="mTLSEnabled", description="Whether Ray nodes and clients use mutual TLS."
     )
     operator_namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces from which the KubeRay operator may reach the heads; empty: they are found out.",
+        description="Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
+        "they are detected.",
     )
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 
 
 class ResourceTaint(_Section):
-    """A node label (and taint) by which Autopilot marks a resource as unhealthy."""
+    """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""
 
     key: StrictStr = Field(min_length=1)
     value: StrictStr = ""
@@ -342,73 +370,88 @@ def _autopilot_taints() -> dict[str, list[ResourceTaint]]:
 
 
 class AutopilotConfiguration(_Section):
-    """How node health steers pods."""
+    """Scheduling by node health, as reported by Autopilot."""
 
     inject_anti_affinities: StrictBool = Field(
-        default=True, description="Whether pods that want a resource are kept off nodes where it is marked."
+        default=True,
+        description="Whether pods that request a resource are kept away from nodes where it is marked as unhealthy.",
     )
-    monitor_nodes: StrictBool = Field(default=True, description="Whether nodes are watched, and evacuated if need be.")
+    monitor_nodes: StrictBool = Field(
+        default=True, description="Whether to watch nodes, and to evacuate AppWrappers from unhealthy ones."
+    )
     prefer_no_schedule_weight: StrictInt = Field(
-        default=50, ge=1, le=100, description="Weight of the preference against PreferNoSchedule marks."
+        default=50,
+        ge=1,
+        le=100,
+        description="Weight of the preferred node affinity for marks with the effect `PreferNoSchedule`.",
     )
     resource_taints: dict[StrictStr, list[ResourceTaint]] = Field(
-        default_factory=_autopilot_taints, description="By resource: the node labels that mark it, and their effect."
+        default_factory=_autopilot_taints,
+        description="For each resource, the node labels that mark it as unhealthy, and their effects.",
     )
 
 
 class FaultToleranceConfiguration(_Section):
-    """Patience with failing AppWrappers; each is a default that annotations override up to the ceiling."""
+    """Timeouts and retries of AppWrappers. Annotations on an AppWrapper override them, up to the ceilings."""
 
     admission_grace_period: Duration = Field(
-        default=timedelta(minutes=1), description="How long creating the resources may fail."
+        default=timedelta(minutes=1),
+        description="Time in which the components and all their pods must be created.",
     )
     warmup_grace_period: Duration = Field(
-        default=timedelta(minutes=5), description="How long the pods may take until they are ready."
+        default=timedelta(minutes=5), description="Time in which the pods must become ready."
     )
     failure_grace_period: Duration = Field(
-        default=timedelta(minutes=1), description="How long a failure may last before it counts."
+        default=timedelta(minutes=1),
+        description="Time for which a failure must persist before the AppWrapper is reset.",
     )
-    reset_pause: Duration = Field(default=timedelta(seconds=90), description="Pause between a reset and the retry.")
-    retry_limit: StrictInt = Field(default=3, ge=0, description="How many retries there are.")
+    reset_pause: Duration = Field(
+        default=timedelta(seconds=90), description="Time between a reset and the next attempt."
+    )
+    retry_limit: StrictInt = Field(default=3, ge=0, description="Maximum number of retries.")
     deletion_grace_period: Duration = Field(
-        default=timedelta(minutes=10), description="How long a deletion may take before it is forced."
+        default=timedelta(minutes=10), description="Time after which the deletion of components is forced."
     )
     grace_period_ceiling: Duration = Field(
-        default=timedelta(hours=24), description="The longest period that an annotation may ask for."
+        default=timedelta(hours=24), description="Maximum of all grace periods, including those in annotations."
     )
     success_ttl_ceiling: Duration = Field(
         default=timedelta(days=7),
         alias="successTTLCeiling",
-        description="How long a succeeded AppWrapper is kept at most.",
+        description="Maximum time for which a succeeded AppWrapper is kept.",
     )
 
 
 class AppWrapperConfiguration(_Section):
-    """The AppWrapper controller. Its settings may also stand under ``Config``, where the Go operator reads them."""
+    """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, where the Go operator reads them."""
 
     enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
-    scheduler_name: StrictStr = Field(default="", description="schedulerName set on wrapped pods; empty: untouched.")
-    default_queue_name: StrictStr = Field(default="", description="Queue of AppWrappers that name none.")
+    scheduler_name: StrictStr = Field(
+        default="", description="`schedulerName` of the wrapped pods; if empty, it is not changed."
+    )
+    default_queue_name: StrictStr = Field(
+        default="", description="Kueue LocalQueue of AppWrappers without a queue name label; if empty, none."
+    )
     kueue_integration: StrictBool = Field(
         default=False,
-        description="Whether the operator itself makes and follows Kueue's Workloads of AppWrappers, for a Kueue "
-        "whose own integration of AppWrappers is off.",
+        description="Whether the operator itself manages the Kueue Workloads of AppWrappers. Enable it only if Kueue's "
+        "own AppWrapper integration is disabled.",
     )
     slack_queue_name: StrictStr = Field(
         default="",
-        description="ClusterQueue whose lending limits leave out what cannot be scheduled on unhealthy nodes; "
-        "empty: none.",
+        description="ClusterQueue whose lending limits are reduced by the capacity of unschedulable and unhealthy "
+        "nodes; if empty, none.",
     )
     user_rbac_admission_check: StrictBool = Field(
         default=True,
         alias="userRBACAdmissionCheck",
-        description="Whether the user must have the right to create what is wrapped.",
+        description="Whether the creator of an AppWrapper must have permission to create the wrapped objects.",
     )
     autopilot: AutopilotConfiguration = Field(default_factory=AutopilotConfiguration)
     fault_tolerance: FaultToleranceConfiguration = Field(default_factory=FaultToleranceConfiguration)
 
     @model_validator(mode="after")
-    def _ceiling_is_highest(self) -> Self:
+    def _periods_are_below_ceiling(self) -> Self:
         limits = self.fault_tolerance
         for name in _PERIODS if self.enabled else ():
             period = getattr(limits, name)
@@ -436,18 +479,18 @@ def _label_selector(value: object) -> object:
 
 
 class OperatorConfiguration(_Section):
-    """The whole document."""
+    """The whole configuration document."""
 
     watch_namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="The namespaces whose RayClusters and AppWrappers are looked after, by rights in these namespaces "
-        "alone (but for the OAuth proxy, which needs ClusterRoleBindings); empty: all. "
-        "`kuberay.operatorNamespaces` is then not found out: name it.",
+        description="Namespaces whose RayClusters and AppWrappers are reconciled; if empty, all. If set, the operator "
+        "needs permissions only in these namespaces (except for the OAuth proxy, which needs ClusterRoleBindings), and "
+        "does not detect `kuberay.operatorNamespaces`, so set that as well.",
     )
     label_selector: Annotated[str, BeforeValidator(_label_selector)] = Field(
         default="",
-        description="Only RayClusters and AppWrappers with these labels are looked after, such as "
-        "`operatorVersion=v1`: operators of several versions can share a cluster. Empty: all.",
+        description="Label selector of the RayClusters and AppWrappers that are reconciled; if empty, all. With "
+        "selectors such as `operatorVersion=v1`, operators of several versions can share a cluster.",
     )
     client_connection: ClientConnection = Field(default_factory=ClientConnection)
     metrics: MetricsConfiguration = Field(default_factory=MetricsConfiguration)

@@ -1,1 +1,9 @@
-"""``cfo run --embedded``: the operator on a control plane of its own, with stand-ins for what it needs."""
+"""``cfo run --embedded``: run the operator on an embedded control plane, to try it without a cluster.
+
+Needs the extra ``embedded``. Nothing in this package is used on a real cluster.
+
+* :mod:`.run`: start control plane and operator, apply manifests, wait until they have settled.
+* :mod:`.kuberay`: a stand-in for the KubeRay operator, which creates the pods of RayClusters.
+* :mod:`.overview`: tables of RayClusters and AppWrappers on the terminal.
+* :mod:`.crds`: the CRDs that the operator needs and that do not belong to it.
+"""

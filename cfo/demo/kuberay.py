@@ -1,8 +1,8 @@
-"""A stand-in for KubeRay on the embedded control plane: it makes the pods of RayClusters, so that there are some.
+"""A stand-in for the KubeRay operator on an embedded control plane.
 
-It follows the one part of KubeRay that everything else waits for: a head and the workers that a RayCluster asks for,
-from its templates, owned by it and labelled as KubeRay does; and it reports how many of them are ready. It starts no
-Ray, scales nothing and replaces no pod.
+It does the part of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker pods of
+a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many of them
+are ready. It does not start Ray, autoscale, or replace pods.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _NODE_TYPE = "ray.io/node-type"
 
 
 def setup(manager: Manager) -> None:
-    """Adds the stand-in to ``manager``."""
+    """Add the stand-in to ``manager``."""
     pods = manager.cache.informer(POD, label_selector=_CLUSTER)
-    stand_in = _StandIn(manager.client.with_field_manager("cfo-demo"), pods)
-    Builder(manager, "kuberay-stand-in").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(stand_in)
+    reconciler = _KubeRayReconciler(manager.client.with_field_manager("cfo-demo"), pods)
+    Builder(manager, "kuberay-stand-in").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(reconciler)
 
 
-class _StandIn:
+class _KubeRayReconciler:
     def __init__(self, client: Client, pods: Informer) -> None:
         self._client = client
         self._pods = pods
@@ -61,7 +61,7 @@ class _StandIn:
 
 
 def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What KubeRay says of a RayCluster whose pods are ``pods``."""
+    """Return the status that KubeRay reports for a RayCluster with these pods."""
     groups = cluster["spec"].get("workerGroupSpecs") or ()
     hosts = [int(group.get("numOfHosts") or 1) for group in groups]
     ready = [pod["metadata"]["labels"][_NODE_TYPE] for pod in pods if _is_ready(pod)]
@@ -90,7 +90,7 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:
-    """The pods that a RayCluster asks for."""
+    """Yield the head pod and the worker pods of a RayCluster."""
     spec = cluster["spec"]
     yield _pod(cluster, "head", "headgroup", 0, spec["headGroupSpec"])
     for group in spec.get("workerGroupSpecs") or ():

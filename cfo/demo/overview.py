@@ -1,7 +1,8 @@
-"""What each RayCluster got, and where each AppWrapper is, as tables that follow what happens.
+"""Live tables of RayClusters with their objects, and of AppWrappers with their phases.
 
-They are made from informers: an event marks them as stale, and they are drawn anew when things are quiet for a moment.
-On a terminal they stay in place; elsewhere they are printed whenever every cluster has settled in a new way.
+The tables are built from informers: an event marks them as outdated, and they are redrawn when no further event has
+arrived for a moment. On a terminal they are updated in place; otherwise they are printed each time the rows have
+changed and every RayCluster has settled.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, name_of, na
 __all__ = ["Overview"]
 
 _QUIET = 0.1
-"""Seconds without a further event before the table is drawn."""
+"""Seconds without a further event before the tables are redrawn."""
 
 _CHILDREN = (INGRESS, NETWORK_POLICY, SECRET)
 
 
 class Overview:
-    """Follows the RayClusters and AppWrappers that ``manager``'s cache sees, and what is made for them."""
+    """Watches RayClusters, AppWrappers and the objects that are created for them, through the cache of ``manager``."""
 
     def __init__(self, manager: Manager, console: Console) -> None:
         self._console = console
@@ -50,7 +51,7 @@ class Overview:
         self._changed.set()
 
     def missing(self, key: NamespacedName) -> list[str]:
-        """What the RayCluster ``key`` should have and has not: itself, or objects by kind and name."""
+        """Return what is missing for the RayCluster ``key``: the RayCluster itself, or objects by kind and name."""
         cluster = self._clusters.reader.get(key)
         if cluster is None:
             return [f"RayCluster {key}"]
@@ -61,21 +62,21 @@ class Overview:
         ]
 
     def unsettled(self, gvk: GVK, key: NamespacedName) -> str:
-        """What the RayCluster or AppWrapper ``key`` has not come to yet, or nothing."""
+        """Return why the RayCluster or AppWrapper ``key`` has not settled yet; empty if it has settled."""
         if gvk == RAY_CLUSTER:
             missing = self.missing(key)
-            return f"{key} misses {', '.join(missing)}" if missing else ""
+            return f"RayCluster {key} lacks {', '.join(missing)}" if missing else ""
         wrapper = self._wrappers.reader.get(key)
         phase = _phase(wrapper) if wrapper is not None else "missing"
         return "" if phase == Phase.SUCCEEDED else f"AppWrapper {key} is {phase or 'new'}"
 
     async def settled(self, expected: list[tuple[GVK, NamespacedName]]) -> None:
-        """Returns when all of ``expected`` have what they should have and are where they should be."""
+        """Wait until all of ``expected`` have settled: RayClusters have all objects, and AppWrappers have succeeded."""
         while any(self.unsettled(gvk, key) for gvk, key in expected):
             await self._next_change()
 
     async def run(self) -> None:
-        """Shows the table until cancelled."""
+        """Show the tables until cancelled."""
         if not self._console.is_terminal:
             await self._print_when_settled()
         with Live(self.tables(), console=self._console, auto_refresh=False, vertical_overflow="visible") as live:
@@ -93,7 +94,7 @@ class Overview:
             await self._next_change()
 
     async def _next_change(self) -> None:
-        """Waits for a change, then until things are quiet."""
+        """Wait for an event, and then until no further event arrives for :data:`_QUIET` seconds."""
         await self._changed.wait()
         while self._changed.is_set():
             self._changed = anyio.Event()
@@ -101,8 +102,8 @@ class Overview:
                 await self._changed.wait()
 
     def tables(self) -> Group:
-        """The tables as things are now; that of AppWrappers only if there are any."""
-        clusters = _table(("RayCluster", "state", "made for it", "events"), self._rows())
+        """Return the current tables; that of AppWrappers only if there are any."""
+        clusters = _table(("RayCluster", "state", "objects", "events"), self._rows())
         rows = self._wrapper_rows()
         return (
             Group(clusters, _table(("AppWrapper", "phase", "components", "events"), rows)) if rows else Group(clusters)
@@ -129,7 +130,7 @@ class Overview:
             (
                 str(key_of(cluster)),
                 self._state(cluster),
-                "\n".join(self._made_for(cluster)),
+                "\n".join(self._children_of(cluster)),
                 "\n".join(self._events_about(cluster)),
             )
             for cluster in clusters
@@ -138,10 +139,10 @@ class Overview:
     def _state(self, cluster: Object) -> str:
         missing = self.missing(key_of(cluster))
         if missing:
-            return "waits for " + ", ".join(missing)
+            return "waiting for " + ", ".join(missing)
         return "suspended" if is_suspended(cluster) else "settled"
 
-    def _made_for(self, cluster: Object) -> list[str]:
+    def _children_of(self, cluster: Object) -> list[str]:
         uid = uid_of(cluster)
         lines = []
         for gvk, informer in self._children.items():
@@ -168,7 +169,7 @@ def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        # what others wrote is shown as it is: rich would take [brackets] for its markup
+        # Text is not parsed: rich would interpret [brackets] in it as markup.
         table.add_row(*map(Text, row))
     return table
 
@@ -178,7 +179,7 @@ def _phase(wrapper: Object) -> str:
 
 
 def _expected(cluster: Object) -> list[tuple[GVK, str]]:
-    """What a cluster gets on vanilla Kubernetes with OAuth off and mTLS on, as the embedded configuration has it."""
+    """Return the objects that a RayCluster gets on vanilla Kubernetes with OAuth disabled and mTLS enabled."""
     if is_suspended(cluster):
         return []
     names = names_of(cluster)

@@ -1,7 +1,4 @@
-"""``cfo run --embedded``: the operator, an API server of its own, and manifests to try it on.
-
-Nothing here is used on a real cluster.
-"""
+"""``cfo run --embedded``: start a control plane and the operator, apply manifests, and wait until they have settled."""
 
 from __future__ import annotations
 
@@ -32,12 +29,12 @@ from cfo.runtime.webhook.options import WebhookURL
 from envtest import ControlPlane
 from envtest.manifests import read_manifests
 
-__all__ = ["DemoFailed", "DemoMisuse", "run_embedded"]
+__all__ = ["DemoFailed", "InvalidDemoInput", "run_embedded"]
 
 _log = structlog.get_logger("cfo.demo")
 
 CONFIGURATION = """\
-# There is no OAuth without OpenShift, so it is off: the dashboards get Ingresses.
+# The OAuth proxy needs OpenShift. With OAuth disabled, the dashboards get Ingresses.
 kuberay:
   rayDashboardOAuthEnabled: false
   ingressDomain: apps.example.test
@@ -51,23 +48,23 @@ health:
 """
 
 _CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
-"""What the control plane runs: pods, without containers, and what makes them."""
+"""The controllers of the control plane: those that run pods (without containers), and those that create them."""
 
-_MARK = "envtest"
-"""Stands in every kubeconfig that an embedded control plane writes."""
+_KUBECONFIG_MARKER = "envtest"
+"""A string in every kubeconfig that an embedded control plane writes."""
 
 _WIDTH = 150
-"""Columns of the table where there is no terminal to ask."""
+"""Width of the tables in columns if the output is not a terminal."""
 
-_FIRST = {"Namespace": 0, "CustomResourceDefinition": 0}
+_APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
 
 
-class DemoMisuse(ValueError):
-    """What was given to the embedded mode cannot be used; one line."""
+class InvalidDemoInput(ValueError):
+    """Raised for invalid input to the embedded mode; the message is one line."""
 
 
 class DemoFailed(Exception):
-    """The samples did not settle; one line that says what is missing."""
+    """Raised if the manifests did not settle in time; the message is one line that names what is missing."""
 
 
 async def run_embedded(
@@ -79,15 +76,16 @@ async def run_embedded(
     overview: bool,
     until_settled: float | None,
 ) -> None:
-    """Runs control plane and operator until a signal, or until all that was applied has settled.
+    """Run control plane and operator until a signal, or until all applied objects have settled.
 
-    ``kubeconfig``: where the control plane's is written, and removed at the end. ``until_settled``: seconds that
-    RayClusters have to settle and AppWrappers to succeed; ``None``: stay up. Raises :class:`DemoMisuse` and
-    :class:`DemoFailed`.
+    The kubeconfig of the control plane is written to ``kubeconfig``, and removed on exit. ``until_settled`` is the
+    number of seconds in which RayClusters must settle and AppWrappers must succeed; with ``None``, run until a signal.
+
+    Raises :class:`InvalidDemoInput` and :class:`DemoFailed`.
     """
     objects = read_objects(manifests)
     async with ControlPlane.embedded(crds=[*crds.load(), appwrapper_crd()], controllers=_CONTROLLERS) as plane:
-        _claim(kubeconfig)
+        _check_kubeconfig(kubeconfig)
         plane.kubeconfig(kubeconfig)
         try:
             config_map = NamespacedName(namespace, config_name)
@@ -111,13 +109,15 @@ async def _run(
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(f"control plane: {target.server}", soft_wrap=True, markup=False)
-    console.print(f"in another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True, markup=False)
-    views: list[Overview] = []
+    console.print(
+        f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True, markup=False
+    )
+    overviews: list[Overview] = []
     settled = False
     async with anyio.create_task_group() as tasks:
 
         def observe(manager: Manager) -> None:
-            views.append(Overview(manager, console))
+            overviews.append(Overview(manager, console))
             kuberay.setup(manager)
 
         async def operate(*, task_status: TaskStatus[Manager]) -> None:
@@ -131,8 +131,8 @@ async def _run(
             tasks.cancel_scope.cancel()
 
         manager: Manager = await tasks.start(operate)
-        (view,) = views
-        await _webhooks_answer(manager)
+        (view,) = overviews
+        await _wait_for_webhooks(manager)
         await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
             if overview:
@@ -144,7 +144,7 @@ async def _run(
             settled = True
         if overview:
             console.print(view.tables())
-        missing = "; ".join(what for gvk, key in expected if (what := view.unsettled(gvk, key)))
+        missing = "; ".join(reason for gvk, key in expected if (reason := view.unsettled(gvk, key)))
         manager.stop()
         await anyio.sleep_forever()
     if until_settled is not None and not settled:
@@ -162,14 +162,14 @@ def _is_a(obj: Object, wanted: GVK) -> bool:
     return (gvk.group, gvk.kind) == (wanted.group, wanted.kind)
 
 
-async def _webhooks_answer(manager: Manager) -> None:
-    """Returns when what is applied is admitted by the operator's webhooks."""
-    while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check tells who asks)
+async def _wait_for_webhooks(manager: Manager) -> None:
+    """Wait until the operator's webhooks are ready, so that they admit everything that is applied."""
+    while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check can only be polled)
         await anyio.sleep(0.02)
 
 
 async def _prepare(client: Client, config_map: NamespacedName) -> None:
-    """Makes the operator's namespace and configuration."""
+    """Create the operator's namespace and ConfigMap."""
     with suppress(AlreadyExists):
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
     with suppress(AlreadyExists):
@@ -184,7 +184,7 @@ async def _prepare(client: Client, config_map: NamespacedName) -> None:
 
 
 async def _apply(client: Client, objects: Sequence[Object]) -> None:
-    """Applies what the user gave. Raises :class:`DemoMisuse` for what is refused."""
+    """Apply the user's objects. Raises :class:`InvalidDemoInput` if one is rejected."""
     for obj in objects:
         try:
             resource = await client.mapper.resource(gvk_of(obj))
@@ -192,29 +192,29 @@ async def _apply(client: Client, objects: Sequence[Object]) -> None:
                 obj["metadata"].setdefault("namespace", "default")
             await client.apply(obj)
         except (APIError, UnknownKind) as error:
-            raise DemoMisuse(f"{gvk_of(obj).kind} {key_of(obj)} cannot be applied: {error}") from None
+            raise InvalidDemoInput(f"cannot apply {gvk_of(obj).kind} {key_of(obj)}: {error}") from None
 
 
-def _claim(kubeconfig: Path) -> None:
-    """Refuses to write over a kubeconfig that some other program wrote."""
-    if kubeconfig.exists() and _MARK not in kubeconfig.read_text(errors="replace"):
-        raise DemoMisuse(
-            f"{kubeconfig}: is not a kubeconfig of an embedded control plane; name another with --kubeconfig"
+def _check_kubeconfig(kubeconfig: Path) -> None:
+    """Raise :class:`InvalidDemoInput` if the file exists and was not written by an embedded control plane."""
+    if kubeconfig.exists() and _KUBECONFIG_MARKER not in kubeconfig.read_text(errors="replace"):
+        raise InvalidDemoInput(
+            f"{kubeconfig}: exists and was not written by an embedded control plane; set another path by --kubeconfig"
         )
 
 
 def read_objects(paths: Sequence[Path]) -> list[Object]:
-    """The objects in ``paths`` (files, or folders of manifests), definitions and namespaces first.
+    """Return the objects in ``paths`` (files or directories of manifests), namespaces and CRDs first.
 
-    Raises :class:`DemoMisuse` for what cannot be read or is no object.
+    Raises :class:`InvalidDemoInput` if a manifest cannot be read or is not an object.
     """
     found: list[Object] = []
     for path in paths:
         try:
             found += read_manifests(path)
         except (OSError, ValueError) as error:
-            raise DemoMisuse(" ".join(str(error).split())) from None
+            raise InvalidDemoInput(" ".join(str(error).split())) from None
     for obj in found:
         if not gvk_of(obj).version or not name_of(obj):
-            raise DemoMisuse(f"{gvk_of(obj).kind} {name_of(obj)!r}: apiVersion and metadata.name are required")
-    return sorted(found, key=lambda obj: _FIRST.get(obj["kind"], 1))
+            raise InvalidDemoInput(f"{gvk_of(obj).kind} {name_of(obj)!r}: apiVersion and metadata.name are required")
+    return sorted(found, key=lambda obj: _APPLY_ORDER.get(obj["kind"], 1))

@@ -1,9 +1,17 @@
-"""What an installation consists of, as plain objects; the one source of everything that deploys the operator.
+"""The objects of an installation, and the commands that print and remove them.
 
-``config/`` (kustomize), the Helm chart, the OLM bundle and ``cfo manifests`` are written from what stands here, and
-this in turn from the code: rights from the rules beside the controllers, webhook configurations from the registered
-webhooks, definitions from ``cfo.api``. Names, labels and selectors are those of the Go operator's deployment, so that
-a cluster changes over by applying ours.
+``config/`` (kustomize), the Helm chart, the OLM bundle and ``cfo manifests`` are generated from this package, and this
+package derives its objects from the code: RBAC rules from the controllers, webhook configurations from the registered
+webhooks, CRDs from ``cfo.api``. Names, labels and selectors are those of the Go operator's deployment, so that applying
+our manifests replaces it.
+
+* :mod:`.overlays`: the objects of each variant of the installation. :func:`render` returns them.
+* :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`, :mod:`.dashboard`: the objects by subject.
+* :mod:`.options`: optional components: cert-manager, NetworkPolicy, Prometheus.
+* :mod:`.names`: names and labels that all of them share.
+* :mod:`.stack`: the versions of the components that the operator works with.
+* :mod:`.uninstall`: remove an installation.
+* :mod:`.manifests_command`, :mod:`.uninstall_command`: ``cfo manifests`` and ``cfo uninstall``.
 """
 
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image

@@ -1,4 +1,4 @@
-"""The Grafana dashboard of the operator, as data: rows of panels, each a title, a unit and its queries."""
+"""The Grafana dashboard of the operator. Each panel is a title, a unit and its queries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard, for Grafana 10 or newer."""
+    """Return the dashboard as JSON, for Grafana 10 or later."""
     source = {"type": "prometheus", "uid": "${datasource}"}
     namespaces = {
         "name": "namespace",

@@ -1,4 +1,4 @@
-"""What Prometheus is told: where the metrics are, and what is worth waking somebody for."""
+"""The ServiceMonitor and the alerts for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RUNBOOK = "https://github.com/project-codeflare/cfo/blob/main/docs/operations.m
 
 
 def objects(namespace: str) -> list[Object]:
-    """The ServiceMonitor and the alert rules, for the Prometheus operator."""
+    """Return the ServiceMonitor and the PrometheusRule with the alerts, for the Prometheus operator."""
     endpoint = {"port": "metrics", "path": "/metrics", "scheme": "http"}
     monitor = {"endpoints": [endpoint], "selector": {"matchLabels": dict(LABELS)}}
     groups = [{"name": PREFIX, "rules": alerts()}]
@@ -24,7 +24,7 @@ def objects(namespace: str) -> list[Object]:
 
 
 def alerts() -> list[dict[str, Any]]:
-    """The alerts on the operator's metrics; each leads to its symptom in docs/operations.md."""
+    """Return the alerts on the operator's metrics. Each has a link to its section in docs/operations.md."""
     job = f'{{job="{METRICS_SERVICE}"}}'
     own = f'job="{METRICS_SERVICE}"'
     return [
@@ -33,7 +33,7 @@ def alerts() -> list[dict[str, Any]]:
             f"absent(up{job} == 1)",
             "10m",
             "critical",
-            "No replica of the CodeFlare operator can be scraped: RayClusters may be refused at admission.",
+            "No replica of the CodeFlare operator can be scraped; RayClusters may be rejected at admission.",
             "the-operator-is-not-running",
         ),
         _alert(
@@ -41,7 +41,7 @@ def alerts() -> list[dict[str, Any]]:
             f"(sum(leader_election_master_status{job}) or vector(0)) < 1 and count(up{job} == 1) > 1",
             "5m",
             "critical",
-            "Several replicas run and none leads: nothing is reconciled.",
+            "Several replicas are running, but none is the leader; nothing is reconciled.",
             "nothing-is-reconciled",
         ),
         _alert(
@@ -50,7 +50,7 @@ def alerts() -> list[dict[str, Any]]:
             f"sum by (controller) (rate(controller_runtime_reconcile_total{job}[10m])) > 0.1",
             "15m",
             "warning",
-            "More than a tenth of the reconciles of {{ $labels.controller }} fail.",
+            "More than 10 % of the reconciles of the controller {{ $labels.controller }} fail.",
             "reconciles-fail",
         ),
         _alert(
@@ -58,7 +58,7 @@ def alerts() -> list[dict[str, Any]]:
             f"sum by (name) (workqueue_depth{job}) > 100",
             "15m",
             "warning",
-            "The queue {{ $labels.name }} has held more than 100 requests for a quarter of an hour.",
+            "The workqueue {{ $labels.name }} has had more than 100 requests for 15 minutes.",
             "queues-grow",
         ),
         _alert(
@@ -67,7 +67,7 @@ def alerts() -> list[dict[str, Any]]:
             f"(rate(controller_runtime_webhook_latency_seconds_bucket{job}[5m]))) > 1",
             "10m",
             "warning",
-            "One in a hundred calls of {{ $labels.webhook }} takes longer than a second.",
+            "The 99th percentile of the latency of the webhook {{ $labels.webhook }} exceeds one second.",
             "admission-is-slow",
         ),
         _alert(
@@ -75,7 +75,7 @@ def alerts() -> list[dict[str, Any]]:
             f'sum by (webhook) (rate(controller_runtime_webhook_requests_total{{{own}, code="500"}}[5m])) > 0',
             "10m",
             "warning",
-            "{{ $labels.webhook }} answers with errors: what it guards cannot be written.",
+            "The webhook {{ $labels.webhook }} fails; the API server rejects writes of its kinds.",
             "admission-fails",
         ),
         _alert(
@@ -83,17 +83,17 @@ def alerts() -> list[dict[str, Any]]:
             f"min(cfo_webhook_certificate_expiration_timestamp_seconds{job} > 0) - time() < 7 * 24 * 3600",
             "1h",
             "critical",
-            "The webhooks' certificate runs out within a week and was not renewed.",
+            "The serving certificate of the webhooks expires within a week and has not been renewed.",
             "the-webhooks-certificate",
         ),
     ]
 
 
-def _alert(name: str, expression: str, duration: str, severity: str, text: str, symptom: str) -> dict[str, Any]:
+def _alert(name: str, expression: str, duration: str, severity: str, summary: str, section: str) -> dict[str, Any]:
     return {
         "alert": name,
         "expr": expression,
         "for": duration,
         "labels": {"severity": severity},
-        "annotations": {"summary": text, "runbook_url": f"{_RUNBOOK}{symptom}"},
+        "annotations": {"summary": summary, "runbook_url": f"{_RUNBOOK}{section}"},
     }

@@ -1,4 +1,4 @@
-"""The names that an installation uses; others (users, ODH, the operator's own configuration) know them, too."""
+"""The names and labels of an installation. Users, Open Data Hub and the operator's configuration rely on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 PREFIX: Final = "codeflare-operator"
 DEFAULT_NAMESPACE: Final = "openshift-operators"
-"""Where the Go operator lives by default."""
+"""The Go operator's default namespace."""
 
 IMAGE_REPOSITORY: Final = "quay.io/project-codeflare/codeflare-operator"
 DEPLOYMENT: Final = f"{PREFIX}-manager"
@@ -29,16 +29,16 @@ SERVICE_ACCOUNT: Final = f"{PREFIX}-controller-manager"
 METRICS_SERVICE: Final = f"{PREFIX}-manager-metrics"
 
 LABELS: Final = {"app.kubernetes.io/name": PREFIX, "app.kubernetes.io/part-of": "codeflare"}
-"""On everything, and the selector of the Deployment, which cannot be changed once it is made."""
+"""The labels of all objects, and the selector of the Deployment, which is immutable."""
 
 
 def default_image() -> str:
-    """The image of this version."""
+    """Return the image of this version."""
     return f"{IMAGE_REPOSITORY}:v{__version__}"
 
 
 def named(api_version: str, kind: str, name: str, namespace: str = "", **rest: object) -> Object:
-    """An object of ours: its labels, its namespace (empty: it has none), and ``rest`` beside its metadata."""
+    """Return an object with our labels and with the fields ``rest``; an empty ``namespace`` is left out."""
     metadata: dict[str, object] = {"name": name}
     if namespace:
         metadata["namespace"] = namespace

@@ -1,4 +1,4 @@
-"""What can be added to an installation: cert-manager, Prometheus, a NetworkPolicy."""
+"""Optional components of an installation: cert-manager, Prometheus, a NetworkPolicy."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ INJECTION = "cert-manager.io/inject-ca-from"
 
 
 def patch(obj: Object, operations: list[dict[str, Any]]) -> None:
-    """Applies a JSON patch to ``obj`` in place."""
+    """Apply a JSON patch to ``obj`` in place."""
     jsonpatch.apply_patch(obj, operations, in_place=True)
 
 
 def certificates(namespace: str) -> list[Object]:
-    """An issuer that signs itself, and the webhooks' certificate."""
+    """Return a self-signed Issuer and the Certificate of the webhooks."""
     service = f"{OperatorConfiguration().webhook.service_name}.{namespace}.svc"
     issuer = f"{PREFIX}-selfsigned-issuer"
     return [
@@ -46,7 +46,7 @@ def certificates(namespace: str) -> list[Object]:
 
 
 def certificate_patch() -> list[dict[str, Any]]:
-    """Lets the Deployment serve the certificate that cert-manager brings (JSON patch)."""
+    """Return the JSON patch that makes the Deployment serve the certificate from cert-manager."""
     spec, directory = "/spec/template/spec", OperatorConfiguration().webhook.cert_dir
     mount = {"name": "cert", "mountPath": directory, "readOnly": True}
     return [
@@ -66,9 +66,10 @@ def _certmanager(objects: list[Object], namespace: str) -> list[Object]:
 
 
 def network_policies(namespace: str) -> list[Object]:
-    """Lets API servers reach the webhooks, and namespaces labelled ``metrics: enabled`` the metrics; nobody else.
+    """Return a NetworkPolicy that allows only traffic to the webhooks, and to the metrics from some namespaces.
 
-    The kubelet's probes come from the node, which policies do not stop.
+    Metrics are allowed for namespaces with the label ``metrics: enabled``. The kubelet's probes come from the node, and
+    NetworkPolicies do not block traffic from there.
     """
     scrapers = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
     spec = {

@@ -1,4 +1,4 @@
-"""Which objects make an installation, and how the variants of it differ."""
+"""The objects of an installation, and its variants (overlays)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ appwrapper:
 """
 
 E2E_CERTIFICATE_IMAGE = "quay.io/modh/ray:2.35.0-py311-cu121"
-"""What the end-to-end tests let init containers make certificates with: an image that the tests load anyway."""
+"""The image of the init containers that create certificates in the end-to-end tests, which load it anyway."""
 
 
 def bases(namespace: str, image: str) -> dict[str, list[Object]]:
-    """The objects of the default installation, by the folder of ``config/`` that holds them."""
+    """Return the objects of the default installation, by their directory in ``config/``."""
     configurations = webhook_configurations(namespace)
     for configuration in configurations:
         configuration["metadata"]["labels"] = dict(LABELS)
@@ -43,7 +43,7 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
 
 
 def definitions() -> list[Object]:
-    """The CustomResourceDefinitions that are ours; those of RayClusters come with KubeRay."""
+    """Return our own CRDs. KubeRay installs the CRD of RayClusters."""
     found = appwrapper_crd()
     found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **LABELS}
     return [found]
@@ -54,14 +54,14 @@ def _default(objects: list[Object], namespace: str) -> list[Object]:
 
 
 def e2e_config_map(namespace: str) -> Object:
-    """The configuration for the end-to-end tests."""
+    """Return the ConfigMap with the configuration for the end-to-end tests."""
     config_map = named("v1", "ConfigMap", CONFIG_MAP_NAME, namespace, data={"config.yaml": E2E_CONFIGURATION})
     del config_map["metadata"]["labels"]
     return config_map
 
 
 def e2e_patch() -> list[dict[str, object]]:
-    """What the end-to-end tests change in the Deployment (JSON patch): a small machine, an image that is loaded."""
+    """Return the JSON patch of the Deployment for the end-to-end tests: no resource requests, and a loaded image."""
     container = "/spec/template/spec/containers/0"
     variable = {"name": "CERT_GENERATOR_IMAGE", "value": E2E_CERTIFICATE_IMAGE}
     return [
@@ -80,12 +80,12 @@ def _e2e(objects: list[Object], namespace: str) -> list[Object]:
 OVERLAYS: dict[str, Callable[[list[Object], str], list[Object]]] = {
     "default": _default,
     "e2e": _e2e,
-    "odh": _default,  # differs in where image and namespace come from, not in what is deployed
+    "odh": _default,  # the same objects; in config/, image and namespace come from another source
 }
-"""What ``cfo manifests --overlay`` and the folders of ``config/`` offer."""
+"""The overlays of ``cfo manifests --overlay`` and in ``config/``."""
 
 COMPONENTS = options.COMPONENTS
-"""What can be added to any overlay."""
+"""The components that can be added to any overlay."""
 
 _ORDER = (
     *("Namespace", "CustomResourceDefinition", "ServiceAccount", "Role", "ClusterRole", "RoleBinding"),
@@ -98,13 +98,14 @@ _ORDER = (
 def render(
     overlay: str = "default", *, namespace: str = "", image: str = "", components: Iterable[str] = ()
 ) -> list[Object]:
-    """All objects of an installation, in the order in which they can be applied.
+    """Return all objects of an installation, in an order in which they can be applied.
 
-    ``namespace`` and ``image``: the defaults of the overlay where empty. ``components``: names in :data:`COMPONENTS`.
+    If ``namespace`` or ``image`` is empty, the default of the overlay is used. ``components`` are names in
+    :data:`COMPONENTS`.
     """
     namespace = namespace or ("opendatahub" if overlay == "odh" else DEFAULT_NAMESPACE)
-    made = bases(namespace, image or default_image())
-    objects = OVERLAYS[overlay]([deepcopy(obj) for objects in made.values() for obj in objects], namespace)
+    directories = bases(namespace, image or default_image())
+    objects = OVERLAYS[overlay]([deepcopy(obj) for objects in directories.values() for obj in objects], namespace)
     for name in sorted(set(components)):
         objects = COMPONENTS[name](objects, namespace)
     return sorted(objects, key=lambda obj: (_ORDER.index(obj["kind"]), namespace_of(obj), name_of(obj)))

@@ -1,4 +1,4 @@
-"""The operator's service account and its rights, and roles for the users of AppWrappers and of metrics."""
+"""The operator's service account and its RBAC, and roles for users of AppWrappers and metrics."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ _LEASES = "coordination.k8s.io"
 
 
 def access(namespace: str) -> list[Object]:
-    """The service account in ``namespace``, and roles that grant it exactly what the controllers declare."""
+    """Return the service account in ``namespace``, and roles with exactly the rules that the controllers declare."""
     rules = operator.rules(namespace)
-    everywhere = [rule for rule in rules if not rule.namespace]
+    cluster_wide = [rule for rule in rules if not rule.namespace]
     own = [rule for rule in rules if rule.namespace and rule.group != _LEASES]
     election = [rule for rule in rules if rule.namespace and rule.group == _LEASES]
     return [
         named("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace),
-        *_granted("manager-role", "manager-rolebinding", "", namespace, everywhere),
-        *_granted("manager-role", "manager-rolebinding", namespace, namespace, own),
-        *_granted("leader-election-role", "leader-election-rolebinding", namespace, namespace, election),
+        *_role_and_binding("manager-role", "manager-rolebinding", "", namespace, cluster_wide),
+        *_role_and_binding("manager-role", "manager-rolebinding", namespace, namespace, own),
+        *_role_and_binding("leader-election-role", "leader-election-rolebinding", namespace, namespace, election),
     ]
 
 
-def _granted(role: str, binding: str, limit: str, namespace: str, rules: list[Rule]) -> list[Object]:
-    """A role with ``rules`` and its binding, both of namespace ``limit`` (empty: of the cluster)."""
-    prefix = "" if limit else "Cluster"
+def _role_and_binding(role: str, binding: str, role_namespace: str, namespace: str, rules: list[Rule]) -> list[Object]:
+    """Return a role with ``rules`` and its binding, both in ``role_namespace``; cluster-scoped if that is empty."""
+    prefix = "" if role_namespace else "Cluster"
     subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{prefix}Role", "name": f"{PREFIX}-{role}"}
     return [
-        named(_API, f"{prefix}Role", f"{PREFIX}-{role}", limit, rules=policy_rules(rules)),
-        named(_API, f"{prefix}RoleBinding", f"{PREFIX}-{binding}", limit, roleRef=reference, subjects=[subject]),
+        named(_API, f"{prefix}Role", f"{PREFIX}-{role}", role_namespace, rules=policy_rules(rules)),
+        named(
+            _API, f"{prefix}RoleBinding", f"{PREFIX}-{binding}", role_namespace, roleRef=reference, subjects=[subject]
+        ),
     ]
 
 
 def user_roles() -> list[Object]:
-    """Who may edit AppWrappers and who may see them follows the cluster's own edit and view roles."""
+    """Return the user roles: to edit and view AppWrappers, aggregated to admin, edit and view, and to read metrics."""
     group = "workload.codeflare.dev"
     status = Rule(group, "appwrappers/status", "get")
     editor = _aggregated("appwrapper-editor-role", [Rule(group, "appwrappers", CRUD), status], "admin", "edit")
@@ -48,8 +50,8 @@ def user_roles() -> list[Object]:
     return [editor, viewer, named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape)]
 
 
-def _aggregated(name: str, rules: list[Rule], *roles: str) -> Object:
+def _aggregated(name: str, rules: list[Rule], *into_roles: str) -> Object:
     role = named(_API, "ClusterRole", f"{PREFIX}-{name}", rules=policy_rules(rules))
-    for into in roles:
+    for into in into_roles:
         role["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{into}"] = "true"
     return role

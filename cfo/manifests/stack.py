@@ -1,4 +1,4 @@
-"""The versions of the components that this operator is made to work with."""
+"""The versions of the components that this version of the operator works with."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["components"]
 
 
 def components() -> list[tuple[str, str]]:
-    """Names and versions, the operator first."""
+    """Return names and versions of the components, the operator first."""
     text = resources.files(__package__).joinpath("stack.yaml").read_text()
     return [(str(each["name"]), str(each["version"])) for each in yaml.safe_load(text)]

@@ -1,4 +1,4 @@
-"""The Deployment and what stands around it: Services, disruption budget, the namespace."""
+"""The Deployment, its Services and PodDisruptionBudget, and the namespace."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ __all__ = [
 ]
 
 ENTRY_POINT = "/manager"
-"""The program in the image, where the Go operator has its own: a Deployment needs no change but that of its image."""
+"""The program in the image. The Go operator has the same path, so only the image of a Deployment has to change."""
 
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
 
 REPLICAS = 2
-"""One works, the other answers webhooks beside it and takes over: admission outlives the loss of a node."""
+"""Only the leader reconciles, but both replicas serve webhooks, so that admission survives the loss of a node."""
 
 RESOURCES: dict[str, dict[str, str]] = {
     "requests": {"cpu": "100m", "memory": "160Mi"},
     "limits": {"cpu": "1", "memory": "512Mi"},
 }
-"""Measured: 82 MiB at rest, 101 MiB with 300 RayClusters and all that they got; see docs/operations.md."""
+"""Measured: 82 MiB when idle, 101 MiB with 300 RayClusters and their objects; see docs/operations.md."""
 
 
 def namespace_object(namespace: str) -> Object:
-    """The namespace; it has no labels, for others may live in it, too."""
+    """Return the namespace. It has no labels, because it may not belong to the operator alone."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
 
 
 def deployment(namespace: str, image: str) -> Object:
-    """The operator, under Pod Security's restricted standard, with no user id (OpenShift picks one)."""
+    """Return the Deployment. It meets the restricted Pod Security Standard, and sets no user, as OpenShift requires."""
     template = {
         "metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "manager"}, "labels": dict(LABELS)},
         "spec": {
@@ -93,12 +93,12 @@ def _container(image: str) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 (of the container)
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 (a path in the container)
     }
 
 
 def services(namespace: str) -> list[Object]:
-    """The Service for metrics, and the budget that keeps one replica up while nodes are drained."""
+    """Return the metrics Service, and the PodDisruptionBudget that keeps one replica while nodes are drained."""
     budget = {"minAvailable": 1, "selector": {"matchLabels": dict(LABELS)}}
     return [
         _service(METRICS_SERVICE, namespace, {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}),
@@ -107,7 +107,7 @@ def services(namespace: str) -> list[Object]:
 
 
 def webhook_service(namespace: str) -> Object:
-    """The Service through which API servers reach the webhooks."""
+    """Return the Service through which API servers call the webhooks."""
     return _service(f"{PREFIX}-webhook-service", namespace, {"port": 443, "targetPort": WEBHOOK_PORT})
 
 

@@ -1,16 +1,16 @@
-"""What is wrong with which field, in the words of apimachinery.
+"""Field errors, with the same messages as apimachinery's.
 
-A :class:`FieldError` is ``field.Error`` of ``k8s.io/apimachinery/pkg/util/validation/field``: its reason, the path, the
-offending value and a detail. :class:`FieldErrors` is what a defaulter or validator raises; text and causes are those
-which an ``Invalid`` Status carries. A :class:`Path` grows as one walks through an object:
+A :class:`FieldError` corresponds to ``field.Error`` of ``k8s.io/apimachinery/pkg/util/validation/field``: a reason, the
+path of the field, the invalid value and a detail. Defaulters and validators raise :class:`FieldErrors`, whose message
+and causes are those of an ``Invalid`` Status. A :class:`Path` is extended step by step:
 
 .. code-block:: python
 
     worker = Path("spec", "workerGroupSpecs").index(1)
     raise FieldErrors([required(worker.child("template", "spec", "containers"), "a Ray container is needed")])
 
-Every function takes a plain string for a path as well; :func:`child`, :func:`index` and :func:`key` build those,
-where a path is needed only once there is an error.
+Every function also takes a plain string as a path; :func:`child`, :func:`index` and :func:`key` build such strings,
+for code that needs a path only after it has found an error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class Path:
-    """The way to a field: immutable, each step makes a new one; ``str()`` is how the API server writes it."""
+    """The path of a field. Immutable: each step returns a new path. ``str()`` formats it as the API server does."""
 
     __slots__ = ("_text",)
 
@@ -62,18 +62,18 @@ class Path:
         return path
 
     def child(self, *names: str) -> Path:
-        """The field ``names[-1]`` below the fields before it: ``spec.template.spec``."""
+        """Return the path of a nested field, one name per level: ``spec.template.spec``."""
         text = self._text
         for name in names:
             text = child(text, name)
         return self._step(text)
 
     def index(self, position: int) -> Path:
-        """An item of the list: ``containers[0]``."""
+        """Return the path of an item of the list: ``containers[0]``."""
         return self._step(index(self._text, position))
 
     def key(self, name: str) -> Path:
-        """An entry of the map: ``annotations[example.com/a]``."""
+        """Return the path of an entry of the map: ``annotations[example.com/a]``."""
         return self._step(key(self._text, name))
 
     def __str__(self) -> str:
@@ -90,13 +90,13 @@ class Path:
 
 
 class Verbatim(str):
-    """A value that is printed as it is: its owner knows the form in which Go prints it."""
+    """A value that is printed unquoted, because its creator has already formatted it as Go does."""
 
     __slots__ = ()
 
 
 class _Omit:
-    """The value which is not printed (``field.OmitValueType``)."""
+    """The type of the value that is not printed (``field.OmitValueType``)."""
 
     def __repr__(self) -> str:
         return "OMIT"
@@ -104,7 +104,7 @@ class _Omit:
 
 OMIT: Final = _Omit()
 
-_WORDS = {
+_MESSAGES = {
     "FieldValueNotFound": "Not found",
     "FieldValueRequired": "Required value",
     "FieldValueDuplicate": "Duplicate value",
@@ -117,11 +117,11 @@ _WORDS = {
     "FieldValueTypeInvalid": "Invalid value",
     "InternalError": "Internal error",
 }
-_VALUELESS = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong", "InternalError"})
+_WITHOUT_VALUE = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong", "InternalError"})
 
 
 class FieldError(NamedTuple):
-    """One error: its reason (``FieldValueInvalid`` ...), the field's path, the value, and what is the matter."""
+    """One error: its reason (``FieldValueInvalid`` ...), the field's path, its value, and a detail."""
 
     reason: str
     field: str
@@ -130,9 +130,9 @@ class FieldError(NamedTuple):
 
     @property
     def body(self) -> str:
-        """The text without the path: the ``message`` of a cause."""
-        text = _WORDS.get(self.reason, self.reason)
-        if self.reason not in _VALUELESS and self.value is not OMIT:
+        """The message without the path: the ``message`` of a cause."""
+        text = _MESSAGES.get(self.reason, self.reason)
+        if self.reason not in _WITHOUT_VALUE and self.value is not OMIT:
             text = f"{text}: {go_value(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
@@ -140,7 +140,7 @@ class FieldError(NamedTuple):
         return f"{self.field}: {self.body}"
 
     def cause(self) -> dict[str, str]:
-        """The entry of ``details.causes`` of a Status."""
+        """Return the entry for ``details.causes`` of a Status."""
         cause = {"reason": self.reason, "message": self.body}
         if self.field:
             cause["field"] = self.field
@@ -148,93 +148,93 @@ class FieldError(NamedTuple):
 
 
 class FieldErrors(Exception):
-    """An object is not acceptable; ``errors`` says what is wrong with it, field by field (at least one).
+    """Raised for an invalid object; ``errors`` has at least one :class:`FieldError`.
 
-    The text is the aggregate of all of them, as apimachinery's ``ErrorList.ToAggregate`` prints it.
+    The message is the aggregate of all errors, as apimachinery's ``ErrorList.ToAggregate`` prints it.
     """
 
     def __init__(self, errors: Iterable[FieldError]) -> None:
         self.errors = tuple(errors)
         if not self.errors:
-            raise ValueError("FieldErrors without an error: nothing is wrong")
+            raise ValueError("FieldErrors needs at least one error")
         super().__init__(aggregate(self.errors))
 
     @classmethod
     def check(cls, errors: Iterable[FieldError]) -> None:
-        """Raises :class:`FieldErrors` when there are any."""
+        """Raise this exception if there are any errors."""
         if found := tuple(errors):
             raise cls(found)
 
     @property
     def causes(self) -> list[dict[str, str]]:
-        """``details.causes`` of a Status that reports these."""
+        """The value of ``details.causes`` of a Status that reports these errors."""
         return causes(self.errors)
 
 
 def causes(errors: Iterable[FieldError]) -> list[dict[str, str]]:
-    """``details.causes`` of the Status that reports ``errors``."""
+    """Return the value of ``details.causes`` of a Status that reports ``errors``."""
     return [error.cause() for error in errors]
 
 
 def aggregate(errors: Sequence[FieldError]) -> str:
-    """All errors as one text: the only one as it is, several in brackets, repeats once."""
+    """Return one message for all errors: a single one unchanged, several in brackets, without duplicates."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
 
 
 def child(path: str, name: str) -> str:
-    """The path of the field ``name`` below ``path``."""
+    """Return the path of the field ``name`` below ``path``."""
     return f"{path}.{name}" if path else name
 
 
 def index(path: str, position: int) -> str:
-    """The path of an item of the list at ``path``."""
+    """Return the path of an item of the list at ``path``."""
     return f"{path}[{position}]"
 
 
 def key(path: str, name: str) -> str:
-    """The path of the entry ``name`` of the map at ``path``."""
+    """Return the path of the entry ``name`` of the map at ``path``."""
     return f"{path}[{name}]"
 
 
 def required(path: Path | str, detail: str = "") -> FieldError:
-    """A value is missing."""
+    """Return the error for a missing value."""
     return FieldError("FieldValueRequired", str(path), "", detail)
 
 
 def invalid(path: Path | str, value: Any, detail: str) -> FieldError:
-    """A value breaks a rule."""
+    """Return the error for a value that violates a rule."""
     return FieldError("FieldValueInvalid", str(path), value, detail)
 
 
 def type_invalid(path: Path | str, value: Any, detail: str) -> FieldError:
-    """A value has the wrong JSON type."""
+    """Return the error for a value of the wrong JSON type."""
     return FieldError("FieldValueTypeInvalid", str(path), value, detail)
 
 
 def not_supported(path: Path | str, value: Any, supported: Iterable[Any]) -> FieldError:
-    """A value is not one of those that the field knows; they are quoted in the order given."""
-    words = ", ".join(go_quote(str(item)) for item in supported)
-    return FieldError("FieldValueNotSupported", str(path), value, f"supported values: {words}" if words else "")
+    """Return the error for a value that is not in ``supported``, which the message lists in the given order."""
+    quoted = ", ".join(go_quote(str(item)) for item in supported)
+    return FieldError("FieldValueNotSupported", str(path), value, f"supported values: {quoted}" if quoted else "")
 
 
 def forbidden(path: Path | str, detail: str) -> FieldError:
-    """A field may not be set (now, or together with another)."""
+    """Return the error for a field that must not be set (at this time, or together with another field)."""
     return FieldError("FieldValueForbidden", str(path), "", detail)
 
 
 def duplicate(path: Path | str, value: Any) -> FieldError:
-    """A value appears twice where it may once."""
+    """Return the error for a value that appears more than once and must be unique."""
     return FieldError("FieldValueDuplicate", str(path), value)
 
 
 def not_found(path: Path | str, value: Any) -> FieldError:
-    """A reference leads nowhere."""
+    """Return the error for a reference to something that does not exist."""
     return FieldError("FieldValueNotFound", str(path), value)
 
 
 def too_long(path: Path | str, value: Any, limit: int) -> FieldError:
-    """A text has more than ``limit`` bytes."""
+    """Return the error for a string of more than ``limit`` bytes."""
     if limit < 0:
         return FieldError("FieldValueTooLong", str(path), value, "value is too long")
     unit = "byte" if limit == 1 else "bytes"
@@ -242,25 +242,25 @@ def too_long(path: Path | str, value: Any, limit: int) -> FieldError:
 
 
 def too_many(path: Path | str, actual: int | None, limit: int) -> FieldError:
-    """A list or map has more than ``limit`` entries."""
+    """Return the error for a list or map with more than ``limit`` entries."""
     unit = "item" if limit == 1 else "items"
     value = OMIT if actual is None or actual < 0 else actual
     return FieldError("FieldValueTooMany", str(path), value, f"must have at most {limit} {unit}")
 
 
 def too_few(path: Path | str, actual: int, limit: int) -> FieldError:
-    """A list or map has fewer than ``limit`` entries."""
+    """Return the error for a list or map with fewer than ``limit`` entries."""
     unit = "item" if limit == 1 else "items"
     return FieldError("FieldValueTooFew", str(path), actual, f"must have at least {limit} {unit}")
 
 
 def internal(path: Path | str, detail: str) -> FieldError:
-    """The check itself failed."""
+    """Return the error for a check that could not be done."""
     return FieldError("InternalError", str(path), "", detail)
 
 
 def go_value(value: Any) -> str:
-    """A value as ``field.Error`` prints it: numbers and booleans plainly, texts quoted, the rest as JSON."""
+    """Format a value as ``field.Error`` does: numbers and booleans plain, strings quoted, everything else as JSON."""
     if isinstance(value, Verbatim):
         return str(value)
     if value is None:
@@ -275,7 +275,7 @@ def go_value(value: Any) -> str:
 
 
 def go_json(value: Any) -> str:
-    """JSON as Go's encoder writes it: compact, keys sorted, ``<``, ``>`` and ``&`` escaped."""
+    """Encode JSON as Go's encoder does: compact, keys sorted, ``<``, ``>`` and ``&`` escaped."""
     text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     for character in "<>&\u2028\u2029":
         if character in text:
@@ -284,7 +284,7 @@ def go_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with whole floats as Go prints them: ``1.0`` is ``1``."""
+    """Return ``value`` with integral floats converted to integers, because Go prints ``1.0`` as ``1``."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         return int(value)
     if isinstance(value, dict):
@@ -295,7 +295,7 @@ def _plain(value: Any) -> Any:
 
 
 def _go_float(value: float) -> str:
-    """``%v`` of a float64: the shortest form, with an exponent from 1e+21 and below 1e-4."""
+    """Format a float64 as ``%v`` does: the shortest form, with an exponent from 1e+21 on and below 1e-4."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):
@@ -319,7 +319,7 @@ _ESCAPES = {
 
 
 def go_quote(text: str) -> str:
-    """``%q`` of a text: quoted and escaped as Go's ``strconv.Quote`` does."""
+    """Quote a string as ``%q`` does: with the escapes of Go's ``strconv.Quote``."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_quoted(character) for character in text) + '"'

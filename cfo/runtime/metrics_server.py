@@ -25,9 +25,9 @@ from cfo.runtime.clock import Clock
 from cfo.runtime.endpoint import Endpoint
 from cfo.runtime.objects import NamespacedName
 from cfo.runtime.reconcile import Rule
-from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
-from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
-from cfo.runtime.webhook.certificates.serving import ServingCertificate
+from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
 __all__ = ["SECURE_METRICS_RULES", "MetricsAuthorizer", "MetricsTLS", "SecureMetricsEndpoint"]
@@ -138,7 +138,8 @@ class SecureMetricsEndpoint(Endpoint):
         clock: Clock,
     ) -> None:
         self._serving = ServingCertificate()
-        super().__init__("metrics", bind_address, routes, tls=self._serving.front(), middlewares=[self._authorize])
+        tls_context = self._serving.ssl_context()
+        super().__init__("metrics", bind_address, routes, tls=tls_context, middlewares=[self._authorize])
         self._tls = tls
         self._authorizer = authorizer
         self._clock = clock
@@ -154,7 +155,7 @@ class SecureMetricsEndpoint(Endpoint):
                 tasks.start_soon(CertificateFilesWatcher(files, self._serving).run)
             else:
                 policy = RotatedCertificates(secret=NamespacedName("", ""), common_name="metrics")
-                material, _ = advance(Stored(), policy, self._tls.names, now=self._clock.now())
+                material, _ = ensure_certificates(StoredCertificates(), policy, self._tls.names, now=self._clock.now())
                 self._serving.serve(material.pair)
             await super().run(task_status=task_status)
 

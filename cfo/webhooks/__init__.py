@@ -1,1 +1,1 @@
-"""What is asked before an object is stored: a module for each kind that has admission webhooks."""
+"""The operator's admission webhooks, one package per kind; the module ``webhook`` has its class and ``setup()``."""

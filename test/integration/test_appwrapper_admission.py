@@ -127,7 +127,7 @@ async def guarded(config: AppWrapperConfiguration) -> AsyncIterator[Guarded]:
         async with Transport(ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
             webhook = replace(OPTIONS, url=free_url())
             manager = Manager(transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook))
-            appwrapper.register(manager, config)
+            appwrapper.setup(manager, config)
             async with manager:
                 await manager.started()
 
@@ -357,7 +357,7 @@ async def test_a_template_is_stored_as_it_came(here: Guarded) -> None:
 
 def test_the_webhooks_are_announced_as_those_of_the_go_operator() -> None:
     manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
-    appwrapper.register(manager, AppWrapperConfiguration())
+    appwrapper.setup(manager, AppWrapperConfiguration())
     defaulting, validating = manager.webhooks
     assert (defaulting.name, defaulting.path, defaulting.operations) == (
         "mappwrapper.kb.io",

@@ -270,10 +270,10 @@ async def test_nothing_hangs_when_the_operator_is_removed(tmp_path: Path, everyt
         await there.create(cluster)
         await install(there, tmp_path)
 
-        said = await removed(there, tmp_path, "--patience", "1", *(["--crds"] if everything else []))
+        said = await removed(there, tmp_path, "--timeout", "1", *(["--crds"] if everything else []))
 
-        assert "removed ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in said
-        assert "removed workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in said
+        assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in said
+        assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in said
         left = [obj for obj in render() if await there.client.get(gvk_of(obj), key_of(obj)) is not None]
         kept = {"Namespace", *([] if everything else ["CustomResourceDefinition"])}
         assert {obj["kind"] for obj in left} - {"CustomResourceDefinition"} == kept - {"CustomResourceDefinition"}
@@ -283,7 +283,7 @@ async def test_nothing_hangs_when_the_operator_is_removed(tmp_path: Path, everyt
         assert wrapper is not None
         assert wrapper["metadata"]["finalizers"] == ["test/other"]
         assert bool(wrapper["metadata"].get("deletionTimestamp")) is everything
-        assert "deleted" not in await removed(there, tmp_path, "--patience", "1")
+        assert "deleted" not in await removed(there, tmp_path, "--timeout", "1")
 
 
 def _hooks() -> list[str]:

@@ -18,8 +18,8 @@ from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import NamespacedName, Object, name_of
-from cfo.runtime.webhook.certificates.announcement import ORIGINAL, bundles_of
-from cfo.runtime.webhook.certificates.certificate_authority import read
+from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
+from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN, configure, operator
 from test.support.raycluster_environment import VANILLA, World, eventually, ray_cluster, world
@@ -55,18 +55,18 @@ async def test_certificates_are_made_and_injected_as_the_go_operator_does(tmp_pa
         async with operator(there, tmp_path) as running:
             await running.ready()
             secret = await there.get(SECRET, WEBHOOK_SECRET_NAME, "default")
-            stored = read(secret["data"])
+            stored = parse_secret(secret["data"])
             assert stored.problems == ()
-            assert stored.authority is not None
+            assert stored.ca is not None
             assert stored.pair is not None
-            assert stored.authority.certificate.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
+            assert stored.ca.certificate.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
             names = stored.pair.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             assert "codeflare-operator-webhook-service.default.svc" in names.get_values_for_type(x509.DNSName)
             found = await configurations(there)
             assert {name_of(each) for each in found} == {name_of(each) for each in made}
             for each in found:
-                assert [x509.load_pem_x509_certificates(bundle) for bundle in bundles_of(each).values()] == [
-                    [stored.authority.certificate] for _ in each["webhooks"]
+                assert [x509.load_pem_x509_certificates(bundle) for bundle in ca_bundles_of(each).values()] == [
+                    [stored.ca.certificate] for _ in each["webhooks"]
                 ]
             running.process.send_signal(signal.SIGTERM)
             assert await running.exit_code() == 0, running.output
@@ -150,8 +150,8 @@ async def test_a_broken_url_is_one_line_and_code_2(tmp_path: Path) -> None:
     async with world(*VANILLA) as there, operator(there, tmp_path, "--webhook-url", "http://here:1") as running:
         assert await running.exit_code() == 2
     assert running.output == (
-        "Error: --webhook-url: 'http://here:1': must be https://HOST:PORT, where HOST is a name or an IP address that "
-        "the API server reaches\n"
+        "Error: --webhook-url: 'http://here:1': must be https://HOST:PORT, where HOST is a name or IP address that the "
+        "API server can reach\n"
     )
 
 
@@ -171,7 +171,7 @@ async def test_a_url_is_served_and_taken_back_on_exit(tmp_path: Path, *, install
             assert await running.exit_code() == 0, running.output
         after = await configurations(there)
         assert targets(after) == before
-        assert all(ORIGINAL not in (each["metadata"].get("annotations") or {}) for each in after)
+        assert all(ORIGINAL_ANNOTATION not in (each["metadata"].get("annotations") or {}) for each in after)
 
 
 async def test_a_killed_run_is_put_right_by_the_next_start(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ async def admission(
         # as the controllers have it, without them
         settings = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
         domain = IngressDomain(config, settings, manager.clock)
-        webhooks.register(
+        webhooks.setup(
             manager,
             config,
             version=version,
@@ -207,7 +207,7 @@ async def test_warnings_reach_the_user() -> None:
         made = await user.create(ray_cluster(worker(), head={"serviceAccountName": "mine"}))
         assert made.code == 201
         (warning,) = warnings(made)
-        assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: mine: gave way to ")
+        assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: mine: replaced")
         changed = copy.deepcopy(made.body)
         changed["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["image"] = "evil"
         worker_of(changed)["containers"][0]["env"] = []
@@ -216,7 +216,7 @@ async def test_warnings_reach_the_user() -> None:
         assert answer.body["spec"] == made.body["spec"]
         assert answer.body["metadata"]["generation"] == made.body["metadata"]["generation"]
         assert [text.rpartition(": ")[2] for text in warnings(answer)] == [
-            "injected by the operator, so it was put back"
+            "injected by the operator, so the change was reverted"
         ] * 2
         assert warnings(await user.merge("rc", {"metadata": {"labels": {"a": "b"}}})) == []
 

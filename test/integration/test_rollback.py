@@ -29,7 +29,7 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations, webhook_options
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, SECRET
 from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_references_of, uid_of
-from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
+from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest.certificates import Authority
 from test.support.go_operator import applied, cluster_of, is_applied, lives
@@ -152,9 +152,11 @@ def test_the_go_operator_keeps_the_certificate_of_the_webhooks() -> None:
     options = webhook_options(WebhookConfiguration(), "openshift-operators")
     assert isinstance(options.certificates, RotatedCertificates)
     now = datetime.now(UTC)
-    first, _ = advance(Stored(), options.certificates, options.service.dns_names, now=now - timedelta(days=1))
-    stored = Stored(former=(first.authority.certificate,))
-    for material in (first, advance(stored, options.certificates, options.service.dns_names, now=now)[0]):
+    first, _ = ensure_certificates(
+        StoredCertificates(), options.certificates, options.service.dns_names, now=now - timedelta(days=1)
+    )
+    stored = StoredCertificates(former_cas=(first.ca.certificate,))
+    for material in (first, ensure_certificates(stored, options.certificates, options.service.dns_names, now=now)[0]):
         data = {name: b64decode(value) for name, value in material.data().items()}
         assert set(data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
         for name in ("ca.key", "tls.key"):

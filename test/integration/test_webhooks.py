@@ -20,8 +20,13 @@ from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, uid_of
 from cfo.runtime.reconcile import policy_rules
 from cfo.runtime.webhook.admission import AdmissionRequest
-from cfo.runtime.webhook.certificates.announcement import ORIGINAL
-from cfo.runtime.webhook.certificates.certificate_authority import Material, Stored, advance, read
+from cfo.runtime.webhook.certificates.certificate_authority import (
+    CertificateSet,
+    StoredCertificates,
+    ensure_certificates,
+    parse_secret,
+)
+from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION
 from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, WebhookURL
 from cfo.runtime.webhook.setup import webhook_rules
 from envtest import ControlPlane
@@ -128,10 +133,10 @@ async def test_the_first_start_makes_one_write_for_each_object_and_the_next_none
         secret = await user.client.get(SECRET, SECRET_KEY)
         assert secret is not None
         assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
-        stored = read(secret["data"])
+        stored = parse_secret(secret["data"])
         assert stored.problems == ()
-        assert stored.authority is not None
-        assert await user.authorities() == [stored.authority.certificate]
+        assert stored.ca is not None
+        assert await user.authorities() == [stored.ca.certificate]
         assert {b64encode(bundle).decode() for bundle in await user.bundles()} == {secret["data"]["ca.crt"]}
         assert stored.pair is not None
         assert await running.serial() == stored.pair.leaf.serial_number
@@ -176,8 +181,8 @@ async def test_a_broken_bundle_is_repaired(plane: ControlPlane, user: Somebody) 
             await user.create("made-")
 
 
-def _other() -> Material:
-    return advance(Stored(), POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
+def _other() -> CertificateSet:
+    return ensure_certificates(StoredCertificates(), POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
 
 
 @pytest.mark.parametrize("broken", [{"tls.crt": "bm8="}, {"tls.key": None}, {"ca.key": "bm8="}, {"ca.crt": None}])
@@ -192,7 +197,7 @@ async def test_a_broken_secret_is_repaired_and_no_call_fails(
 
             async def repaired() -> bool:
                 secret = await user.client.get(SECRET, SECRET_KEY)
-                return secret is not None and read(secret["data"]).problems == ()
+                return secret is not None and parse_secret(secret["data"]).problems == ()
 
             await until(repaired, "a good Secret")
 
@@ -240,7 +245,7 @@ async def test_certificates_are_renewed_in_time_in_the_order_that_lets_no_call_f
 ) -> None:
     """On a clock of its own, which stays within what today's TLS accepts."""
     clock = FakeClock(datetime.now(UTC) - timedelta(days=21))
-    policy = replace(POLICY, authority_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0)
+    policy = replace(POLICY, ca_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0)
     async with replica(plane, local(certificates=policy), clock=clock) as running:
         await running.ready()
         (first,) = await user.authorities()
@@ -292,7 +297,7 @@ async def test_replicas_that_race_agree_on_one_secret(plane: ControlPlane, user:
             async def same_again(gone: str = uid_of(secret)) -> bool:
                 found = await user.client.get(SECRET, SECRET_KEY)
                 assert found is not None
-                pair = read(found["data"]).pair
+                pair = parse_secret(found["data"]).pair
                 assert pair is not None
                 return uid_of(found) != gone and await one.serial() == await other.serial() == pair.leaf.serial_number
 
@@ -321,13 +326,13 @@ async def test_replicas_that_race_at_the_start(plane: ControlPlane, user: Somebo
 async def test_files_are_served_and_swapped_without_a_failed_call(
     plane: ControlPlane, user: Somebody, tmp_path: Path
 ) -> None:
-    def write(one: Material) -> None:
+    def write(one: CertificateSet) -> None:
         for name, content in (("ca.crt", one.bundle), ("tls.crt", one.pair.certificate), ("tls.key", one.pair.key)):
             (tmp_path / name).write_bytes(content)
 
     first = _other()
-    stored = Stored(first.authority, (), None)
-    second, _ = advance(stored, POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
+    stored = StoredCertificates(first.ca, (), None)
+    second, _ = ensure_certificates(stored, POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
     async with replica(plane, local(certificates=CertificateFiles(directory=tmp_path))) as running:
         await until(lambda: _says(running, "no serving certificate yet: No such file"), "the missing files")
         write(first)
@@ -361,7 +366,8 @@ async def test_files_of_others_are_checked_against_the_bundle_of_others(
     await user.configure()
     options = replace(OPTIONS, certificates=CertificateFiles(directory=tmp_path))
     async with replica(plane, options) as running:
-        await until(lambda: _says(running, "the caBundle of webhook mconfigmap.kb.io does not vouch"), "the problem")
+        problem = "the caBundle of webhook mconfigmap.kb.io does not contain the CA"
+        await until(lambda: _says(running, problem), "the problem")
         bundle = b64encode(one.bundle).decode()
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
             operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}
@@ -445,10 +451,10 @@ async def test_a_url_replaces_the_service_and_is_taken_back_on_exit(plane: Contr
         await running.ready()
         assert await user.urls() == [f"{url}/mutate--v1-configmap", f"{url}/validate--v1-configmap"]
         await user.create("a")
-        assert all(ORIGINAL in each["metadata"]["annotations"] for each in await user.configurations())
+        assert all(ORIGINAL_ANNOTATION in each["metadata"]["annotations"] for each in await user.configurations())
     after = await user.configurations()
     assert configured(before, after)
-    assert all(ORIGINAL not in (each["metadata"].get("annotations") or {}) for each in after)
+    assert all(ORIGINAL_ANNOTATION not in (each["metadata"].get("annotations") or {}) for each in after)
 
 
 async def test_missing_configurations_are_made_for_a_url_and_deleted_on_exit(
@@ -573,7 +579,7 @@ async def test_objects_are_converted_by_a_webhook_whose_bundle_is_in_the_definit
     await plane.install_crds(widgets())
     definition = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
     key = NamespacedName("", "widgets.acme.io")
-    async with replica(plane, local(definitions=("widgets.acme.io",))) as running:
+    async with replica(plane, local(conversion_crds=("widgets.acme.io",))) as running:
         running.manager.webhooks.register(OLD, converter=Widgets())
         await running.ready()
         await user.client.create(

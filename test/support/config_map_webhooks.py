@@ -23,7 +23,7 @@ from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, VALIDA
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, InvalidObject
-from cfo.runtime.webhook.certificates.certificate_authority import authorities_of
+from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of
 from cfo.runtime.webhook.options import RotatedCertificates, ServiceReference, WebhookOptions, WebhookURL
 from cfo.runtime.webhook.registration import Webhooks
 from envtest import ControlPlane
@@ -191,15 +191,15 @@ class Somebody:
         return [each for each in found if each is not None]
 
     async def bundles(self) -> set[bytes]:
-        from cfo.runtime.webhook.certificates.announcement import bundles_of
+        from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of
 
-        return {bundle for each in await self.configurations() for bundle in bundles_of(each).values()}
+        return {bundle for each in await self.configurations() for bundle in ca_bundles_of(each).values()}
 
     async def authorities(self) -> list[x509.Certificate]:
         """Whom the API server is told to trust; the same for every webhook."""
         bundles = await self.bundles()
         assert len(bundles) == 1
-        return authorities_of(next(iter(bundles)))
+        return ca_certificates_of(next(iter(bundles)))
 
     async def urls(self) -> list[str]:
         return [

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
-from cfo.webhooks.raycluster.defaulting import Defaulted, default
-from cfo.webhooks.raycluster.settings import Settings
+from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
+from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 
 Cluster = dict[str, Any]
 
 
-BOTH = Settings(version="v1", oauth=True, mtls=True, ingress_domain="apps.test")
+BOTH = InjectionSettings(version="v1", oauth=True, mtls=True, ingress_domain="apps.test")
 
 
 def ray_cluster(*workers: Cluster, head: Cluster | None = None, version: str | None = None, **spec: Any) -> Cluster:
@@ -46,14 +46,14 @@ def names(items: list[Cluster] | None) -> list[str]:
     return [item["name"] for item in items or []]
 
 
-def create(cluster: Cluster, settings: Settings = BOTH) -> Defaulted:
+def create(cluster: Cluster, settings: InjectionSettings = BOTH) -> DefaultingResult:
     before = copy.deepcopy(cluster)
     made = default(cluster, None, settings)
     assert cluster == before, "what was given is not changed"
     return made
 
 
-def created(*workers: Cluster, settings: Settings = BOTH, **rest: Any) -> Cluster:
+def created(*workers: Cluster, settings: InjectionSettings = BOTH, **rest: Any) -> Cluster:
     return create(ray_cluster(*workers, **rest), settings).cluster
 
 

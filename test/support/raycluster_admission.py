@@ -10,15 +10,15 @@ import jsonpatch
 from cfo.api.raycluster.naming import head_service_name
 from cfo.runtime.field import FieldErrors
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.settings import Settings
-from cfo.webhooks.raycluster.validation import created_errors, updated_errors
+from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.validation import create_errors, update_errors
 
 DENIED = 'admission webhook "vraycluster.ray.openshift.ai" denied the request: '
 
 
-def settings_of(recording: dict[str, Any]) -> Settings:
+def settings_of(recording: dict[str, Any]) -> InjectionSettings:
     config = recording["config"]
-    return Settings(
+    return InjectionSettings(
         version="UNKNOWN",
         oauth=config["kuberay"]["rayDashboardOAuthEnabled"] and config["openshift"],
         mtls=config["kuberay"]["mTLSEnabled"],
@@ -160,7 +160,7 @@ class Play:
         again = default(made, old, self.settings)
         assert again.cluster == made
         assert [text for text in again.warnings if not text.startswith("metadata.name: ")] == []
-        errors = created_errors(made, self.settings) if old is None else updated_errors(old, made, self.settings)
+        errors = create_errors(made, self.settings) if old is None else update_errors(old, made, self.settings)
         self.compared += 1
         name = self.recording["name"]
         if name in REFUSED_HERE:

@@ -1,4 +1,4 @@
-"""The command line: what it costs to ask it something small, and what it says of mistakes."""
+"""The command line: what it imports, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -41,4 +41,58 @@ def test_a_definition_that_cannot_be_installed_is_one_line(tmp_path: Path) -> No
     assert result.exit_code == 2
     lines = result.output.splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith('cfo envtest: CustomResourceDefinition.apiextensions.k8s.io "foo" is invalid')
+    assert 'envtest: CustomResourceDefinition.apiextensions.k8s.io "foo" is invalid' in lines[0]
+
+
+WITHOUT = """
+import sys
+
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Blocker())
+from cfo.cli import main
+
+sys.argv[1:] = {arguments!r}
+main()
+"""
+"""A program that runs the command line as if the distributions of the extra ``embedded`` were not installed."""
+
+
+def run_without(blocked: set[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = WITHOUT.format(blocked=blocked, arguments=list(arguments))
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("blocked", [{"envtest"}, {"envtest", "rich"}])
+@pytest.mark.parametrize("arguments", [["envtest"], ["envtest", "--help"], ["run", "--embedded"]])
+def test_commands_without_the_embedded_extra_print_how_to_install_it(blocked: set[str], arguments: list[str]) -> None:
+    done = run_without(blocked, *arguments)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == ("Error: the embedded control plane is not installed; run: pip install 'cfo[embedded]'\n")
+
+
+def test_embedded_run_without_rich_prints_how_to_install_it() -> None:
+    done = run_without({"rich"}, "run", "--embedded")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "pip install 'cfo[embedded]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["version"], ["config", "default"], ["manifests"]]
+)
+def test_other_commands_do_not_need_the_embedded_extra(arguments: list[str]) -> None:
+    done = run_without({"envtest", "rich"}, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_another_missing_module_is_not_reported_as_the_embedded_extra() -> None:
+    done = run_without({"anyio"}, "run", "--embedded")
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: No module named 'anyio'" in done.stderr

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cfo.config import ConfigurationError, OperatorConfiguration, default_document, document_of, parse
+from cfo.config import ConfigurationError, OperatorConfiguration, default_document, extract_document, parse
 
 
 def warnings_of(text: str) -> list[str]:
@@ -108,10 +108,10 @@ def test_keys_are_matched_without_regard_to_case_as_go_does() -> None:
 
 def test_keys_that_stand_twice_are_warned_of_and_the_last_one_counts() -> None:
     parsed = parse("kuberay:\n  mTLSEnabled: true\n  mTLSEnabled: false\nappwrapper: &a {enabled: true}\n")
-    assert parsed.warnings == ["kuberay.mTLSEnabled stands twice, in lines 2 and 3; the latter counts"]
+    assert parsed.warnings == ["duplicate key kuberay.mTLSEnabled in lines 2 and 3, the last one is used"]
     assert parsed.configuration.kuberay.mtls_enabled is False
     assert warnings_of("kuberay: {}\nkuberay: {mTLSEnabled: false}") == [
-        "kuberay stands twice, in lines 1 and 2; the latter counts"
+        "duplicate key kuberay in lines 1 and 2, the last one is used"
     ]
 
 
@@ -131,7 +131,7 @@ def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kuberay: [unclosed", "not YAML: "),
+        ("kuberay: [unclosed", "not valid YAML: "),
         ("- a", "must be a mapping of sections, not a list"),
         ("kuberay: 3", "kuberay: 3: must be a mapping"),
         ("kuberay: {mTLSEnabled: 'yes'}", "kuberay.mTLSEnabled: 'yes': must be true or false"),
@@ -139,7 +139,7 @@ def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
         ("kuberay: {operatorNamespaces: [ok, 1]}", "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace"),
         ("kuberay: {ca: {keyAlgorithm: dsa}}", "kuberay.ca.keyAlgorithm: 'dsa': must be 'ecdsa' or 'rsa'"),
         ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
-        ("health: {bindAddress: ':99999'}", "health.bindAddress: ':99999': must be host:port"),
+        ("health: {bindAddress: ':99999'}", "health.bindAddress: ':99999': must be HOST:PORT"),
         ("health: {livenessEndpointName: a/b}", "health.livenessEndpointName: 'a/b': must be one path segment"),
         ("clientConnection: {qps: fast}", "clientConnection.qps: 'fast': must be a number"),
         ("clientConnection: {burst: 1.5}", "clientConnection.burst: 1.5: must be an integer"),
@@ -148,7 +148,7 @@ def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
             "leaderElection: leaseDuration (5s) must be greater than renewDeadline (10s)",
         ),
         ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock: 'endpoints': must be 'leases'"),
-        ("webhook: {bindAddress: '0'}", "webhook.bindAddress: '0': must be host:port"),
+        ("webhook: {bindAddress: '0'}", "webhook.bindAddress: '0': must be HOST:PORT"),
         ("webhook: {enabled: 1}", "webhook.enabled: 1: must be true or false"),
         ("webhook: {serviceName: A_b}", "webhook.serviceName: 'A_b': must be the name of a Service"),
         ("webhook: {certDir: ''}", "webhook.certDir: '': "),
@@ -176,7 +176,7 @@ def test_bind_addresses_as_go_writes_them(address: str) -> None:
 
 def test_a_document_may_come_in_its_config_map() -> None:
     manifest = "apiVersion: v1\nkind: ConfigMap\ndata:\n  config.yaml: |\n    kuberay: 5\n"
-    assert document_of(manifest) == "kuberay: 5\n"
-    assert document_of("kuberay: {}") == "kuberay: {}"
+    assert extract_document(manifest) == "kuberay: 5\n"
+    assert extract_document("kuberay: {}") == "kuberay: {}"
     with pytest.raises(ConfigurationError, match=r"exactly one key.*found a, b"):
-        document_of("kind: ConfigMap\ndata: {a: x, b: y}")
+        extract_document("kind: ConfigMap\ndata: {a: x, b: y}")

@@ -1,6 +1,6 @@
-"""The custom resource definitions which the embedded control plane needs for the operator, as package data.
+"""The CRDs that the operator needs on an embedded control plane, as package data.
 
-Made from the published ones by ``hack/compact_crd.py``; a real cluster has them from KubeRay.
+``hack/generate/compact_crd.py`` generates them from the published CRDs. On a real cluster, KubeRay installs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["load"]
 
 
 def load() -> list[Object]:
-    """The definitions, decoded."""
+    """Return the decoded CRDs."""
     return [
         orjson.loads(gzip.decompress(file.read_bytes()))
         for file in sorted(resources.files(__name__).iterdir(), key=lambda file: file.name)

@@ -1,4 +1,4 @@
-"""Admission and conversion webhooks: registration, HTTPS server and certificates.
+"""Admission and conversion webhooks: request and response types, the HTTPS server, and its certificates.
 
 .. code-block:: python
 
@@ -15,9 +15,16 @@
     webhook = GreeterWebhook()
     manager.webhooks.register(GREETER, defaulter=webhook, validator=webhook)
 
-:mod:`.admission` has the requests, the responses and the protocols of defaulters and validators, :mod:`.conversion`
-the protocol of converters. :mod:`.registration` has the registered webhooks and generates their configurations,
-:mod:`.options` has the options of the server. :mod:`.server` is the HTTPS server, :mod:`.certificates` manages its
-certificates, and :mod:`.setup` adds all of them to a manager. The names for authors of webhooks are exported by
-:mod:`cfo.runtime`.
+The modules:
+
+* :mod:`.admission`: admission requests and responses, and the protocols that webhooks implement.
+* :mod:`.conversion`: the protocol of converters, and ConversionReviews.
+* :mod:`.registration`: the registered webhooks, and the webhook configurations generated from them.
+* :mod:`.options`: options of the server and its certificates.
+* :mod:`.server`: the HTTPS server. It decodes and encodes with :mod:`.review`, dispatches through :mod:`.handlers`, and
+  counts in :mod:`.metrics`.
+* :mod:`.certificates`: serving certificates, their rotation, and CA injection.
+* :mod:`.setup`: adds all of this to a manager.
+
+:mod:`cfo.runtime` exports the names that authors of webhooks need.
 """

@@ -1,16 +1,16 @@
-"""What an admission webhook is asked, and what it may answer.
+"""Admission requests and responses, and the protocols that admission webhooks implement.
 
-A :class:`Defaulter` changes an object that is about to be written, a :class:`Validator` refuses it; a
-:class:`Handler` answers any request as it likes. They are plain functions of the object and the
-:class:`AdmissionRequest` (sync, or async where they must ask somebody), and say no by raising:
+A :class:`Defaulter` changes an object before it is stored, a :class:`Validator` accepts or denies it, and a
+:class:`Handler` responds to any request. Their methods take the object and the :class:`AdmissionRequest`, and are sync,
+or async if they have to wait for something. They deny a request by raising one of these exceptions:
 
-* :class:`~cfo.runtime.field.FieldErrors`: what is wrong with which field. The answer is 403 Forbidden with
-  their text, as controller-runtime answers what a validator returns, and with the causes, which it leaves out;
-* :class:`InvalidObject`: the same as 422 Invalid, in the words of ``apierrors.NewInvalid``;
-* :class:`Denied`: any other refusal;
-* :class:`~cfo.runtime.client.errors.APIError`: the Status it carries is passed on.
+* :class:`~cfo.runtime.field.FieldErrors`: the response is 403 Forbidden with the message and the causes.
+  controller-runtime responds with the same message to an error of a validator, but without the causes.
+* :class:`InvalidObject`: the response is 422 Invalid, with the message of ``apierrors.NewInvalid``.
+* :class:`Denied`: the response has the code and reason given.
+* :class:`~cfo.runtime.client.errors.APIError`: the response has the Status of the error.
 
-Anything else that is raised is an error in the webhook: 500.
+Any other exception is an error of the webhook itself: the response is 500.
 
 Source: `AdmissionReview v1`_ and controller-runtime's ``pkg/webhook/admission``.
 
@@ -45,11 +45,11 @@ __all__ = [
 ]
 
 Warnings: TypeAlias = Sequence[str] | None
-"""What a validator tells the user although it allows the request; ``None`` for nothing."""
+"""Warnings for the user about a request that a validator allows; ``None`` if there are none."""
 
 
 class Operation(StrEnum):
-    """What is done to the object."""
+    """The operation on the object."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -59,7 +59,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """Who asks, as the API server authenticated them."""
+    """The user who sent the request, as authenticated by the API server."""
 
     username: str = ""
     uid: str = ""
@@ -73,13 +73,13 @@ _NO_RESOURCE = GVR("", "", "")
 
 @dataclass(slots=True, kw_only=True)
 class AdmissionRequest:
-    """One question of an API server. ``object`` and ``old_object`` belong to whoever is given the request.
+    """An admission request. Its recipient owns ``object`` and ``old_object`` and may modify them.
 
-    ``kind``, ``resource`` and ``sub_resource`` are those that the webhook registered for (and ``object`` is in that
-    version); ``request_kind`` and its siblings are what the user sent, where a rule of another version matched it.
-    ``name`` is empty on a create that leaves it to the server; ``object`` is ``None`` on a delete, ``old_object`` on a
-    create. With ``dry_run`` nothing is stored, so nothing else may be changed for it either. ``options`` are the
-    CreateOptions, UpdateOptions or DeleteOptions.
+    ``kind``, ``resource`` and ``sub_resource`` are those that the webhook is registered for, and ``object`` is in that
+    version; ``request_kind``, ``request_resource`` and ``request_sub_resource`` are those of the user's request, which
+    may have another version. ``name`` is empty on a create for which the API server generates the name. ``object`` is
+    ``None`` on a delete, ``old_object`` on a create. With ``dry_run`` nothing is stored, so the webhook must not have
+    side effects either. ``options`` are the CreateOptions, UpdateOptions or DeleteOptions.
     """
 
     operation: Operation = Operation.CREATE
@@ -100,22 +100,22 @@ class AdmissionRequest:
     warnings: list[str] = field(default_factory=list)
     audit_annotations: dict[str, str] = field(default_factory=dict)
     raw_object: bytes = field(default=b"", repr=False)
-    """``object`` as it came, for the difference to what it became."""
+    """``object`` as received, from which a JSON patch to the defaulted object is computed."""
 
-    def warn(self, *texts: str) -> None:
-        """Lets the API server tell the user ``texts``, whatever is answered; each of them once."""
-        self.warnings += [text for text in dict.fromkeys(texts) if text not in self.warnings]
+    def warn(self, *warnings: str) -> None:
+        """Add warnings for the user, to be returned whether the request is allowed or not; duplicates are dropped."""
+        self.warnings += [text for text in dict.fromkeys(warnings) if text not in self.warnings]
 
     def audit(self, key: str, value: str) -> None:
-        """Adds an annotation to the audit event of the request (the API server puts the webhook's name before it)."""
+        """Add an annotation to the audit event; the API server prefixes ``key`` with the webhook's name."""
         self.audit_annotations[key] = value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionResponse:
-    """What is answered. ``code``, ``reason``, ``message`` and ``details`` become the Status that the user is told.
+    """An admission response. ``code``, ``reason``, ``message`` and ``details`` are the Status that the user gets.
 
-    ``patch`` is a JSON Patch (RFC 6902), for mutating webhooks alone.
+    ``patch`` is a JSON Patch (RFC 6902), only for mutating webhooks.
     """
 
     allowed: bool
@@ -127,35 +127,35 @@ class AdmissionResponse:
     warnings: tuple[str, ...] = ()
     audit_annotations: Mapping[str, str] = field(default_factory=dict)
 
-    def with_warnings(self, *texts: str) -> Self:
-        """The same, with ``texts`` for the user added."""
-        return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *texts))))
+    def with_warnings(self, *warnings: str) -> Self:
+        """Return a copy with these warnings for the user added."""
+        return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *warnings))))
 
 
 def allowed(message: str = "") -> AdmissionResponse:
-    """Yes."""
+    """Return a response that allows the request."""
     return AdmissionResponse(allowed=True, message=message)
 
 
 def denied(
     message: str, *, code: int = 403, reason: str = "Forbidden", details: Mapping[str, Any] | None = None
 ) -> AdmissionResponse:
-    """No, and why. ``code`` is the HTTP status that the user gets, ``reason`` that of the Status."""
+    """Return a response that denies the request. ``code`` is the HTTP status, ``reason`` the reason in the Status."""
     return AdmissionResponse(allowed=False, code=code, reason=reason, message=message, details=details or {})
 
 
 def errored(code: int, message: str) -> AdmissionResponse:
-    """The webhook cannot tell: ``code`` is 400 when the question is wrong, 500 when the webhook is."""
+    """Return the response to a failed review; ``code`` is 400 for an invalid request, 500 for a webhook error."""
     return AdmissionResponse(allowed=False, code=code, message=message)
 
 
 def patched(message: str, *operations: Mapping[str, Any]) -> AdmissionResponse:
-    """Yes, if the object is changed by these JSON Patch operations."""
+    """Return a response that allows the request and changes the object by these JSON Patch operations."""
     return AdmissionResponse(allowed=True, message=message, patch=operations)
 
 
 class Denied(Exception):
-    """The request is refused; raised by a defaulter or validator."""
+    """Raised by a defaulter or validator to deny the request."""
 
     def __init__(
         self, message: str, *, code: int = 403, reason: str = "Forbidden", details: Mapping[str, Any] | None = None
@@ -165,7 +165,10 @@ class Denied(Exception):
 
 
 class InvalidObject(FieldErrors):
-    """The object called ``name`` (empty: not named yet) is invalid: 422, as the API server says it of its own kinds."""
+    """Raised to deny an invalid object with 422 and the message that the API server has for built-in kinds.
+
+    ``name`` is the object's name; empty if it has none yet.
+    """
 
     def __init__(self, gvk: GVK, name: str, errors: Iterable[FieldError]) -> None:
         super().__init__(errors)
@@ -180,39 +183,39 @@ class InvalidObject(FieldErrors):
 
 
 class Defaulter(Protocol):
-    """Completes or changes an object before it is validated and stored. It is not asked about deletions."""
+    """Sets defaults in an object before it is validated and stored. It is not called for deletions."""
 
     def default(self, obj: Object, request: AdmissionRequest) -> Object | Awaitable[Object | None] | None:
-        """Changes ``obj`` in place, or returns what shall be stored instead.
+        """Modify ``obj`` in place, or return the object to store instead.
 
-        Must be idempotent: the API server may ask again with what came out. ``request.warn`` tells the user
-        something. Raises to refuse (see the module).
+        Must be idempotent, because the API server may call it again with the result. ``request.warn`` adds warnings
+        for the user. Raises to deny the request (see the module).
         """
         ...
 
 
 class Validator(Protocol):
-    """Accepts or refuses what is about to be stored, after all defaulting.
+    """Validates an object before it is stored, after all defaulters have run.
 
-    Each method returns warnings for the user, and raises to refuse (see the module).
+    Each method returns warnings for the user, and raises to deny the request (see the module).
     """
 
     def validate_create(self, obj: Object, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
-        """``obj`` is about to be created."""
+        """Validate the creation of ``obj``."""
         ...
 
     def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
-        """``obj`` is about to replace ``old``."""
+        """Validate the update of ``old`` to ``obj``."""
         ...
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
-        """``obj`` is about to be deleted (asked only where deletions are registered for)."""
+        """Validate the deletion of ``obj``. Called only if the webhook is registered for deletions."""
         ...
 
 
 class Handler(Protocol):
-    """Answers admission requests of one path, whatever they are."""
+    """Responds to all admission requests of one path."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Answers; what is raised is treated as what a validator raises."""
+        """Respond to the request; exceptions have the same meaning as those of a validator (see the module)."""
         ...

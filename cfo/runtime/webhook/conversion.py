@@ -1,4 +1,4 @@
-"""ConversionReviews: objects of a CustomResourceDefinition from one of its versions to another.
+"""ConversionReviews: convert custom resources from one version of their CRD to another.
 
 Source: `Webhook conversion`_ and controller-runtime's ``pkg/webhook/conversion``.
 
@@ -30,10 +30,11 @@ class Converter(Protocol):
     """Converts the objects of one kind between all its versions."""
 
     def convert(self, obj: Object, api_version: str) -> Object | Awaitable[Object]:
-        """``obj`` (which may be changed) in the version ``api_version``, that is ``group/version``.
+        """Return ``obj`` in ``api_version`` (``group/version``); ``obj`` may be modified.
 
-        Name, namespace, uid and all else in the metadata but labels and annotations must stay. Raises for what
-        cannot be converted; the text goes to whoever asked for the object.
+        Name, namespace, uid and the rest of the metadata, except labels and annotations, must not change. Raises
+        :class:`ValueError` if ``obj`` cannot be converted; the API server returns the message to its client. Any other
+        exception is reported in the same way, and logged and counted as a panic.
         """
         ...
 
@@ -54,9 +55,9 @@ _reviews = msgspec.json.Decoder(_Review)
 
 
 async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) -> tuple[bytes, bool]:
-    """The answer to the review in ``body``, and whether a converter failed; ``converters`` are by group and kind.
+    """Return the encoded answer to the review in ``body``, and whether a converter failed unexpectedly.
 
-    Raises :class:`BadReview` when it is none.
+    ``converters`` are indexed by group and kind. Raises :class:`BadReview` if ``body`` is not a ConversionReview.
     """
     try:
         review = _reviews.decode(body)
@@ -64,7 +65,7 @@ async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) 
             raise BadReview(f"expected a {_KIND} of {_API_VERSION} with a request")
         objects = orjson.loads(memoryview(review.request.objects))
     except (msgspec.MsgspecError, orjson.JSONDecodeError) as error:
-        raise BadReview(f"the body cannot be read: {error}") from None
+        raise BadReview(f"cannot decode the body: {error}") from None
     if not isinstance(objects, list) or not all(isinstance(obj, dict) for obj in objects):
         raise BadReview("request.objects must be a list of objects")
     converted: list[Object] = []
@@ -72,25 +73,25 @@ async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) 
     failed = False
     for obj in objects:
         try:
-            converted.append(await _converted(obj, review.request.desired, converters))
-        except Exception as error:  # noqa: BLE001 - a converter is somebody else's code; the server goes on
+            converted.append(await _convert_object(obj, review.request.desired, converters))
+        except Exception as error:  # noqa: BLE001 - an error in a converter must not stop the server
             gvk = gvk_of(obj)
             message = f"{gvk.kind} {name_of(obj)!r} to {review.request.desired}: {error or type(error).__name__}"
             failed = not isinstance(error, ValueError)
-            _log.error("an object cannot be converted", error=message, exc_info=error if failed else None)
+            _log.error("Cannot convert object", error=message, exc_info=error if failed else None)
             converted, result = [], {"status": "Failure", "message": message}
             break
     response = {"uid": review.request.uid, "convertedObjects": converted, "result": result}
     return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": response}), failed
 
 
-async def _converted(obj: Object, desired: str, converters: Mapping[tuple[str, str], Converter]) -> Object:
+async def _convert_object(obj: Object, desired: str, converters: Mapping[tuple[str, str], Converter]) -> Object:
     gvk = gvk_of(obj)
     if gvk.api_version == desired:
         return obj
     converter = converters.get((gvk.group, gvk.kind))
     if converter is None:
-        raise ValueError("there is no converter for this kind")
+        raise ValueError("no converter is registered for this kind")
     name, uid = name_of(obj), uid_of(obj)
     waiting = converter.convert(obj, desired)
     result: Object = await waiting if inspect.isawaitable(waiting) else waiting

@@ -6,12 +6,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 __all__ = ["CertificateMetrics", "WebhookMetrics"]
 
-# Prometheus' defaults, and two below them: most admissions take about a millisecond.
+# Prometheus' default buckets, and two smaller ones, because most admission requests take about a millisecond.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class WebhookMetrics:
-    """``controller_runtime_webhook_*``, by path."""
+    """The metrics ``controller_runtime_webhook_*``, most of them by path, and those of conversion webhooks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -43,24 +43,24 @@ class WebhookMetrics:
         )
 
     def expect(self, path: str) -> None:
-        """Shows the metrics of ``path`` before its first request."""
+        """Create the metrics of ``path``, so that they are exported before its first request."""
         self.in_flight(path)
         self._latency.labels(path)
         for code in ("200", "500"):
             self._requests.labels(path, code)
 
     def in_flight(self, path: str) -> Gauge:
-        """How many requests for ``path`` are worked on."""
+        """Return the gauge of the requests for ``path`` that are in flight."""
         return self._in_flight.labels(path)
 
     def observe(self, path: str, code: int, seconds: float) -> None:
-        """Counts a request that was answered with the HTTP status ``code``."""
+        """Record a request that was answered with the HTTP status ``code`` after ``seconds``."""
         self._requests.labels(path, str(code)).inc()
         self._latency.labels(path).observe(seconds)
 
 
 class CertificateMetrics:
-    """``certwatcher_*``, and how long the served certificate still is good."""
+    """The metrics ``certwatcher_*``, and the expiry of the serving certificate."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reads = Counter(
@@ -71,6 +71,6 @@ class CertificateMetrics:
         )
         self.expires = Gauge(
             "cfo_webhook_certificate_expiration_timestamp_seconds",
-            "When the certificate that webhooks are served with expires, in seconds since 1970; 0 while there is none.",
+            "Expiration time of the webhook serving certificate, in seconds since 1970; 0 if there is none.",
             registry=registry,
         )

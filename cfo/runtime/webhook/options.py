@@ -1,4 +1,4 @@
-"""How webhooks are served: where, under which names, and with whose certificate."""
+"""Options of the webhook server: its address, the names in its certificate, and where the certificate comes from."""
 
 from __future__ import annotations
 
@@ -28,71 +28,74 @@ class ServiceReference:
 
     @property
     def dns_names(self) -> tuple[str, ...]:
-        """The names that a certificate for it carries: the one that API servers verify."""
+        """The DNS names that a certificate for the Service needs: the one that API servers verify."""
         return (f"{self.name}.{self.namespace}.svc",)
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookURL:
-    """Where an API server reaches webhooks that run outside of its cluster: ``https://HOST:PORT``."""
+    """The address at which an API server reaches webhooks that run outside of its cluster: ``https://HOST:PORT``."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> WebhookURL:
-        """Raises :class:`ValueError`, which says what is allowed, for anything but ``https://HOST[:PORT]``."""
-        wrong = (
-            f"{text!r}: must be https://HOST:PORT, where HOST is a name or an IP address that the API server reaches"
+        """Parse ``https://HOST[:PORT]``; the default port is 443.
+
+        Raises :class:`ValueError` with the string and what is allowed if ``text`` has another form.
+        """
+        message = (
+            f"{text!r}: must be https://HOST:PORT, where HOST is a name or IP address that the API server can reach"
         )
         try:
             parts = urlsplit(text)
             host, port = parts.hostname or "", parts.port
         except ValueError:
-            raise ValueError(wrong) from None
+            raise ValueError(message) from None
         extra = parts.username or parts.password or parts.query or parts.fragment or parts.path not in ("", "/")
         if parts.scheme != "https" or not host or port == 0 or extra:
-            raise ValueError(wrong)
+            raise ValueError(message)
         try:
             ip_address(host)
         except ValueError:
             if len(host) > 253 or not _HOST.fullmatch(host):
-                raise ValueError(wrong) from None
+                raise ValueError(message) from None
         return cls(host, 443 if port is None else port)
 
     @property
     def bind_address(self) -> str:
-        """Where to listen for it: on all addresses, or on the loopback interface alone where it leads there."""
+        """The address to listen on: all interfaces, or only the loopback interface if the host is a loopback IP."""
         try:
             loopback = ip_address(self.host).is_loopback
         except ValueError:
             loopback = False
-        return f"{self._authority if loopback else ''}:{self.port}"
+        return f"{self._url_host if loopback else ''}:{self.port}"
 
     @property
-    def _authority(self) -> str:
+    def _url_host(self) -> str:
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def __str__(self) -> str:
-        return f"https://{self._authority}:{self.port}"
+        return f"https://{self._url_host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotatedCertificates:
-    """An own authority and a serving certificate, kept in a Secret and renewed in time.
+    """A CA of our own and a serving certificate, stored in a Secret and renewed before they expire.
 
-    ``common_name`` and ``organization`` are those of the authority; ``key_algorithm`` is that of new keys (P-256, or
-    RSA with 2048 bits, which are slow to make). ``lifetime`` is that of serving certificates; what has a third of its
-    life left is renewed. ``overlap``: how long a former authority stays trusted after the new one
-    came. ``propagation``: seconds that API servers get to learn of a new authority before a certificate that only it
-    vouches for replaces one that is still good.
+    ``common_name`` and ``organization`` are in the subject of the CA. ``key_algorithm`` is used for new keys: ECDSA
+    (P-256), or RSA (2048 bits), which is slow to generate. ``ca_lifetime`` and ``lifetime`` are the lifetimes of the
+    CA and of serving certificates; both are renewed when a third of it is left. ``overlap`` is how long a former CA
+    stays trusted after it was replaced. ``propagation`` is the time in seconds that API servers get to load a changed
+    CA bundle, before a certificate of a new CA replaces a serving certificate that is still valid.
     """
 
     secret: NamespacedName
     common_name: str = "webhook-ca"
     organization: str = ""
     key_algorithm: Literal["ecdsa", "rsa"] = "ecdsa"
-    authority_lifetime: timedelta = timedelta(days=3650)
+    ca_lifetime: timedelta = timedelta(days=3650)
     lifetime: timedelta = timedelta(days=365)
     overlap: timedelta = timedelta(hours=1)
     propagation: float = 10.0
@@ -104,9 +107,9 @@ class RotatedCertificates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFiles:
-    """A certificate that somebody else (cert-manager, OLM) makes, mounts, renews and announces.
+    """A certificate that another tool (cert-manager, OLM) issues, mounts and renews, and whose CA it injects.
 
-    ``ca`` may be missing; where it is there, and the webhooks are served under a url, it is announced by us.
+    The file ``ca`` is optional. If it exists and the webhooks are served at a URL, we inject the CA bundle.
     """
 
     directory: Path = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108 (controller-runtime's default)
@@ -117,21 +120,21 @@ class CertificateFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookOptions:
-    """How webhooks are served.
+    """Options of the webhook server.
 
-    ``mutating_configuration`` and ``validating_configuration`` are the names of the objects that announce the
-    webhooks to the API server, ``definitions`` those of CustomResourceDefinitions whose conversion webhook is ours;
-    an empty name: there is none that we know. ``url`` is for webhooks outside of the cluster: the server listens
-    there instead of on ``bind_address``, and the configurations point there for as long as it runs.
-    ``reuse_port`` lets several processes listen on the same port. ``drain``: seconds that open connections are
-    served after no more are accepted.
+    ``mutating_configuration`` and ``validating_configuration`` are the names of the webhook configurations that
+    we manage; empty if we manage none. ``conversion_crds`` are the names of the CRDs whose conversion webhook is ours.
+    ``url`` is for webhooks outside of the cluster: the server listens on its port instead of on ``bind_address``, and
+    the webhook configurations contain the URL for as long as the server runs. ``reuse_port`` lets several processes
+    listen on the same port. ``drain`` is how long, in seconds, open connections are served after the server stopped
+    accepting new ones.
     """
 
     service: ServiceReference
     certificates: RotatedCertificates | CertificateFiles = field(default_factory=CertificateFiles)
     mutating_configuration: str = ""
     validating_configuration: str = ""
-    definitions: tuple[str, ...] = ()
+    conversion_crds: tuple[str, ...] = ()
     bind_address: str = ":9443"
     url: WebhookURL | None = None
     reuse_port: bool = False
@@ -139,5 +142,5 @@ class WebhookOptions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names and addresses that the served certificate must carry."""
+        """The DNS names and IP addresses that the serving certificate must contain."""
         return (*((self.url.host,) if self.url else ()), *self.service.dns_names)

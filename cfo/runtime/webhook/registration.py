@@ -1,7 +1,7 @@
-"""Which webhooks there are, and the configurations that announce them to an API server.
+"""The registered webhooks, and the webhook configurations that announce them to API servers.
 
-What is registered says everything: the server answers by it, and manifests are generated from it
-(:meth:`Webhooks.configurations`). Paths and default names are controller-runtime's and kubebuilder's.
+The registrations are the only source: the server dispatches requests by them, and manifests are generated from them
+(:meth:`Webhooks.configuration`). Paths and default names are those of controller-runtime and kubebuilder.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _WRITES = (Operation.CREATE, Operation.UPDATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """One admission webhook: who answers it, and for which requests the API server calls it.
+    """One admission webhook: its handler, and the requests for which the API server calls it.
 
-    The fields are those of `ValidatingWebhook`_ in an admission configuration. ``resources`` are plural names,
-    ``versions`` API versions of ``groups``; ``timeout_seconds`` is 1 to 30.
+    The fields are those of `ValidatingWebhook`_ in a webhook configuration. ``resources`` are plural names,
+    ``versions`` are API versions of ``groups``, and ``timeout_seconds`` must be 1 to 30.
 
     .. _ValidatingWebhook: https://kubernetes.io/docs/reference/kubernetes-api/extend-resources/
     """
@@ -58,16 +58,18 @@ class Webhook:
     def __post_init__(self) -> None:
         if not _PATH.fullmatch(self.path):
             raise ValueError(
-                f"path: {self.path!r}: must be made of segments of letters, digits, - and _, as /mutate-pods"
+                f"path: {self.path!r}: must consist of segments of letters, digits, - and _, such as /mutate-pods"
             )
         if self.name.count(".") < 2:
-            raise ValueError(f"name: {self.name!r}: must be a domain name of at least three parts, as mpod.kb.io")
+            raise ValueError(f"name: {self.name!r}: must be a domain name of at least three parts, such as mpod.kb.io")
         if not 1 <= self.timeout_seconds <= 30:
             raise ValueError(f"timeout_seconds: {self.timeout_seconds}: must be 1 to 30")
 
     def entry(self, client_config: Mapping[str, Any]) -> Object:
-        """Its entry in the list ``webhooks`` of a configuration. What is as the API server defaults it is left out,
-        but for what readers look for."""
+        """Return the entry for the list ``webhooks`` of a webhook configuration.
+
+        Most fields that have the API server's default value are left out.
+        """
         rule: dict[str, Any] = {
             "apiGroups": list(self.groups),
             "apiVersions": list(self.versions),
@@ -99,7 +101,7 @@ class Webhook:
 
 
 class Webhooks:
-    """The webhooks of one server; more may be registered while it runs."""
+    """The webhooks of one server. More webhooks can be registered while it runs."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, Webhook] = {}
@@ -112,15 +114,15 @@ class Webhooks:
         return len(self._by_path)
 
     def get(self, path: str) -> Webhook | None:
-        """The webhook that answers ``path``, or ``None``."""
+        """Return the webhook that is registered for ``path``, or ``None``."""
         return self._by_path.get(path)
 
     def add(self, webhook: Webhook) -> None:
-        """Registers a webhook. Raises :class:`ValueError` when its path or its name is taken."""
+        """Register a webhook. Raises :class:`ValueError` if its path or name is already registered."""
         if webhook.path in self._by_path or webhook.path == CONVERSION_PATH:
-            raise ValueError(f"path: {webhook.path!r}: is taken by another webhook")
+            raise ValueError(f"path: {webhook.path!r}: is already used by another webhook")
         if any(webhook.name == other.name and webhook.mutating == other.mutating for other in self):
-            raise ValueError(f"name: {webhook.name!r}: is taken by another webhook")
+            raise ValueError(f"name: {webhook.name!r}: is already used by another webhook")
         self._by_path[webhook.path] = webhook
 
     def register(
@@ -137,24 +139,27 @@ class Webhooks:
         validator_operations: Sequence[Operation] | None = None,
         **settings: Any,
     ) -> None:
-        """Registers the webhooks of one kind, as controller-runtime's webhook builder does.
+        """Register the webhooks of one kind, as controller-runtime's webhook builder does.
 
-        The defaulter answers ``/mutate-<group>-<version>-<kind>``, the validator ``/validate-...``, the converter
-        (for all versions of the kind) ``/convert``. ``resource`` is the plural name (guessed from the kind),
-        ``..._name`` the webhook's (``m<kind>.kb.io``, ``v<kind>.kb.io``); ``validator_operations`` are those of
-        the validator where they differ, as with deletions. ``settings`` are more fields of :class:`Webhook` for
-        both. Raises :class:`ValueError`.
+        The defaulter gets the path ``/mutate-<group>-<version>-<kind>``, the validator ``/validate-...``, and the
+        converter (for all versions of the kind) ``/convert``. ``resource`` is the plural name of the resource, by
+        default derived from the kind. ``defaulter_name`` and ``validator_name`` are the names of the webhooks, by
+        default ``m<kind>.kb.io`` and ``v<kind>.kb.io``. ``validator_operations`` are the operations of the validator,
+        by default ``operations``. ``settings`` are further fields of :class:`Webhook`, for both webhooks.
+
+        Raises :class:`ValueError` if there is nothing to register, if a field is invalid, or if a path, a name or the
+        converter of the kind is already registered.
         """
         if defaulter is None and validator is None and converter is None:
-            raise ValueError(f"{gvk}: register a defaulter, a validator or a converter")
+            raise ValueError(f"{gvk}: a defaulter, a validator or a converter is required")
         kind = gvk.kind.lower()
         suffix = "-".join((gvk.group.replace(".", "-"), gvk.version, kind))
-        made = partial(
+        new_webhook = partial(
             Webhook, groups=(gvk.group,), versions=(gvk.version,), resources=(resource or plural(kind),), **settings
         )
         if defaulter is not None:
             self.add(
-                made(
+                new_webhook(
                     name=defaulter_name or f"m{kind}.kb.io",
                     path=f"/mutate-{suffix}",
                     handler=DefaultingHandler(defaulter),
@@ -164,7 +169,7 @@ class Webhooks:
             )
         if validator is not None:
             self.add(
-                made(
+                new_webhook(
                     name=validator_name or f"v{kind}.kb.io",
                     path=f"/validate-{suffix}",
                     handler=ValidatingHandler(validator),
@@ -173,23 +178,21 @@ class Webhooks:
                 )
             )
         if converter is not None and self.converters.setdefault((gvk.group, gvk.kind), converter) is not converter:
-            raise ValueError(f"{gvk}: there is a converter for this kind already")
+            raise ValueError(f"{gvk}: a converter for this kind is already registered")
 
     def configuration(
         self,
         kind: GVK,
         name: str,
-        where: ServiceReference | WebhookURL,
+        address: ServiceReference | WebhookURL,
         *,
         annotations: Mapping[str, str] | None = None,
         ca_bundle: str = "",
     ) -> Object | None:
-        """The webhook configuration ``name`` of ``kind`` with all webhooks of that kind, ordered by name.
+        """Return the webhook configuration ``name`` of ``kind``, with all webhooks of that kind sorted by name.
 
-        ``None`` if there are none.
-
-        ``annotations`` may ask others to fill in the bundle (``cert-manager.io/inject-ca-from``); ``ca_bundle`` is
-        base64.
+        Returns ``None`` if there are no such webhooks. ``address`` is where API servers call them.
+        ``annotations`` can request CA injection (``cert-manager.io/inject-ca-from``); ``ca_bundle`` is base64.
         """
         found = sorted(
             (hook for hook in self if hook.mutating == (kind == MUTATING_WEBHOOK_CONFIGURATION)),
@@ -204,22 +207,22 @@ class Webhooks:
             "apiVersion": kind.api_version,
             "kind": kind.kind,
             "metadata": metadata,
-            "webhooks": [hook.entry(_client_config(where, hook.path, ca_bundle)) for hook in found],
+            "webhooks": [hook.entry(_client_config(address, hook.path, ca_bundle)) for hook in found],
         }
 
 
-def _client_config(where: ServiceReference | WebhookURL, path: str, ca_bundle: str) -> dict[str, Any]:
+def _client_config(address: ServiceReference | WebhookURL, path: str, ca_bundle: str) -> dict[str, Any]:
     config: dict[str, Any] = {"caBundle": ca_bundle} if ca_bundle else {}
-    if isinstance(where, WebhookURL):
-        return {"url": f"{where}{path}", **config}
-    service: dict[str, Any] = {"namespace": where.namespace, "name": where.name, "path": path}
-    if where.port != 443:
-        service["port"] = where.port
+    if isinstance(address, WebhookURL):
+        return {"url": f"{address}{path}", **config}
+    service: dict[str, Any] = {"namespace": address.namespace, "name": address.name, "path": path}
+    if address.port != 443:
+        service["port"] = address.port
     return {"service": service, **config}
 
 
 def plural(kind: str) -> str:
-    """The plural resource name that a kind most likely has (apimachinery's ``UnsafeGuessKindToResource``)."""
+    """Guess the plural resource name of a kind, as apimachinery's ``UnsafeGuessKindToResource`` does."""
     word = kind.lower()
     if word.endswith("s"):
         return f"{word}es"

@@ -1,7 +1,7 @@
-"""AdmissionReviews on the wire: bytes in, an :class:`~cfo.runtime.webhook.admission.AdmissionRequest` and bytes out.
+"""Encoding of AdmissionReviews: decode requests, encode responses, compute JSON patches.
 
-Only ``admission.k8s.io/v1`` is spoken; it is what every supported API server sends when a configuration's
-``admissionReviewVersions`` say so.
+Only ``admission.k8s.io/v1`` is supported; every supported API server sends it if the webhook configuration's
+``admissionReviewVersions`` contain it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NULL: Final = msgspec.Raw(b"null")
 
 
 class BadReview(ValueError):
-    """The body is no AdmissionReview v1 with a request; the message says why."""
+    """Raised for a body that is not a review with a request; the message gives the reason."""
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ _reviews = msgspec.json.Decoder(_Review)
 
 
 def read_review(body: bytes) -> AdmissionRequest:
-    """The request in the body of a review. Raises :class:`BadReview`."""
+    """Return the request in the body of an AdmissionReview. Raises :class:`BadReview` if it cannot be decoded."""
     try:
         review = _reviews.decode(body)
         if (review.api_version, review.kind) != (_API_VERSION, _KIND):
@@ -90,34 +90,34 @@ def read_review(body: bytes) -> AdmissionRequest:
                 f"expected {_KIND} of {_API_VERSION}, got {review.kind or 'no kind'} "
                 f"of {review.api_version or 'no apiVersion'}"
             )
-        asked = review.request
-        if asked is None:
-            raise BadReview("the review holds no request")
+        request = review.request
+        if request is None:
+            raise BadReview("the review contains no request")
         return AdmissionRequest(
-            operation=asked.operation,
-            uid=asked.uid,
-            kind=asked.kind.gvk(),
-            resource=asked.resource.gvr(),
-            sub_resource=asked.sub_resource,
-            request_kind=(asked.request_kind or asked.kind).gvk(),
-            request_resource=(asked.request_resource or asked.resource).gvr(),
-            request_sub_resource=asked.request_sub_resource,
-            name=asked.name,
-            namespace=asked.namespace,
+            operation=request.operation,
+            uid=request.uid,
+            kind=request.kind.gvk(),
+            resource=request.resource.gvr(),
+            sub_resource=request.sub_resource,
+            request_kind=(request.request_kind or request.kind).gvk(),
+            request_resource=(request.request_resource or request.resource).gvr(),
+            request_sub_resource=request.request_sub_resource,
+            name=request.name,
+            namespace=request.namespace,
             user_info=UserInfo(
-                asked.user_info.username,
-                asked.user_info.uid,
-                asked.user_info.groups or (),
-                asked.user_info.extra or {},
+                request.user_info.username,
+                request.user_info.uid,
+                request.user_info.groups or (),
+                request.user_info.extra or {},
             ),
-            object=_object(asked.object),
-            old_object=_object(asked.old_object),
-            dry_run=bool(asked.dry_run),
-            options=asked.options or {},
-            raw_object=bytes(asked.object),
+            object=_object(request.object),
+            old_object=_object(request.old_object),
+            dry_run=bool(request.dry_run),
+            options=request.options or {},
+            raw_object=bytes(request.object),
         )
     except (msgspec.MsgspecError, orjson.JSONDecodeError) as error:
-        raise BadReview(f"the body cannot be read: {error}") from None
+        raise BadReview(f"cannot decode the body: {error}") from None
 
 
 def _object(raw: msgspec.Raw) -> Object | None:
@@ -128,7 +128,7 @@ def _object(raw: msgspec.Raw) -> Object | None:
 
 
 def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True) -> bytes:
-    """The body of the answer to the request ``uid``. A validating webhook's patch is left out: it may have none."""
+    """Encode the response to the request ``uid``. A patch is left out unless ``mutating``: API servers reject it."""
     status = {
         "status": "" if response.allowed else "Failure",
         "message": response.message,
@@ -149,9 +149,9 @@ def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True
 
 
 def json_patch(original: Object, changed: Object) -> Sequence[dict[str, Any]]:
-    """The JSON Patch that makes ``changed`` of ``original``: only what differs, item by item in lists."""
+    """Return the JSON Patch from ``original`` to ``changed``; lists are compared item by item."""
     before, after = _condensed(original, changed)
-    # without looking for what was moved: the answers of Go's webhooks do not say that either
+    # Without move operations: the patches of Go webhooks have none either.
     patch = jsonpatch.JsonPatch.from_diff(before, after, optimization=False, dumps=_sorted).patch
     return [{**step, "value": _restored(step["value"])} if "value" in step else step for step in patch]
 
@@ -161,7 +161,7 @@ def _sorted(value: Any) -> str:
 
 
 class _Same(str):
-    """Stands for an object or a list that is the same in both: the library compares a text, not all that is in it."""
+    """Replaces an object or a list that is equal on both sides, so that the library compares only a short string."""
 
     __slots__ = ("value",)
 
@@ -178,7 +178,7 @@ class _Same(str):
 
 
 def _condensed(before: Any, after: Any) -> tuple[Any, Any]:
-    """Both, with a :class:`_Same` for what is equal at the same place."""
+    """Return both values, with a :class:`_Same` in place of everything that is equal at the same path."""
     if not isinstance(before, dict | list) or type(before) is not type(after):
         return before, after
     encoded = orjson.dumps(before)

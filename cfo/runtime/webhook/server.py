@@ -1,11 +1,13 @@
-"""The HTTPS server of webhooks.
+"""The HTTPS server for webhooks.
 
-It answers on every replica, leader or not, with the certificate that is good at that moment
-(:class:`~cfo.runtime.webhook.certificates.serving.ServingCertificate`), and begins to listen when there is one.
-Whatever a handler does, the server goes on: an exception is an answer with code 500, bodies are bounded, a handler that
-takes longer than the API server waits is cancelled.
+It runs on every replica, whether leader or not. It starts to listen as soon as there is a serving certificate, and
+always presents the current one
+(:class:`~cfo.runtime.webhook.certificates.serving_certificate.ServingCertificate`). Errors in handlers do not stop it:
+an exception becomes a response with code 500, and a handler that takes longer than the API server's timeout is
+cancelled. The size of request bodies is limited.
 
-Asked to stop it accepts no more connections, but serves those that are open for a while, each to its next answer.
+When it is stopped, it accepts no new connections, and serves the open ones for a while: each is closed after its next
+response.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from anyio.abc import TaskStatus
 from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.endpoint import parse_bind_address
 from cfo.runtime.webhook.admission import errored
-from cfo.runtime.webhook.certificates.serving import ServingCertificate
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert
 from cfo.runtime.webhook.handlers import answer
 from cfo.runtime.webhook.metrics import WebhookMetrics
@@ -35,10 +37,10 @@ from cfo.runtime.webhook.review import BadReview, read_review, write_review
 __all__ = ["MAX_BODY", "WebhookServer"]
 
 MAX_BODY: Final = 7 * 1024 * 1024
-"""The largest body that is read: an object and its former self, each as big as etcd takes it, and controller-runtime's
-limit too."""
+"""The maximum size of a request body in bytes: enough for an object and its old version, each of the maximum size in
+etcd. controller-runtime has the same limit."""
 
-_KEEP_ALIVE: Final = 180.0  # longer than the 90 s that API servers keep idle connections, so that they close first
+_KEEP_ALIVE: Final = 180.0  # API servers close idle connections after 90 s; they have to close first
 _READ_TIMEOUT: Final = 30.0
 
 _log = structlog.get_logger("cfo.runtime.webhook")
@@ -47,8 +49,8 @@ _log = structlog.get_logger("cfo.runtime.webhook")
 class WebhookServer:
     """Serves ``webhooks`` on ``bind_address``.
 
-    ``reuse_port``: other processes may listen there too. ``drain``: seconds that open connections are served after
-    no more are accepted; ``before_drain`` is called (and awaited) in between.
+    ``reuse_port`` allows other processes to listen on the same port. ``drain`` is how long, in seconds, open
+    connections are served after the server stopped accepting new ones; ``before_drain`` is awaited in between.
     """
 
     name = "webhooks"
@@ -68,7 +70,7 @@ class WebhookServer:
     ) -> None:
         address = parse_bind_address(bind_address)
         if address is None:
-            raise ValueError("webhooks need an address to listen on, such as :9443")
+            raise ValueError(f"bind_address: {bind_address!r}: must be an address such as :9443")
         self._address = address
         self._bind_address = bind_address
         self._webhooks = webhooks
@@ -85,18 +87,18 @@ class WebhookServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, or will; 0 while it does not run."""
+        """The port that the server is bound to; 0 while it is not running."""
         return int(self._socket.getsockname()[1]) if self._socket is not None else 0
 
     def stop(self) -> None:
-        """Accepts no more connections; :meth:`run` returns when those that are open have been served."""
+        """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is over."""
         self._stopping.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serves until :meth:`stop`, or until cancelled. Raises :class:`OSError` when the address cannot be bound."""
-        self._socket = _bound(self._address, reuse_port=self._reuse_port)
+        """Serve until stopped or cancelled. Raises :class:`OSError` if the address cannot be bound."""
+        self._socket = _bound_socket(self._address, reuse_port=self._reuse_port)
         runner = web.ServerRunner(
-            web.Server(self._answer, keepalive_timeout=_KEEP_ALIVE, access_log=None), shutdown_timeout=1.0
+            web.Server(self._handle, keepalive_timeout=_KEEP_ALIVE, access_log=None), shutdown_timeout=1.0
         )
         try:
             for webhook in self._webhooks:
@@ -104,10 +106,10 @@ class WebhookServer:
             task_status.started()
             await runner.setup()
             if await self._certificate_is_there():
-                site = web.SockSite(runner, self._socket, ssl_context=self._certificate.front())
+                site = web.SockSite(runner, self._socket, ssl_context=self._certificate.ssl_context())
                 await site.start()
                 self.listening = True
-                _log.info("serving", endpoint=self.name, address=self._bind_address, port=self.port)
+                _log.info("Serving webhooks", endpoint=self.name, address=self._bind_address, port=self.port)
                 await self._stopping.wait()
                 await site.stop()
                 self.listening = False
@@ -130,15 +132,15 @@ class WebhookServer:
         self._draining = True
         until = self._clock.monotonic() + self._drain
         while runner.server is not None and runner.server.connections and self._clock.monotonic() < until:
-            await self._clock.sleep(0.05)  # nothing tells when a connection is closed
+            await self._clock.sleep(0.05)  # aiohttp does not notify when a connection is closed
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
         webhook = self._webhooks.get(path)
         if webhook is None and not (path == CONVERSION_PATH and self._webhooks.converters):
-            return web.Response(status=404, text=f"there is no webhook {path}\n")
+            return web.Response(status=404, text=f"no webhook is registered for {path}\n")
         if request.method != "POST":
-            return web.Response(status=405, headers={"Allow": "POST"}, text="webhooks are asked by POST\n")
+            return web.Response(status=405, headers={"Allow": "POST"}, text="webhooks accept only POST\n")
         started = self._clock.monotonic()
         in_flight = self._metrics.in_flight(path)
         in_flight.inc()
@@ -156,22 +158,22 @@ class WebhookServer:
     async def _respond(self, request: web.BaseRequest, webhook: Webhook | None) -> web.Response:
         content_type = request.content_type
         if content_type != "application/json":
-            return _refused(400, f"contentType={content_type}, expected application/json")
+            return _error_response(400, f"contentType={content_type}, expected application/json")
         try:
             async with asyncio.timeout(_READ_TIMEOUT):
                 body = await _body(request)
         except TimeoutError:
-            return _refused(408, f"the body did not come within {_READ_TIMEOUT:g} s")
+            return _error_response(408, f"timed out reading the body after {_READ_TIMEOUT:g} s")
         if body is None:
-            return _refused(413, f"request entity is too large: limit is {MAX_BODY} bytes")
+            return _error_response(413, f"request entity is too large: limit is {MAX_BODY} bytes")
         try:
-            document = await (self._converted(body) if webhook is None else self._reviewed(request, webhook, body))
+            document = await (self._convert(body) if webhook is None else self._review(request, webhook, body))
         except BadReview as error:
-            _log.warning("a webhook was asked something else than a review", webhook=request.path, error=str(error))
-            return _refused(400, str(error))
+            _log.warning("Received a request that is not a valid review", webhook=request.path, error=str(error))
+            return _error_response(400, str(error))
         return _json(document)
 
-    async def _reviewed(self, request: web.BaseRequest, webhook: Webhook, body: bytes) -> bytes:
+    async def _review(self, request: web.BaseRequest, webhook: Webhook, body: bytes) -> bytes:
         review = read_review(body)
         with structlog.contextvars.bound_contextvars(
             webhook=webhook.path,
@@ -186,14 +188,19 @@ class WebhookServer:
                 async with asyncio.timeout(seconds) if seconds else nullcontext():
                     response, failed = await answer(webhook.handler, review)
             except TimeoutError:
-                _log.error("a webhook took too long", seconds=seconds)
-                response, failed = errored(504, f"the webhook did not answer within {seconds:g} s"), False
+                _log.error("Webhook timed out", seconds=seconds)
+                response, failed = errored(504, f"the webhook did not respond within {seconds:g} s"), False
             if failed:
                 self._metrics.panics.inc()
-            _log.debug("answered", allowed=response.allowed, code=response.code, user=review.user_info.username)
+            _log.debug(
+                "Responded to admission request",
+                allowed=response.allowed,
+                code=response.code,
+                user=review.user_info.username,
+            )
             return write_review(review.uid, response, mutating=webhook.mutating)
 
-    async def _converted(self, body: bytes) -> bytes:
+    async def _convert(self, body: bytes) -> bytes:
         document, failed = await convert(body, self._webhooks.converters)
         if failed:
             self._metrics.conversion_panics.inc()
@@ -201,7 +208,7 @@ class WebhookServer:
 
 
 async def _body(request: web.BaseRequest) -> bytes | None:
-    """The body, or ``None`` when it is longer than :data:`MAX_BODY` (also once it is decompressed)."""
+    """Read the body; return ``None`` if it exceeds :data:`MAX_BODY`, compressed or decompressed."""
     if (request.content_length or 0) > MAX_BODY:
         return None
     chunks, size = [], 0
@@ -214,7 +221,7 @@ async def _body(request: web.BaseRequest) -> bytes | None:
 
 
 def _timeout(text: str) -> float | None:
-    """The seconds that the API server waits, as it says in the query."""
+    """Parse the ``timeout`` query parameter, the API server's timeout; return seconds, or ``None`` if there is none."""
     try:
         seconds: float = durationpy.from_str(text).total_seconds()
     except ValueError:
@@ -226,27 +233,27 @@ def _json(document: bytes, code: int = 200) -> web.Response:
     return web.Response(status=code, body=document, content_type="application/json")
 
 
-def _refused(code: int, message: str) -> web.Response:
-    """The answer to what is no review that could be answered; it closes the connection, whose rest may be unread."""
+def _error_response(code: int, message: str) -> web.Response:
+    """Return an error response that closes the connection, because part of the request may still be unread."""
     response = _json(write_review("", errored(code, message)), code)
     response.force_close()
     return response
 
 
-def _bound(address: tuple[str | None, int], *, reuse_port: bool) -> socket.socket:
-    """A socket that is bound, so that a taken port is told at the start, and listens only when it is served."""
+def _bound_socket(address: tuple[str | None, int], *, reuse_port: bool) -> socket.socket:
+    """Return a socket that is bound but does not listen yet, so that a port in use is reported at startup."""
     host, port = address
     found: list[Any]
     if host is None:
         found = [(socket.AF_INET6, ("::", port))] if socket.has_dualstack_ipv6() else [(socket.AF_INET, ("", port))]
     else:
         found = [
-            (family, where)
-            for family, _, _, _, where in socket.getaddrinfo(
+            (family, sockaddr)
+            for family, _, _, _, sockaddr in socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
         ]
-    family, where = found[0]
+    family, sockaddr = found[0]
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -254,7 +261,7 @@ def _bound(address: tuple[str | None, int], *, reuse_port: bool) -> socket.socke
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
-        bound.bind(where)
+        bound.bind(sockaddr)
     except BaseException:
         bound.close()
         raise

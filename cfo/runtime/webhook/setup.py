@@ -27,10 +27,10 @@ from cfo.runtime.metrics import Metrics
 from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import READ, Reconciler, Request, Result, Rule
 from cfo.runtime.source import Channel, Kind
-from cfo.runtime.webhook.certificates.announcer import Announcer
-from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.ca_injector import CAInjector
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
-from cfo.runtime.webhook.certificates.serving import ServingCertificate
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates, WebhookOptions
 from cfo.runtime.webhook.registration import Webhooks
@@ -56,9 +56,10 @@ def webhook_rules(options: WebhookOptions) -> list[Rule]:
     ):
         if name:  # delete: removes a configuration left by a killed process that ran with a URL
             granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", (*READ, "delete", "patch"), [name]))
-    if options.definitions:
+    if options.conversion_crds:
+        verbs = (*READ, "patch")
         granted.append(
-            Rule(CUSTOM_RESOURCE_DEFINITION.group, "customresourcedefinitions", (*READ, "patch"), options.definitions)
+            Rule(CUSTOM_RESOURCE_DEFINITION.group, "customresourcedefinitions", verbs, options.conversion_crds)
         )
     return granted
 
@@ -96,17 +97,17 @@ class WebhookService:
         cache = Cache(transport, mapper, clock=clock)
         client = Client(transport, mapper, field_manager=dependencies.field_manager, cache=cache)
         self._serving = ServingCertificate(CertificateMetrics(registry))
-        self._announcer = Announcer(client, cache, self.webhooks, options)
+        self._injector = CAInjector(client, cache, self.webhooks, options)
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
-        sources = [announced.informer for announced in self._announcer.objects]
+        sources = [target.informer for target in self._injector.targets]
         if isinstance(options.certificates, CertificateFiles):
             self._source = CertificateFilesWatcher(options.certificates, self._serving)
-            reconciler = _ConfigurationReconciler(self._announcer, self._source)
+            reconciler = _ConfigurationReconciler(self._injector, self._source)
             dependencies.add(self._source, Phase.SERVERS)
         else:
             self._source = CertificateRotator(
-                client, cache, self._announcer, self._serving, options.certificates, options, clock
+                client, cache, self._injector, self._serving, options.certificates, options, clock
             )
             reconciler = self._source
             sources.append(self._source.secret)
@@ -117,7 +118,7 @@ class WebhookService:
             bind_address=options.url.bind_address if options.url is not None else options.bind_address,
             reuse_port=options.reuse_port,
             drain=options.drain,
-            before_drain=self._withdraw,
+            before_drain=self._restore_configurations,
             clock=clock,
         )
         dependencies.add(self.server, Phase.SERVERS)
@@ -148,9 +149,9 @@ class WebhookService:
         controller.watch(start)
         self._dependencies.add_controller(controller)
 
-    async def _withdraw(self) -> None:
+    async def _restore_configurations(self) -> None:
         trusted = self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
-        await self._announcer.withdraw(self._source.bundle, trusted)
+        await self._injector.restore(self._source.bundle, trusted)
 
     def check(self) -> None:
         """Raise :class:`RuntimeError` with the missing conditions until API servers can call the webhooks."""
@@ -163,7 +164,7 @@ class WebhookService:
         elif not self.server.listening:
             problems.append("the server is not listening yet")
         chain = x509.load_pem_x509_certificates(pair.certificate) if pair is not None else []
-        problems += self._announcer.problems(chain) if chain else []
+        problems += self._injector.problems(chain) if chain else []
         if problems:
             raise RuntimeError("; ".join(problems))
 
@@ -178,11 +179,11 @@ class WebhookService:
 class _ConfigurationReconciler:
     """Points webhook configurations to our URL and back; leaves caBundle alone unless we manage the certificate."""
 
-    def __init__(self, announcer: Announcer, files: CertificateFilesWatcher) -> None:
-        self._announcer = announcer
+    def __init__(self, injector: CAInjector, files: CertificateFilesWatcher) -> None:
+        self._injector = injector
         self._files = files
 
     async def reconcile(self, request: Request) -> Result:
         """Update the webhook configurations."""
-        await self._announcer.announce(self._files.bundle if self._announcer.leads_to_url else None)
+        await self._injector.inject(self._files.bundle if self._injector.uses_url else None)
         return Result()

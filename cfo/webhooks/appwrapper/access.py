@@ -1,4 +1,4 @@
-"""Which of the wrapped kinds exist, and whether the creator of an AppWrapper may create objects of them."""
+"""Checks whether the wrapped kinds are served, and whether the creator of an AppWrapper is allowed to create them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from cfo.runtime.webhook.admission import UserInfo
 
 __all__ = ["Access", "AccessReviewer"]
 
-_REVIEWS_AT_ONCE: Final = 16
+_MAX_CONCURRENT_REVIEWS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What was found out about a kind; ``resource`` is ``None`` when it is not served.
+    """The result of the review of one kind. ``resource`` is ``None`` if the kind is not served.
 
-    ``denial`` says what the user may not do, ``failure`` why it could not be found out; empty where all is well.
+    ``denial`` is the message if the user lacks permission, ``failure`` the message if the review failed; both are
+    empty if the user is allowed to create objects of the kind.
     """
 
     resource: Resource | None = None
@@ -32,25 +33,25 @@ class Access:
 
 
 class AccessReviewer:
-    """Asks ``client``'s API server; whether users have rights only with ``ask``."""
+    """Asks the API server which kinds it serves and, with ``check_permissions``, what users are allowed to create."""
 
-    def __init__(self, client: Client, *, ask: bool) -> None:
+    def __init__(self, client: Client, *, check_permissions: bool) -> None:
         self._client = client
-        self._ask = ask
+        self._check_permissions = check_permissions
 
     async def review(self, kinds: Iterable[GVK], namespace: str, user: UserInfo) -> Mapping[GVK, Access]:
-        """What holds for creating objects of ``kinds`` in ``namespace``; all kinds are asked about at once.
+        """Review whether ``user`` is allowed to create objects of ``kinds`` in ``namespace``.
 
-        One question for each kind, however often it is wrapped. What goes wrong is in the answer.
+        Sends one SubjectAccessReview for each kind, all concurrently. Failures are reported in the result.
         """
         found: dict[GVK, Access] = {}
-        limiter = anyio.CapacityLimiter(_REVIEWS_AT_ONCE)
+        limiter = anyio.CapacityLimiter(_MAX_CONCURRENT_REVIEWS)
 
-        async def look(gvk: GVK) -> None:
+        async def review_kind(gvk: GVK) -> None:
             try:
                 resource = await self._client.mapper.resource(gvk)
                 denial = ""
-                if self._ask and resource.namespaced:
+                if self._check_permissions and resource.namespaced:
                     async with limiter:
                         denial = await self._denial(resource, namespace, user)
                 found[gvk] = Access(resource, denial)
@@ -61,11 +62,11 @@ class AccessReviewer:
 
         async with anyio.create_task_group() as tasks:
             for gvk in set(kinds):
-                tasks.start_soon(look, gvk)
+                tasks.start_soon(review_kind, gvk)
         return found
 
     async def _denial(self, resource: Resource, namespace: str, user: UserInfo) -> str:
-        """Why ``user`` may not create a ``resource``, or nothing."""
+        """Return the denial message if ``user`` is not allowed to create ``resource``; empty if allowed."""
         attributes = {
             "namespace": namespace,
             "verb": "create",

@@ -1,4 +1,4 @@
-"""The labels that an AppWrapper gets when it is created."""
+"""Sets the labels of an AppWrapper when it is created."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["MAX_LABEL_VALUE", "sanitized_label", "set_labels"]
 
 MAX_LABEL_VALUE: Final = 63
 
-_FOREIGN = re.compile(r"[^-_.A-Za-z0-9]")
+_INVALID_CHARACTER = re.compile(r"[^-_.A-Za-z0-9]")
 
 
 def set_labels(appwrapper: Object, user: UserInfo, default_queue_name: str) -> None:
-    """Labels ``appwrapper`` with its creator, whatever it says itself, and with a queue if it says none.
+    """Set the labels of the creator, replacing existing ones, and the label of the default queue if there is none.
 
-    A queue label that is there but empty stays: it says that no queue is wanted.
+    An existing but empty queue label is kept: it means that the AppWrapper is not to be queued.
     """
     metadata = appwrapper.setdefault("metadata", {})
     labels = metadata["labels"] = metadata.get("labels") or {}
@@ -30,6 +30,6 @@ def set_labels(appwrapper: Object, user: UserInfo, default_queue_name: str) -> N
 
 
 def sanitized_label(text: str) -> str:
-    """``text`` as the value of a label: its first 63 bytes, each character that is not allowed as ``_``."""
+    """Convert ``text`` to a valid label value: its first 63 bytes, with ``_`` for each invalid character."""
     cut = text.encode()[:MAX_LABEL_VALUE].decode(errors="replace")
-    return _FOREIGN.sub("_", cut).strip("-_.")
+    return _INVALID_CHARACTER.sub("_", cut).strip("-_.")

@@ -1,7 +1,7 @@
-"""What is wrong with an AppWrapper: pure functions, all errors at once.
+"""Validation of AppWrappers. Pure functions that return all errors at once.
 
-Fields and messages are those of the Go operator's webhook; but a denial never prints whole templates, which people then
-have to read through to find what is wrong.
+Fields and messages are those of the Go operator's webhook, except that a denial never contains whole templates, in
+which the actual error is hard to find.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from cfo.runtime.objects import GVK, Object, gvk_of, labels_of, name_of
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
 
-__all__ = ["created_errors", "kinds_of", "updated_errors"]
+__all__ = ["component_kinds", "create_errors", "update_errors"]
 
 _COMPONENTS = Path("spec", "components")
-_NEEDED_VERBS: Final = frozenset({"create", "delete", "get"})
+_REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
 _MAX_REPLICAS: Final = 2**31 - 1
 
 
-def kinds_of(appwrapper: Object) -> set[GVK]:
-    """The kinds whose access :func:`created_errors` wants to know."""
+def component_kinds(appwrapper: Object) -> set[GVK]:
+    """Return the wrapped kinds, whose access :func:`create_errors` needs."""
     readable = (component["template"] for component in _components(appwrapper) if not _malformed(component, Path()))
     return {gvk_of(template) for template in readable if not _is_nested(template)}
 
 
-def created_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Access]) -> list[FieldError]:
-    """What is wrong with an AppWrapper that is to be created in ``namespace``.
+def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Access]) -> list[FieldError]:
+    """Return the errors in an AppWrapper that is to be created in ``namespace``.
 
-    ``access`` says of each of its kinds (:func:`kinds_of`) what its creator may do.
+    ``access`` has the access of its creator to each of its kinds (:func:`component_kinds`).
     """
     errors: list[FieldError] = []
     if len(name_of(appwrapper).encode()) > MAX_LABEL_VALUE:
@@ -87,8 +87,8 @@ def created_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Acce
     return errors
 
 
-def updated_errors(old: Object, new: Object) -> list[FieldError]:
-    """What of an AppWrapper was changed that must stay as it was validated."""
+def update_errors(old: Object, new: Object) -> list[FieldError]:
+    """Return an error for each immutable field that was changed."""
     before, after = _components(old), _components(new)
     if len(before) != len(after):
         return [_immutable(_COMPONENTS)]
@@ -113,7 +113,7 @@ def _components(appwrapper: Object) -> list[dict[str, Any]]:
 
 
 def _malformed(component: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """What keeps a component's template from being read at all."""
+    """Return the errors because of which a component's template cannot be read."""
     path = path.child("template")
     template = component.get("template")
     if not isinstance(template, dict):
@@ -135,7 +135,7 @@ def _not_a(path: Path, json_type: str) -> FieldError:
 
 
 def _is_nested(template: Object) -> bool:
-    """Whether a component is an AppWrapper itself, of any version."""
+    """Return whether a component is itself an AppWrapper, of any version."""
     gvk = gvk_of(template)
     return (gvk.group, gvk.kind) == (APPWRAPPER.group, APPWRAPPER.kind)
 
@@ -145,8 +145,8 @@ def _template_errors(
 ) -> Iterator[FieldError]:
     if _is_nested(template):
         yield forbidden(path, "Nested AppWrappers are forbidden")
-    elsewhere = (template.get("metadata") or {}).get("namespace")
-    if elsewhere and elsewhere != namespace:
+    other_namespace = (template.get("metadata") or {}).get("namespace")
+    if other_namespace and other_namespace != namespace:
         yield forbidden(path.child("metadata", "namespace"), "AppWrappers cannot create objects in other namespaces")
     if not _is_nested(template):
         yield from _access_errors(gvk_of(template), path, access[gvk_of(template)])
@@ -160,14 +160,14 @@ def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]
         yield invalid(path.child("kind"), gvk.kind, f'no matches for kind "{gvk.kind}" in version "{version}"')
     elif not access.resource.namespaced:
         yield forbidden(path, f"AppWrappers cannot create cluster-scoped objects such as {access.resource.plural}")
-    elif not access.resource.verbs >= _NEEDED_VERBS:
+    elif not access.resource.verbs >= _REQUIRED_VERBS:
         yield forbidden(path, f"AppWrappers cannot create {access.resource.plural}, which are not stored")
     elif access.denial:
         yield forbidden(path, access.denial)
 
 
 def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]]) -> Iterator[FieldError]:
-    """Complains of an object that an earlier component makes already; ``names`` are those."""
+    """Reject an object that an earlier component creates, too; ``names`` are the objects of earlier components."""
     gvk = gvk_of(template)
     name: Any = (template.get("metadata") or {}).get("name") or ""
     if not isinstance(name, str):
@@ -179,7 +179,7 @@ def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]])
 
 
 class _PodSets:
-    """The pod sets of one component: their number, their pods, and what is wrong with them."""
+    """The pod sets of one component: their number, the number of their pods, and the errors in them."""
 
     def __init__(self, component: Mapping[str, Any], path: Path) -> None:
         template, declared = component["template"], component.get("podSets") or []
@@ -199,7 +199,7 @@ class _PodSets:
                 invalid(sets_path, _as_go_prints(declared), mismatch)
                 for mismatch in pod_set_mismatches(declared, inferred)
             ]
-        # Pods that cannot be counted are no reason to say that there are none.
+        # If the pods cannot be counted, do not report in addition that there are none.
         self.pods = 1 if self.errors else expected_pods(declared or inferred)
 
 
@@ -217,7 +217,7 @@ def _declared_errors(template: Object, pod_set: Mapping[str, Any], path: Path) -
 
 
 def _as_go_prints(declared: list[Mapping[str, Any]]) -> Verbatim:
-    """Declared pod sets in the order of the Go type's fields."""
+    """Format the declared pod sets as Go does, with fields in the order of the Go type."""
     names = ("replicas", "path", "annotations")
     items = [
         ",".join(f'"{name}":{go_json(pod_set[name])}' for name in names if name in pod_set) for pod_set in declared
@@ -241,7 +241,7 @@ def _component_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: Pat
 
 
 def _encoded(value: Any) -> bytes:
-    """``value`` for comparison: in Python 1, 1.0 and true are equal."""
+    """Encode ``value`` for comparison, because 1, 1.0 and true are equal in Python."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 

@@ -1,11 +1,20 @@
-"""Admission of RayClusters: what the operator injects into them, and what it refuses.
+"""Admission of RayClusters: inject the OAuth proxy and mutual TLS into their pod templates, and validate them.
 
-Into a new cluster go its version mark, on OpenShift an OAuth proxy before the dashboard (:mod:`.oauth`), and mutual TLS
-between all nodes (:mod:`.mtls`, :mod:`.certificate`). From then on these are nobody's to change: :mod:`.plan` decides
-what that means for each group, :mod:`.parts` does it, :mod:`.defaulting` tells the user what came of it, and
-:mod:`.validation` checks it. All of that is pure; :mod:`.webhook` answers API servers with it.
+When a RayCluster is created, it gets an annotation with the operator's version, on OpenShift an OAuth proxy in front of
+the dashboard, and mutual TLS between all Ray nodes. After that, users cannot change these parts.
+
+* :mod:`.webhook`: the defaulter and validator that API servers call, and ``setup()``. All other modules are pure
+  functions.
+* :mod:`.defaulting`: apply the injection plan to a RayCluster, and warn the user about replaced and reverted fields.
+* :mod:`.validation`: reject RayClusters that are invalid or differ from the injection plan.
+* :mod:`.injection_plan`: decide for each group what to inject, keep or remove.
+* :mod:`.oauth_proxy`, :mod:`.mtls`, :mod:`.certificate_command`: the containers, volumes and settings to inject.
+* :mod:`.pod_additions`: add them to a pod template, find, restore and remove them.
+* :mod:`.pod_groups`: the head group and the worker groups of a RayCluster.
+* :mod:`.json_types`: check that a RayCluster has the JSON types that these modules rely on.
+* :mod:`.injection_settings`: the configuration of all this.
 """
 
-from cfo.webhooks.raycluster.webhook import RayClusterWebhook, register
+from cfo.webhooks.raycluster.webhook import RayClusterWebhook, setup
 
-__all__ = ["RayClusterWebhook", "register"]
+__all__ = ["RayClusterWebhook", "setup"]

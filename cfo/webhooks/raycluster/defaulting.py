@@ -1,4 +1,4 @@
-"""The mutating webhook: a RayCluster as it is to be stored, and what its user should know about it."""
+"""Defaulting of RayClusters: the object to store, and warnings about what its user wrote and does not get."""
 
 from __future__ import annotations
 
@@ -11,45 +11,47 @@ from typing import Final
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime.field import Path
 from cfo.runtime.objects import Object, annotations_of, is_deleting, name_of
-from cfo.webhooks.raycluster.groups import groups_of, shape_errors
-from cfo.webhooks.raycluster.oauth import stand_aside, stands_first
-from cfo.webhooks.raycluster.parts import PROXY_CONTAINER, Change, ray_container
-from cfo.webhooks.raycluster.plan import OAUTH, Action, Step, plan
-from cfo.webhooks.raycluster.settings import Settings
+from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
+from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.json_types import json_type_errors
+from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_first_container_to_end
+from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, Change, ray_container_index
+from cfo.webhooks.raycluster.pod_groups import pod_groups_of
 
-__all__ = ["Defaulted", "default"]
+__all__ = ["DefaultingResult", "default"]
 
 _DNS_1035_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _KUBERAY_NAME_LIMIT: Final = 53
-"""KubeRay's ``MaxRayClusterNameLength``; ``ValidateRayClusterMetadata`` asks for a DNS-1035 label too."""
+"""KubeRay's ``MaxRayClusterNameLength``. Its ``ValidateRayClusterMetadata`` also requires a DNS-1035 label."""
 
 
 @dataclass(frozen=True, slots=True)
-class Defaulted:
-    """The RayCluster, and warnings for whoever sent it."""
+class DefaultingResult:
+    """The RayCluster to store, and warnings for the user who sent it."""
 
     cluster: Object
     warnings: tuple[str, ...] = ()
 
 
-def default(cluster: Object, old: Object | None, settings: Settings) -> Defaulted:
-    """``cluster`` as it is to be stored, in place of ``old`` (``None``: it is new); neither is changed.
+def default(cluster: Object, old: Object | None, settings: InjectionSettings) -> DefaultingResult:
+    """Return ``cluster`` as it is to be stored in place of ``old`` (``None`` if it is new); modifies neither.
 
-    A cluster that is being deleted is left alone, and so is one that cannot be read: it will be refused.
+    A RayCluster that is being deleted is returned unchanged, and so is one with wrong JSON types, which the
+    validation rejects.
     """
-    if is_deleting(cluster) or shape_errors(cluster):
-        return Defaulted(cluster)
-    made = deepcopy(cluster)
-    warnings = [*_mark(made, old, settings.version)]
+    if is_deleting(cluster) or json_type_errors(cluster):
+        return DefaultingResult(cluster)
+    result = deepcopy(cluster)
+    warnings = [*_set_version(result, old, settings.version)]
     if old is None:
         warnings += _name_warnings(name_of(cluster))
-    for step in plan(made, groups_of(made), old, settings):
-        warnings += _done(step)
-    return Defaulted(made, tuple(warnings))
+    for step in plan_injection(result, pod_groups_of(result), old, settings):
+        warnings += _apply(step)
+    return DefaultingResult(result, tuple(warnings))
 
 
-def _mark(cluster: Object, old: Object | None, version: str) -> Iterator[str]:
-    """Marks a new cluster with the operator's version. An old one keeps its mark, or has none: its names hang on it."""
+def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[str]:
+    """Set the version annotation of a new RayCluster; restore that of an old one, whose child names depend on it."""
     annotations = annotations_of(cluster)
     current = annotations.get(VERSION_ANNOTATION)
     wanted = version if old is None else annotations_of(old).get(VERSION_ANNOTATION)
@@ -57,8 +59,8 @@ def _mark(cluster: Object, old: Object | None, version: str) -> Iterator[str]:
         return
     if old is not None or current is not None:
         path = Path("metadata", "annotations").key(VERSION_ANNOTATION)
-        yield f"{path}: the operator sets this when a RayCluster is created, " + (
-            "and nobody may change it: it was put back" if old is not None else f"{current!r} was replaced"
+        yield f"{path}: the operator sets this annotation when a RayCluster is created; " + (
+            "it is immutable, so the change was reverted" if old is not None else f"the value {current!r} was replaced"
         )
     rest = {key: value for key, value in annotations.items() if key != VERSION_ANNOTATION}
     if wanted is not None:
@@ -72,46 +74,53 @@ def _mark(cluster: Object, old: Object | None, version: str) -> Iterator[str]:
 
 def _name_warnings(name: str) -> Iterator[str]:
     if len(name) > _KUBERAY_NAME_LIMIT:
-        yield f"metadata.name: has more than {_KUBERAY_NAME_LIMIT} characters, and KubeRay 1.3 and later ignore it"
+        yield (
+            f"metadata.name: is longer than {_KUBERAY_NAME_LIMIT} characters; "
+            "KubeRay 1.3 and later ignore RayClusters with such names"
+        )
     elif name and not _DNS_1035_LABEL.fullmatch(name):
-        yield "metadata.name: is no DNS-1035 label (a letter, then letters, digits, -): KubeRay 1.3 and later ignore it"
+        yield (
+            "metadata.name: is not a DNS-1035 label (a letter, then letters, digits and -); "
+            "KubeRay 1.3 and later ignore RayClusters with such names"
+        )
 
 
-def _done(step: Step) -> Iterator[str]:
-    """Does ``step``, and warns of what the user wrote and does not get."""
+def _apply(step: InjectionStep) -> Iterator[str]:
+    """Apply ``step`` to its group, and yield warnings about what the user wrote and does not get."""
     pod, path = step.group.pod, step.group.pod_path
     match step.action:
         case Action.INJECT:
             if not pod.get("containers"):
-                return  # nothing runs there: it is refused
-            if step.concern is OAUTH and stands_first(pod):
-                stand_aside(pod)
-            for change in step.parts.put_into(pod):
+                return  # the validation rejects it
+            if step.feature is OAUTH and is_proxy_first(pod):
+                move_first_container_to_end(pod)
+            for change in step.additions.add_to(pod):
                 if change.names:
-                    yield f"{_named(path, change, change.names)}: gave way to what the operator injects under this name"
-            at = ray_container(pod)
+                    yield f"{_location(path, change, change.names)}: replaced, because the operator injects its own"
+            at = ray_container_index(pod)
             if at:
                 yield (
-                    f"{path.child('containers').index(0)}: KubeRay starts Ray in the first container, "
-                    f"but the settings for Ray went to {pod['containers'][at].get('name')!r}: put that first"
+                    f"{path.child('containers').index(0)}: KubeRay starts Ray in the first container, but the settings "
+                    f"for Ray were injected into {pod['containers'][at].get('name')!r}: make that the first container"
                 )
         case Action.KEEP:
-            if step.concern is OAUTH and stands_first(pod) and not (step.former and stands_first(step.former.pod)):
-                stand_aside(pod)
+            former = step.former_group
+            if step.feature is OAUTH and is_proxy_first(pod) and not (former and is_proxy_first(former.pod)):
+                move_first_container_to_end(pod)
                 yield (
                     f"{path.child('containers').index(0)}: KubeRay starts Ray in the first container, "
-                    f"so the injected {PROXY_CONTAINER} was moved behind the others"
+                    f"so the injected container {PROXY_CONTAINER} was moved to the end"
                 )
-            for change in step.parts.put_into(pod, step.before):
-                names = (*change.names, *change.absent)
-                yield f"{_named(path, change, names)}: injected by the operator, so it was put back"
+            for change in step.additions.add_to(pod, step.former_additions):
+                names = (*change.names, *change.missing)
+                yield f"{_location(path, change, names)}: injected by the operator, so the change was reverted"
         case Action.REMOVE:
-            for change in step.parts.take_out_of(pod):
+            for change in step.additions.remove_from(pod):
                 yield (
-                    f"{_named(path, change, change.names)}: taken out, "
-                    f"because KubeRay's own {step.concern.kuberays_option} are used"
+                    f"{_location(path, change, change.names)}: removed, "
+                    f"because the RayCluster uses KubeRay's own {step.feature.kuberay_field}"
                 )
 
 
-def _named(path: Path, change: Change, names: Iterable[str]) -> str:
+def _location(path: Path, change: Change, names: Iterable[str]) -> str:
     return f"{path.child(change.field)}: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""Mutual TLS between Ray's nodes: each pod makes itself a certificate when it starts, and Ray is told to use it."""
+"""Mutual TLS between Ray nodes: an init container creates the pod's certificate, and Ray is configured to use it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cfo.api.raycluster.naming import names_of
-from cfo.webhooks.raycluster.certificate import CA_DIRECTORY, TLS_DIRECTORY, command, head_names, renamed
-from cfo.webhooks.raycluster.parts import Parts
+from cfo.webhooks.raycluster.certificate_command import (
+    CA_DIRECTORY,
+    TLS_DIRECTORY,
+    certificate_command,
+    head_host_names,
+    replace_head_service,
+)
+from cfo.webhooks.raycluster.pod_additions import PodAdditions
 
-__all__ = ["following_head_service", "tls_parts"]
+__all__ = ["mtls_additions", "with_head_service_of"]
 
 _CA_VOLUME: Final = "ca-vol"
 _CERTIFICATE_VOLUME: Final = "server-cert"
@@ -28,25 +34,25 @@ _ENV: Final = (
 )
 
 
-def tls_parts(cluster: Mapping[str, Any], image: str, domain: str, *, is_head: bool) -> Parts:
-    """What a pod template of ``cluster`` gets; the head's certificate has more names than a worker's."""
-    make_certificate = {
+def mtls_additions(cluster: Mapping[str, Any], image: str, domain: str, *, is_head: bool) -> PodAdditions:
+    """Return the additions for a pod template of ``cluster``; the head's certificate has more names than a worker's."""
+    create_certificate = {
         "name": "create-cert",
         "image": image,
-        "command": command(head_names(cluster, domain) if is_head else ()),
+        "command": certificate_command(head_host_names(cluster, domain) if is_head else ()),
         "volumeMounts": [dict(mount) for mount in _MOUNTS],
     }
     volumes = (
         {"name": _CA_VOLUME, "secret": {"secretName": names_of(cluster).ca_secret}},
         {"name": _CERTIFICATE_VOLUME, "emptyDir": {}},
     )
-    return Parts(init_containers=(make_certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
+    return PodAdditions(init_containers=(create_certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
 
 
-def following_head_service(parts: Parts, old: Mapping[str, Any], new: Mapping[str, Any]) -> Parts:
-    """The parts of ``old``'s head for ``new``, whose certificate is to carry the name of the Service it asks for."""
+def with_head_service_of(additions: PodAdditions, old: Mapping[str, Any], new: Mapping[str, Any]) -> PodAdditions:
+    """Return the ``additions`` of ``old`` with the name of the head Service of ``new`` in the certificate."""
     containers = tuple(
-        {**item, "command": renamed(item["command"], old, new)} if item.get("command") else item
-        for item in parts.init_containers
+        {**item, "command": replace_head_service(item["command"], old, new)} if item.get("command") else item
+        for item in additions.init_containers
     )
-    return replace(parts, init_containers=containers)
+    return replace(additions, init_containers=containers)

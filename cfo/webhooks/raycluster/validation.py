@@ -1,7 +1,8 @@
-"""The validating webhook: which RayClusters are refused, and why.
+"""Validation of RayClusters.
 
-What the mutating webhook does is checked here once more, because others may come between: what was injected must still
-be there, and at an update exactly as it was. A cluster that is being deleted passes, so that finalizers can go.
+It checks the result of the defaulting again, because other mutating webhooks may have changed it since: the injected
+entries must exist, and on an update must be unchanged. A RayCluster that is being deleted is not validated, so that its
+finalizers can be removed.
 """
 
 from __future__ import annotations
@@ -12,26 +13,33 @@ from typing import Final
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime.field import FieldError, Path, invalid, required, too_long
 from cfo.runtime.objects import Object, annotations_of, is_deleting, name_of
-from cfo.webhooks.raycluster.groups import Group, groups_of, shape_errors
-from cfo.webhooks.raycluster.parts import PROXY_CONTAINER, Parts, is_mount, ray_container, same
-from cfo.webhooks.raycluster.plan import OAUTH, Action, Step, plan
-from cfo.webhooks.raycluster.settings import Settings
+from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
+from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.json_types import json_type_errors
+from cfo.webhooks.raycluster.pod_additions import (
+    PROXY_CONTAINER,
+    PodAdditions,
+    are_equal_entries,
+    is_same_mount,
+    ray_container_index,
+)
+from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_of
 
-__all__ = ["created_errors", "updated_errors"]
+__all__ = ["create_errors", "update_errors"]
 
 _NAME_LIMIT: Final = 63
-"""KubeRay labels every pod with the name of its cluster, and a label's value is never longer."""
+"""KubeRay labels each pod with the name of its RayCluster, and label values have at most 63 characters."""
 
 _NO_INGRESS: Final = "RayCluster with enableIngress set to true is not allowed"
-_NO_CONTAINER: Final = "a group needs a container for Ray"
+_NO_CONTAINER: Final = "the group must have a container that runs Ray"
 _ONLY_PROXY: Final = (
-    f"a group needs a container for Ray; one called {PROXY_CONTAINER!r} is none, that name is the injected proxy's"
+    f"the group must have a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
 )
 
 
-def created_errors(cluster: Object, settings: Settings) -> list[FieldError]:
-    """What is wrong with a new RayCluster."""
-    errors = shape_errors(cluster)
+def create_errors(cluster: Object, settings: InjectionSettings) -> list[FieldError]:
+    """Return the errors in a new RayCluster."""
+    errors = json_type_errors(cluster)
     if errors:
         return errors
     name = name_of(cluster)
@@ -40,84 +48,89 @@ def created_errors(cluster: Object, settings: Settings) -> list[FieldError]:
     return [*errors, *_errors(cluster, None, settings)]
 
 
-def updated_errors(old: Object, cluster: Object, settings: Settings) -> list[FieldError]:
-    """What is wrong with ``cluster`` in the place of ``old``."""
+def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> list[FieldError]:
+    """Return the errors in the update of ``old`` to ``cluster``."""
     if is_deleting(cluster):
         return []
-    errors = shape_errors(cluster)
+    errors = json_type_errors(cluster)
     if errors:
         return errors
     path = Path("metadata", "annotations").key(VERSION_ANNOTATION)
     current = annotations_of(cluster).get(VERSION_ANNOTATION)
     if current != annotations_of(old).get(VERSION_ANNOTATION):
-        errors.append(invalid(path, current, "the version that a RayCluster was created with is immutable"))
+        errors.append(invalid(path, current, "the version that the RayCluster was created with is immutable"))
     return [*errors, *_errors(cluster, old, settings)]
 
 
-def _errors(cluster: Object, old: Object | None, settings: Settings) -> Iterator[FieldError]:
+def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[FieldError]:
     head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
     if head.get("enableIngress"):
         yield invalid(Path("spec", "headGroupSpec", "enableIngress"), head["enableIngress"], _NO_INGRESS)
-    groups = groups_of(cluster)
-    steps = list(plan(cluster, groups, old, settings))
-    former = groups_of(old) if old is not None and not shape_errors(old) else []
+    groups = pod_groups_of(cluster)
+    steps = list(plan_injection(cluster, groups, old, settings))
+    old_groups = pod_groups_of(old) if old is not None and not json_type_errors(old) else []
     for group in groups:
-        of_group = [step for step in steps if step.group is group]
-        error = _container_error(group, group.counterpart(former), of_group)
+        group_steps = [step for step in steps if step.group is group]
+        error = _container_error(group, group.counterpart(old_groups), group_steps)
         if error is not None:
             yield error
             continue
-        for step in of_group:
+        for step in group_steps:
             yield from _step_errors(step)
 
 
-def _container_error(group: Group, before: Group | None, steps: Sequence[Step]) -> FieldError | None:
-    """A group in which Ray cannot run; one that was so before stays editable."""
+def _container_error(group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]) -> FieldError | None:
+    """Return the error if no container of ``group`` can run Ray, unless none could before the update either."""
     path = group.pod_path.child("containers")
     if not group.pod.get("containers"):
         return required(path, _NO_CONTAINER) if before is None or before.pod.get("containers") else None
-    if ray_container(group.pod) is None and any(step.action is not Action.REMOVE for step in steps):
-        return required(path, _ONLY_PROXY) if before is None or ray_container(before.pod) is not None else None
+    if ray_container_index(group.pod) is None and any(step.action is not Action.REMOVE for step in steps):
+        return required(path, _ONLY_PROXY) if before is None or ray_container_index(before.pod) is not None else None
     return None
 
 
-def _step_errors(step: Step) -> Iterator[FieldError]:
+def _step_errors(step: InjectionStep) -> Iterator[FieldError]:
     if step.action is Action.REMOVE:
         return
-    pod, path, parts = step.group.pod, step.group.pod_path, step.parts
-    exactly = step.action is Action.KEEP
+    pod, path, additions = step.group.pod, step.group.pod_path, step.additions
+    must_be_equal = step.action is Action.KEEP
     lists: list[tuple[Path, Sequence[Object], Sequence[Object], str]] = [
-        (path.child("containers"), parts.containers, pod.get("containers") or (), "OAuth Proxy container is immutable"),
-        (path.child("volumes"), parts.volumes, pod.get("volumes") or (), _volumes_message(step)),
+        (
+            path.child("containers"),
+            additions.containers,
+            pod.get("containers") or (),
+            "OAuth Proxy container is immutable",
+        ),
+        (path.child("volumes"), additions.volumes, pod.get("volumes") or (), _volumes_message(step)),
     ]
-    at = ray_container(pod)
+    at = ray_container_index(pod)
     if at is not None:
         ray, ray_path = pod["containers"][at], path.child("containers").index(at)
         message = "RAY_TLS related environment variables are immutable"
-        lists.append((ray_path.child("env"), parts.env, ray.get("env") or (), message))
-        yield from _mount_errors(ray_path.child("volumeMounts"), parts, ray.get("volumeMounts") or ())
+        lists.append((ray_path.child("env"), additions.env, ray.get("env") or (), message))
+        yield from _mount_errors(ray_path.child("volumeMounts"), additions, ray.get("volumeMounts") or ())
     message = "create-cert Init Container is immutable"
-    lists.append((path.child("initContainers"), parts.init_containers, pod.get("initContainers") or (), message))
-    for where, wanted, items, message in lists:
-        for part in wanted:
-            found = [item for item in items if item.get("name") == part["name"]]
+    lists.append((path.child("initContainers"), additions.init_containers, pod.get("initContainers") or (), message))
+    for list_path, expected, items, message in lists:
+        for addition in expected:
+            found = [item for item in items if item.get("name") == addition["name"]]
             if not found:
-                yield required(where, message)
-            elif len(found) > 1 or (exactly and not same(found[0], part)):
-                yield invalid(where, found[-1], message)
+                yield required(list_path, message)
+            elif len(found) > 1 or (must_be_equal and not are_equal_entries(found[0], addition)):
+                yield invalid(list_path, found[-1], message)
     account = pod.get("serviceAccountName") or ""
-    if parts.service_account and account != parts.service_account:
+    if additions.service_account and account != additions.service_account:
         message = "RayCluster head group service account is immutable"
         yield invalid(path.child("serviceAccountName"), account, message)
 
 
-def _volumes_message(step: Step) -> str:
-    if step.concern is OAUTH:
+def _volumes_message(step: InjectionStep) -> str:
+    if step.feature is OAUTH:
         return "OAuth Proxy TLS Secret volume is immutable"
     return "ca-vol and server-cert Secret volumes are immutable"
 
 
-def _mount_errors(path: Path, parts: Parts, mounts: Sequence[Object]) -> Iterator[FieldError]:
-    for part in parts.mounts:
-        if not any(is_mount(part, mount) for mount in mounts):
+def _mount_errors(path: Path, additions: PodAdditions, mounts: Sequence[Object]) -> Iterator[FieldError]:
+    for addition in additions.mounts:
+        if not any(is_same_mount(addition, mount) for mount in mounts):
             yield required(path, "ca-vol and server-cert volume mounts are immutable")

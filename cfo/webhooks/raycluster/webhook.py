@@ -1,4 +1,4 @@
-"""Defaulter and validator of RayClusters: what is pure in this package, asked by an API server."""
+"""The defaulting and validating webhook of RayClusters, and its registration with a manager."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from cfo.runtime.manager import Manager
 from cfo.runtime.objects import Object, is_deleting
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.settings import Images, Settings
-from cfo.webhooks.raycluster.validation import created_errors, updated_errors
+from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
+from cfo.webhooks.raycluster.validation import create_errors, update_errors
 
-__all__ = ["RayClusterWebhook", "register"]
+__all__ = ["RayClusterWebhook", "setup"]
 
-# apimachinery's SimpleNameGenerator: no vowels, and nothing that looks like something else
+# From apimachinery's SimpleNameGenerator: no vowels, and no characters that can be mistaken for others.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _RANDOM_LENGTH: Final = 5
 _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 
 
 class RayClusterWebhook:
-    """Judges RayClusters by the configuration and by where the operator runs.
+    """The defaulter and validator of RayClusters.
 
-    ``is_openshift`` and ``ingress_domain`` tell what may not be known from the start; they raise where it cannot be
-    known now, and then nothing is admitted, for what is left out of a new cluster stays out.
+    ``is_openshift`` and ``ingress_domain`` return facts about the platform that may not be known at startup. If they
+    raise an error, all requests are denied with 503, because what is not injected into a new RayCluster is never
+    injected later.
     """
 
     def __init__(
@@ -49,29 +50,29 @@ class RayClusterWebhook:
         self._ingress_domain = ingress_domain
 
     async def default(self, obj: Object, request: AdmissionRequest) -> Object:
-        """The object with all that is injected; warns of what had to give way to that."""
+        """Return the object with everything injected; warn about what was replaced or reverted."""
         if is_deleting(obj):
             return obj
-        made = default(_addressed(obj, request), request.old_object, await self._settings())
-        request.warn(*made.warnings)
-        return made.cluster
+        result = default(_with_name(obj, request), request.old_object, await self._settings())
+        request.warn(*result.warnings)
+        return result.cluster
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
-        """Raises :class:`FieldErrors`."""
-        FieldErrors.check(created_errors(obj, await self._settings()))
+        """Raise :class:`FieldErrors` if the RayCluster is invalid."""
+        FieldErrors.check(create_errors(obj, await self._settings()))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
-        """Raises :class:`FieldErrors`; a cluster that is being deleted is not asked about."""
+        """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
         if not is_deleting(obj):
-            FieldErrors.check(updated_errors(old, obj, await self._settings()))
+            FieldErrors.check(update_errors(old, obj, await self._settings()))
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
-        """Anybody who may delete a RayCluster may."""
+        """Allow every deletion."""
 
-    async def _settings(self) -> Settings:
+    async def _settings(self) -> InjectionSettings:
         config = self._config
         try:
-            return Settings(
+            return InjectionSettings(
                 version=self._version,
                 oauth=config.ray_dashboard_oauth_enabled and await self._is_openshift(),
                 mtls=config.mtls_enabled,
@@ -79,14 +80,14 @@ class RayClusterWebhook:
                 images=self._images,
             )
         except (DiscoveryIncomplete, APIError, TransportError) as error:
-            message = f"what to inject into a RayCluster cannot be known now, try again: {error}"
+            message = f"cannot determine what to inject into the RayCluster, try again: {error}"
             raise Denied(message, code=503, reason="ServiceUnavailable") from error
 
 
-def _addressed(obj: Object, request: AdmissionRequest) -> Object:
-    """The object with the name that it is going to have: what is injected holds names that derive from it.
+def _with_name(obj: Object, request: AdmissionRequest) -> Object:
+    """Return the object with its final name, because the injected entries contain names that derive from it.
 
-    An API server makes names from ``generateName`` only after admission.
+    API servers generate the name from ``generateName`` only after admission.
     """
     metadata = dict(obj.get("metadata") or {})
     prefix = metadata.get("generateName")
@@ -98,7 +99,7 @@ def _addressed(obj: Object, request: AdmissionRequest) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def register(
+def setup(
     manager: Manager,
     config: KubeRayConfiguration,
     *,
@@ -107,15 +108,16 @@ def register(
     ingress_domain: Callable[[], Awaitable[str]],
     environment: Mapping[str, str],
 ) -> None:
-    """Serves the admission of RayClusters on every replica of ``manager``; see :class:`RayClusterWebhook`.
+    """Register the webhook of RayClusters with ``manager``, which serves it on every replica.
 
-    ``version`` is what new clusters are marked with; ``environment`` may name the images
-    (:meth:`~cfo.webhooks.raycluster.settings.Images.of`).
+    ``version`` is written into the version annotation of new RayClusters. ``environment`` can contain the images (see
+    :meth:`~cfo.webhooks.raycluster.injection_settings.Images.from_environment`). For the other parameters see
+    :class:`RayClusterWebhook`.
     """
     webhook = RayClusterWebhook(
         config,
         version=version,
-        images=Images.of(environment),
+        images=Images.from_environment(environment),
         is_openshift=is_openshift,
         ingress_domain=ingress_domain,
     )

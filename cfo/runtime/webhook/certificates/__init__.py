@@ -1,10 +1,16 @@
-"""Why an API server believes the webhooks: certificates, where they come from, and who is told whom to trust.
+"""The webhook server's certificates: where they come from, how they rotate, and how API servers come to trust them.
 
-:mod:`.material` makes and judges keys and certificates (pure but for randomness), :mod:`.serving` is what the server
-shows in each handshake, :mod:`.announcement` changes what configurations say (pure); :mod:`.rotator` keeps all of
-it in order on a cluster, :mod:`.files` follows certificates that others make.
+* :mod:`.certificate_authority`: create, parse, check and renew the CA and the serving certificate. Pure functions,
+  except for the randomness of keys and serial numbers.
+* :mod:`.serving_certificate`: the certificate that the server presents in TLS handshakes.
+* :mod:`.client_configs`: read and change the ``clientConfig`` (CA bundle, URL) of webhook configurations and CRDs. Pure
+  functions.
+* :mod:`.ca_injector`: writes the CA bundle, and a URL if there is one, into those objects.
+* :mod:`.rotator`: the reconciler that keeps the Secret, the CA bundles and the served certificate in step.
+* :mod:`.file_watcher`: the alternative to the rotator: certificates that cert-manager, OLM or another tool mounts as
+  files.
 
-A rotation fails no call, because trust comes before use: the bundle in the configurations holds the new authority next
-to the old one before any replica shows a certificate of the new one, and the old one stays in it until every
-replica has changed over.
+No webhook call fails during a rotation, because trust comes before use: the CA bundles contain the new CA alongside
+the old one before any replica serves a certificate of the new CA, and the old CA stays in the bundles until every
+replica has switched.
 """

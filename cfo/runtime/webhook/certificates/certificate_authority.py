@@ -1,8 +1,9 @@
-"""An authority of its own and what it signs: made, read back from a Secret, judged, renewed.
+"""The webhooks' own CA and its serving certificate: created, parsed from a Secret, checked and renewed.
 
-The Secret holds ``ca.crt`` (the authority first, then those that are still trusted because they were in use until a
-moment ago), ``ca.key``, ``tls.crt`` and ``tls.key``: the layout of the Go operator's, whose Secrets are taken over.
-:func:`advance` is the whole policy, as one pure function (but for the randomness of keys and serial numbers).
+The Secret contains ``ca.crt`` (the current CA first, then former CAs that are still trusted because they were in use
+until recently), ``ca.key``, ``tls.crt`` and ``tls.key``. The Go operator's Secret has the same layout and is taken
+over. :func:`ensure_certificates` is the whole policy in one function, pure except for the randomness of keys and serial
+numbers.
 """
 
 from __future__ import annotations
@@ -22,78 +23,79 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.runtime.private_keys import PrivateKey, load_private_key
-from cfo.runtime.webhook.certificates.serving import KeyPair
+from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 
 __all__ = [
-    "Authority",
-    "Material",
-    "Stored",
-    "advance",
-    "authorities_of",
-    "covers",
-    "issue",
-    "read",
-    "renewal",
-    "vouches",
+    "CertificateAuthority",
+    "CertificateSet",
+    "StoredCertificates",
+    "ca_certificates_of",
+    "ensure_certificates",
+    "is_issuer_of",
+    "issue_certificate",
+    "parse_secret",
+    "renewal_time",
+    "subject_names",
 ]
 
-_BACKDATED: Final = timedelta(minutes=5)  # clocks of API servers differ
-_FORMER: Final = 3  # authorities trusted besides the present one, whatever happens
+_BACKDATED: Final = timedelta(minutes=5)  # the clocks of API servers may be behind
+_MAX_FORMER_CAS: Final = 3
+"""The number of former CAs that stay trusted at most, so that the bundle cannot grow without limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
-    """A private key and the certificate by which it is trusted."""
+class CertificateAuthority:
+    """The private key and the certificate of a CA."""
 
     key: PrivateKey = field(repr=False)
     certificate: x509.Certificate
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """Everything that is needed to serve. ``former`` are authorities that are trusted besides ``authority``."""
+class CertificateSet:
+    """All certificates of the webhook server: its CA, former CAs that are still trusted, and the serving pair."""
 
-    authority: Authority
-    former: tuple[x509.Certificate, ...]
+    ca: CertificateAuthority
+    former_cas: tuple[x509.Certificate, ...]
     pair: KeyPair
 
     @property
     def bundle(self) -> bytes:
-        """The certificates to trust, as PEM: what goes into ``caBundle``."""
-        return b"".join(_pem(certificate) for certificate in (self.authority.certificate, *self.former))
+        """The CA certificates to trust, as PEM: the value of ``caBundle``."""
+        return b"".join(_pem(certificate) for certificate in (self.ca.certificate, *self.former_cas))
 
     def data(self) -> dict[str, str]:
-        """The content of the Secret, in base64; keys in the traditional form that Go and OpenSSL write."""
+        """Return the data of the Secret, base64-encoded; keys have the traditional format that Go and OpenSSL write."""
         content = {
             "ca.crt": self.bundle,
-            "ca.key": _key_pem(self.authority.key),
+            "ca.key": _key_pem(self.ca.key),
             "tls.crt": self.pair.certificate,
             "tls.key": self.pair.key,
         }
         return {name: b64encode(value).decode() for name, value in content.items()}
 
     def next_change(self, policy: RotatedCertificates) -> datetime:
-        """When :func:`advance` will have something to do."""
-        moments = [renewal(self.authority.certificate), renewal(self.pair.leaf)]
-        if self.former:
-            moments.append(_begin(self.authority.certificate) + policy.overlap)
-            moments += [certificate.not_valid_after_utc for certificate in self.former]
-        return min(moments)
+        """Return when :func:`ensure_certificates` has to change something next."""
+        times = [renewal_time(self.ca.certificate), renewal_time(self.pair.leaf)]
+        if self.former_cas:
+            times.append(_issued_at(self.ca.certificate) + policy.overlap)
+            times += [certificate.not_valid_after_utc for certificate in self.former_cas]
+        return min(times)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What of a Secret can be used; ``problems`` says what is wrong with the rest."""
+class StoredCertificates:
+    """The usable certificates of a Secret; ``problems`` says why others are not usable."""
 
-    authority: Authority | None = None
-    former: tuple[x509.Certificate, ...] = ()
+    ca: CertificateAuthority | None = None
+    former_cas: tuple[x509.Certificate, ...] = ()
     pair: KeyPair | None = None
     problems: tuple[str, ...] = ()
 
 
-def read(data: Mapping[str, str]) -> Stored:
-    """Reads the data of a Secret, whatever is in it."""
+def parse_secret(data: Mapping[str, str]) -> StoredCertificates:
+    """Parse the data of a Secret. Never raises: missing and unusable entries are reported in ``problems``."""
     problems: list[str] = []
     content = {}
     for name in ("ca.crt", "ca.key", "tls.crt", "tls.key"):
@@ -105,24 +107,24 @@ def read(data: Mapping[str, str]) -> Stored:
             problems.append(f"{name} is missing")
     if problems and not any(content.values()):
         problems = ["it is empty"]
-    known = authorities_of(content["ca.crt"])
-    authority = _authority(content["ca.key"], known, problems)
-    former = tuple(other for other in known if authority is None or other != authority.certificate)
-    return Stored(authority, former, _pair(content["tls.crt"], content["tls.key"], problems), tuple(problems))
+    known = ca_certificates_of(content["ca.crt"])
+    ca = _ca(content["ca.key"], known, problems)
+    former_cas = tuple(other for other in known if ca is None or other != ca.certificate)
+    return StoredCertificates(ca, former_cas, _pair(content["tls.crt"], content["tls.key"], problems), tuple(problems))
 
 
-def _authority(key_pem: bytes, known: Sequence[x509.Certificate], problems: list[str]) -> Authority | None:
+def _ca(key_pem: bytes, known: Sequence[x509.Certificate], problems: list[str]) -> CertificateAuthority | None:
     if not key_pem.strip():
         return None
     try:
         key = load_private_key(key_pem)
     except ValueError:
-        problems.append("ca.key is no private key (RSA or ECDSA)")
+        problems.append("ca.key is not an RSA or ECDSA private key")
         return None
     for certificate in known:
         if certificate.public_key() == key.public_key():
-            return Authority(key, certificate)
-    problems.append("ca.crt holds no authority that ca.key belongs to")
+            return CertificateAuthority(key, certificate)
+    problems.append("ca.crt contains no CA certificate that matches ca.key")
     return None
 
 
@@ -133,97 +135,98 @@ def _pair(certificate: bytes, key_pem: bytes, problems: list[str]) -> KeyPair | 
         key = load_private_key(key_pem)
         leaf = x509.load_pem_x509_certificate(certificate)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        problems.append("tls.crt or tls.key cannot be read")
+        problems.append("tls.crt or tls.key cannot be parsed")
         return None
     if leaf.public_key() != key.public_key():
-        problems.append("tls.key does not belong to tls.crt")
+        problems.append("tls.key does not match tls.crt")
         return None
     return KeyPair(certificate, key_pem)
 
 
-def advance(
-    stored: Stored,
+def ensure_certificates(
+    stored: StoredCertificates,
     policy: RotatedCertificates,
     names: Sequence[str],
     *,
     now: datetime,
     trusted: Iterable[bytes] = (),
     served: x509.Certificate | None = None,
-) -> tuple[Material, list[str]]:
-    """What should be in the Secret, and why that is not what is in it (nothing: it is).
+) -> tuple[CertificateSet, list[str]]:
+    """Return the certificates that the Secret should contain, and the reasons why it has to be changed.
 
-    ``names`` must be in the serving certificate. ``trusted`` are bundles (PEM) that API servers were told to trust
-    until now: a new authority joins those in them. ``served`` is what is shown at this moment: the authority that
-    vouches for it stays trusted.
+    If there are no reasons, the certificates are those in ``stored``. ``names`` must be in the serving certificate.
+    ``trusted`` contains the CA bundles (PEM) that API servers have used until now: when a new CA is created, the CAs in
+    them stay trusted alongside it. ``served`` is the certificate that the server presents now: the CA that signed it
+    stays trusted.
     """
     reasons = list(stored.problems)
-    authority = stored.authority
-    if authority is not None and not authority.certificate.not_valid_before_utc <= now < renewal(authority.certificate):
-        reasons.append(f"the authority is good until {authority.certificate.not_valid_after_utc:%Y-%m-%d}")
-        authority = None
-    if authority is None:
-        others = [*([stored.authority.certificate] if stored.authority else []), *stored.former]
+    ca = stored.ca
+    if ca is not None and not ca.certificate.not_valid_before_utc <= now < renewal_time(ca.certificate):
+        reasons.append(f"the CA expires on {ca.certificate.not_valid_after_utc:%Y-%m-%d}")
+        ca = None
+    if ca is None:
+        others = [*([stored.ca.certificate] if stored.ca else []), *stored.former_cas]
         for bundle in trusted:
-            others += authorities_of(bundle)
-        former = [other for other in dict.fromkeys(others) if other.not_valid_after_utc > now][:_FORMER]
-        authority = _new_authority(policy, now)
-        reasons = reasons or ["there is no authority"]
+            others += ca_certificates_of(bundle)
+        former_cas = [other for other in dict.fromkeys(others) if other.not_valid_after_utc > now][:_MAX_FORMER_CAS]
+        ca = _new_ca(policy, now)
+        reasons = reasons or ["the CA is missing"]
     else:
-        former = [other for other in stored.former if other.not_valid_after_utc > now]
-        if now >= _begin(authority.certificate) + policy.overlap:
-            former = [other for other in former if served is not None and vouches(other, served)]
-        if len(former) != len(stored.former):
-            reasons.append("a former authority need not be trusted any more")
+        former_cas = [other for other in stored.former_cas if other.not_valid_after_utc > now]
+        if now >= _issued_at(ca.certificate) + policy.overlap:
+            former_cas = [other for other in former_cas if served is not None and is_issuer_of(other, served)]
+        if len(former_cas) != len(stored.former_cas):
+            reasons.append("a former CA is no longer needed")
     pair = stored.pair
-    if fault := _fault(pair, authority, names, now):
+    if problem := _pair_problem(pair, ca, names, now):
         if not reasons:
-            reasons.append(fault)
-        pair = issue(authority, names, policy, now=now)
+            reasons.append(problem)
+        pair = issue_certificate(ca, names, policy, now=now)
     assert pair is not None
-    return Material(authority, tuple(former), pair), reasons
+    return CertificateSet(ca, tuple(former_cas), pair), reasons
 
 
-def _fault(pair: KeyPair | None, authority: Authority, names: Iterable[str], now: datetime) -> str:
-    """Why the pair cannot stay; empty when it can."""
+def _pair_problem(pair: KeyPair | None, ca: CertificateAuthority, names: Iterable[str], now: datetime) -> str:
+    """Return why the serving pair must be replaced; empty if it need not be."""
     if pair is None:
-        return "there is no serving certificate"
+        return "the serving certificate is missing"
     leaf = pair.leaf
-    if not vouches(authority.certificate, leaf):
-        return "the serving certificate is not the authority's"
-    if missing := [name for name in names if name not in covers(leaf)]:
-        return f"the serving certificate does not name {', '.join(missing)}"
-    if now >= renewal(leaf):
-        return f"the serving certificate is good until {leaf.not_valid_after_utc:%Y-%m-%d}"
+    if not is_issuer_of(ca.certificate, leaf):
+        return "the serving certificate is not signed by the CA"
+    if missing := [name for name in names if name not in subject_names(leaf)]:
+        return f"the serving certificate does not contain the names {', '.join(missing)}"
+    if now >= renewal_time(leaf):
+        return f"the serving certificate expires on {leaf.not_valid_after_utc:%Y-%m-%d}"
     return ""
 
 
-def authorities_of(bundle: bytes) -> list[x509.Certificate]:
-    """The authorities among the certificates of a bundle (PEM); none where it cannot be read."""
+def ca_certificates_of(bundle: bytes) -> list[x509.Certificate]:
+    """Return the CA certificates in a bundle (PEM); an empty list if it cannot be parsed."""
     try:
         certificates = x509.load_pem_x509_certificates(bundle)
     except ValueError:
         return []
-    return [certificate for certificate in certificates if _is_authority(certificate)]
+    return [certificate for certificate in certificates if _is_ca(certificate)]
 
 
-def _is_authority(certificate: x509.Certificate) -> bool:
+def _is_ca(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (x509.ExtensionNotFound, ValueError):
         return False
 
 
-def vouches(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
-    """Whether ``authority`` signed ``leaf``."""
+def is_issuer_of(ca: x509.Certificate, leaf: x509.Certificate) -> bool:
+    """Return whether ``ca`` signed ``leaf``."""
     try:
-        leaf.verify_directly_issued_by(authority)
+        leaf.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 
 
-def covers(leaf: x509.Certificate) -> set[str]:
-    """The names and addresses that a certificate is for."""
+def subject_names(leaf: x509.Certificate) -> set[str]:
+    """Return the DNS names and IP addresses in the certificate's subject alternative names."""
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -231,32 +234,32 @@ def covers(leaf: x509.Certificate) -> set[str]:
     return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
 
 
-def _begin(certificate: x509.Certificate) -> datetime:
+def _issued_at(certificate: x509.Certificate) -> datetime:
     return certificate.not_valid_before_utc + _BACKDATED
 
 
-def renewal(certificate: x509.Certificate) -> datetime:
-    """When a third of its life is left."""
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return end - (end - begin) / 3
+def renewal_time(certificate: x509.Certificate) -> datetime:
+    """Return when to renew the certificate: when a third of its lifetime is left."""
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return end - (end - start) / 3
 
 
-def _new_authority(policy: RotatedCertificates, now: datetime) -> Authority:
+def _new_ca(policy: RotatedCertificates, now: datetime) -> CertificateAuthority:
     key = _new_key(policy)
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, policy.common_name)]
     if policy.organization:
         subject.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, policy.organization))
     name = x509.Name(subject)
-    begin = now - _BACKDATED
+    start = now - _BACKDATED
     certificate = (
-        _builder(name, name, key, begin, begin + policy.authority_lifetime)
+        _builder(name, name, key, start, start + policy.ca_lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(policy.common_name)]), critical=False)
-        .add_extension(_usage(authority=True), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return Authority(key, certificate)
+    return CertificateAuthority(key, certificate)
 
 
 def _new_key(policy: RotatedCertificates) -> PrivateKey:
@@ -265,8 +268,10 @@ def _new_key(policy: RotatedCertificates) -> PrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def issue(authority: Authority, names: Sequence[str], policy: RotatedCertificates, *, now: datetime) -> KeyPair:
-    """A new serving certificate for ``names`` (host names and IP addresses), with a new key."""
+def issue_certificate(
+    ca: CertificateAuthority, names: Sequence[str], policy: RotatedCertificates, *, now: datetime
+) -> KeyPair:
+    """Create a serving certificate for ``names`` (host names and IP addresses), with a new key."""
     key = _new_key(policy)
     alternatives: list[x509.GeneralName] = []
     for name in names:
@@ -274,36 +279,36 @@ def issue(authority: Authority, names: Sequence[str], policy: RotatedCertificate
             alternatives.append(x509.IPAddress(ip_address(name)))
         except ValueError:
             alternatives.append(x509.DNSName(name))
-    # A common name has at most 64 characters; names are read from the extension alone.
+    # X.509 limits common names to 64 characters; clients verify only the names in the extension.
     subject = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, names[0].split(".")[0] if len(names[0]) > 64 else names[0])]
     )
     usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    begin = now - _BACKDATED
-    end = min(begin + policy.lifetime, authority.certificate.not_valid_after_utc)
+    start = now - _BACKDATED
+    end = min(start + policy.lifetime, ca.certificate.not_valid_after_utc)
     certificate = (
-        _builder(subject, authority.certificate.subject, key, begin, end)
-        .add_extension(_usage(authority=False), critical=True)
+        _builder(subject, ca.certificate.subject, key, start, end)
+        .add_extension(_key_usage(ca=False), critical=True)
         .add_extension(usages, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_identifier(authority), critical=False)
+        .add_extension(_authority_key_identifier(ca), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .sign(authority.key, hashes.SHA256())
+        .sign(ca.key, hashes.SHA256())
     )
     return KeyPair(_pem(certificate), _key_pem(key))
 
 
-def _identifier(authority: Authority) -> x509.AuthorityKeyIdentifier:
-    """The authority's key identifier as its own certificate has it: not everybody computes it in the same way."""
+def _authority_key_identifier(ca: CertificateAuthority) -> x509.AuthorityKeyIdentifier:
+    """Return the key identifier in the CA's own certificate, because implementations compute it in different ways."""
     try:
-        own = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        own = ca.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key())
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: PrivateKey, begin: datetime, end: datetime
+    subject: x509.Name, issuer: x509.Name, key: PrivateKey, start: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -311,16 +316,16 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begin.replace(microsecond=0))
+        .not_valid_before(start.replace(microsecond=0))
         .not_valid_after(end.replace(microsecond=0))
     )
 
 
-def _usage(*, authority: bool) -> x509.KeyUsage:
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         key_encipherment=True,
-        key_cert_sign=authority,
+        key_cert_sign=ca,
         content_commitment=False,
         data_encipherment=False,
         key_agreement=False,

@@ -1,12 +1,12 @@
-"""Keeps the Secret, what API servers trust, and what is served in step; the same on every replica.
+"""Keeps the certificate Secret, the injected CA bundles and the served certificate in step; the same on every replica.
 
-One level-triggered reconcile of all of it, called by every change of the Secret and of the configurations, and when
-time has passed. The Secret is the truth that replicas share: who comes second, with its own idea of a new
-authority, loses the race for the write and takes what is there.
+One level-triggered reconcile does all of it. Every change of the Secret and of the webhook configurations triggers it,
+and so do renewal times. The Secret is the source of truth that replicas share: a replica that comes second with a new
+CA of its own loses the race for the write, and uses the CA in the Secret.
 
-The order is what makes a rotation safe: the Secret first, then the configurations (which trust the former
-authorities too), last the certificate that is served, and that only when all configurations have trusted its authority
-for a while. Whoever has nothing good to serve does not wait.
+The order of the steps makes a rotation safe: first the Secret, then the CA bundles (which also contain the former CAs),
+and last the served certificate, and this only after all bundles have contained its CA for a while. A replica that has
+no valid certificate to serve does not wait.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from cfo.runtime.clock import Clock
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import Object, resource_version_of
 from cfo.runtime.reconcile import Request, Result
-from cfo.runtime.webhook.certificates.announcer import Announcer
+from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.certificate_authority import (
-    Authority,
-    Material,
-    Stored,
-    advance,
-    covers,
-    issue,
-    read,
-    renewal,
-    vouches,
+    CertificateAuthority,
+    CertificateSet,
+    StoredCertificates,
+    ensure_certificates,
+    is_issuer_of,
+    issue_certificate,
+    parse_secret,
+    renewal_time,
+    subject_names,
 )
-from cfo.runtime.webhook.certificates.serving import KeyPair, ServingCertificate
+from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
 from cfo.runtime.webhook.options import RotatedCertificates, WebhookOptions
 
-__all__ = ["SECRET", "CertificateRotator"]
+__all__ = ["CertificateRotator"]
 
 
-_LOOK_AGAIN: Final = 3600.0  # seconds: long timers do not notice that the clock was set, or the machine slept
+_MAX_REQUEUE: Final = 3600.0  # seconds: a longer timer would not notice clock changes and suspended machines
 
 _log = structlog.get_logger("cfo.runtime.webhook.certificates")
 
 
 class CertificateRotator:
-    """A reconciler of one thing: the certificates of this process's webhooks."""
+    """The reconciler of the certificates of this process's webhooks. It ignores which request it is given."""
 
     def __init__(
         self,
         client: Client,
         cache: Cache,
-        announcer: Announcer,
+        injector: CAInjector,
         serving: ServingCertificate,
         policy: RotatedCertificates,
         options: WebhookOptions,
         clock: Clock,
     ) -> None:
         self._client = client
-        self._announcer = announcer
+        self._injector = injector
         self._serving = serving
         self._policy = policy
         self._options = options
@@ -71,17 +71,17 @@ class CertificateRotator:
             SECRET, namespace=policy.secret.namespace, field_selector=f"metadata.name={policy.secret.name}"
         )
         self.failure = ""
-        self._material: Material | None = None
+        self._certificates: CertificateSet | None = None
         self._own: tuple[x509.Certificate, KeyPair] | None = None
         self._trusted_since: tuple[x509.Certificate, float] | None = None
 
     @property
     def bundle(self) -> bytes | None:
-        """What API servers shall trust (PEM); ``None`` while that is not known."""
-        return self._material.bundle if self._material is not None else None
+        """The CA bundle (PEM) that API servers are to trust; ``None`` before the first reconcile."""
+        return self._certificates.bundle if self._certificates is not None else None
 
     async def reconcile(self, request: Request) -> Result:
-        """Puts everything in order, and says when to look again."""
+        """Reconcile Secret, CA bundles and served certificate; requeue for the next renewal or step."""
         try:
             result = await self._reconcile()
         except Exception as error:
@@ -92,20 +92,23 @@ class CertificateRotator:
 
     async def _reconcile(self) -> Result:
         now = self._clock.now()
-        material = await self._keep_secret(now)
-        pair = self._pair(material, now)
-        self._serve(pair, material.authority, now)
-        await self._announcer.announce(material.bundle)
-        wait = self._serve(pair, material.authority, now)
-        until = (min(material.next_change(self._policy), renewal(pair.leaf)) - now).total_seconds()
-        return Result(requeue_after=min(seconds for seconds in (until, wait, _LOOK_AGAIN) if seconds > 0))
+        certificates = await self._ensure_secret(now)
+        pair = self._pair(certificates, now)
+        self._serve(pair, certificates.ca, now)
+        await self._injector.inject(certificates.bundle)
+        wait = self._serve(pair, certificates.ca, now)
+        until = (min(certificates.next_change(self._policy), renewal_time(pair.leaf)) - now).total_seconds()
+        return Result(requeue_after=min(seconds for seconds in (until, wait, _MAX_REQUEUE) if seconds > 0))
 
-    async def _keep_secret(self, now: datetime) -> Material:
-        """Makes the Secret good, if it is not; returns what is in it."""
+    async def _ensure_secret(self, now: datetime) -> CertificateSet:
+        """Create or update the Secret if necessary; return the certificates that it contains then."""
         key = self._policy.secret
         secret = self.secret.reader.get(key)
-        stored = read(secret.get("data") or {}) if secret is not None else Stored(problems=("it does not exist",))
-        material, reasons = advance(
+        if secret is not None:
+            stored = parse_secret(secret.get("data") or {})
+        else:
+            stored = StoredCertificates(problems=("it does not exist",))
+        certificates, reasons = ensure_certificates(
             stored,
             self._policy,
             self._options.service.dns_names,
@@ -115,21 +118,21 @@ class CertificateRotator:
         )
         if reasons:
             try:
-                await self._write(secret, material)
+                await self._write(secret, certificates)
             except AlreadyExists:
-                # Another replica was faster; the answer goes into the cache, and the next look sees it.
+                # Another replica created it first. A live read puts it into the cache, where the retry finds it.
                 if await self._client.get(SECRET, key, live=True) is None:
                     raise
-                return await self._keep_secret(now)
-            _log.info("wrote the webhook certificates", secret=str(key), reasons=reasons)
-        self._material = material
-        return material
+                return await self._ensure_secret(now)
+            _log.info("Updated certificate Secret", secret=str(key), reasons=reasons)
+        self._certificates = certificates
+        return certificates
 
     def _trusted_until_now(self) -> Sequence[bytes]:
-        own = [self._material.bundle] if self._material is not None else []
-        return [*own, *self._announcer.bundles()]
+        own = [self._certificates.bundle] if self._certificates is not None else []
+        return [*own, *self._injector.ca_bundles()]
 
-    async def _write(self, secret: Object | None, material: Material) -> None:
+    async def _write(self, secret: Object | None, certificates: CertificateSet) -> None:
         key = self._policy.secret
         if secret is None:
             await self._client.create(
@@ -138,31 +141,31 @@ class CertificateRotator:
                     "kind": "Secret",
                     "metadata": {"namespace": key.namespace, "name": key.name},
                     "type": "Opaque",
-                    "data": material.data(),
+                    "data": certificates.data(),
                 }
             )
         else:
             metadata = {"resourceVersion": resource_version_of(secret)}
-            await self._client.patch(SECRET, key, {"metadata": metadata, "data": material.data()})
+            await self._client.patch(SECRET, key, {"metadata": metadata, "data": certificates.data()})
 
-    def _pair(self, material: Material, now: datetime) -> KeyPair:
-        """The pair to serve: that of the Secret, or one of our own for an address that it does not name."""
+    def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
+        """Return the pair to serve: the Secret's, or one of this process if the Secret's lacks one of our names."""
         names = self._options.names
-        if covers(material.pair.leaf).issuperset(names):
-            return material.pair
-        authority = material.authority
-        if self._own is None or self._own[0] != authority.certificate or now >= renewal(self._own[1].leaf):
-            self._own = authority.certificate, issue(authority, names, self._policy, now=now)
+        if subject_names(certificates.pair.leaf).issuperset(names):
+            return certificates.pair
+        ca = certificates.ca
+        if self._own is None or self._own[0] != ca.certificate or now >= renewal_time(self._own[1].leaf):
+            self._own = ca.certificate, issue_certificate(ca, names, self._policy, now=now)
         return self._own[1]
 
-    def _serve(self, pair: KeyPair, authority: Authority, now: datetime) -> float:
-        """Serves ``pair`` as soon as that does no harm; returns the seconds until then, or 0."""
+    def _serve(self, pair: KeyPair, ca: CertificateAuthority, now: datetime) -> float:
+        """Serve ``pair`` as soon as API servers trust it; return the seconds until then, or 0 if it is served."""
         if pair == self._serving.pair:
             return 0.0
         leaf = self._serving.leaf
-        trusted = authority.certificate
-        if leaf is not None and now < leaf.not_valid_after_utc and not vouches(trusted, leaf):
-            if not self._announcer.trusts(trusted):
+        trusted = ca.certificate
+        if leaf is not None and now < leaf.not_valid_after_utc and not is_issuer_of(trusted, leaf):
+            if not self._injector.trusts(trusted):
                 self._trusted_since = None
                 return self._policy.propagation
             if self._trusted_since is None or self._trusted_since[0] != trusted:

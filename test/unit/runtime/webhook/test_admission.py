@@ -92,13 +92,13 @@ def test_what_is_left_out_of_a_review_is_empty() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"", "cannot be read"),
-        (b"nonsense", "cannot be read"),
-        (b"[]", "cannot be read"),
+        (b"", "cannot decode the body"),
+        (b"nonsense", "cannot decode the body"),
+        (b"[]", "cannot decode the body"),
         (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}', "v1beta1"),
         (b'{"apiVersion":"v1","kind":"Pod"}', "got Pod of v1"),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "no request"),
-        (review(operation="PATCH"), "cannot be read"),
+        (review(operation="PATCH"), "cannot decode the body"),
         (review(object=[1]), "must be JSON objects"),
     ],
 )

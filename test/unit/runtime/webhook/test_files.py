@@ -12,21 +12,25 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cfo.runtime.objects import NamespacedName
-from cfo.runtime.webhook.certificates.certificate_authority import Material, Stored, advance
-from cfo.runtime.webhook.certificates.files import CertificateFilesWatcher
-from cfo.runtime.webhook.certificates.serving import ServingCertificate
+from cfo.runtime.webhook.certificates.certificate_authority import (
+    CertificateSet,
+    StoredCertificates,
+    ensure_certificates,
+)
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
 WITHIN = 20.0
 
 
-def material() -> Material:
+def material() -> CertificateSet:
     policy = RotatedCertificates(secret=NamespacedName("ns", "cert"))
-    return advance(Stored(), policy, ("hooks.ns.svc",), now=datetime.now(UTC))[0]
+    return ensure_certificates(StoredCertificates(), policy, ("hooks.ns.svc",), now=datetime.now(UTC))[0]
 
 
-def write(folder: Path, one: Material) -> None:
+def write(folder: Path, one: CertificateSet) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tls.crt").write_bytes(one.pair.certificate)
     (folder / "tls.key").write_bytes(one.pair.key)
@@ -44,7 +48,7 @@ class Following:
             while not condition():  # noqa: ASYNC110 (what is waited for is a change of files)
                 await asyncio.sleep(0.01)
 
-    async def serves(self, one: Material) -> None:
+    async def serves(self, one: CertificateSet) -> None:
         await self.until(lambda: self.serving.pair == one.pair)
 
 
@@ -100,7 +104,7 @@ async def test_a_pair_that_does_not_belong_together_is_not_taken(tmp_path: Path)
     async with following(tmp_path) as it:
         await it.serves(first)
         (tmp_path / "tls.crt").write_bytes(second.pair.certificate)
-        await it.until(lambda: "cannot be served" in it.watcher.failure)
+        await it.until(lambda: "cannot use the serving certificate" in it.watcher.failure)
         assert it.serving.pair == first.pair
         assert (it.registry.get_sample_value("certwatcher_read_certificate_errors_total") or 0) >= 1
         (tmp_path / "tls.key").write_bytes(second.pair.key)

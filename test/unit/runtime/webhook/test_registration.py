@@ -134,9 +134,9 @@ def test_where_nothing_is_registered_there_is_no_configuration() -> None:
 
 def test_what_is_taken_or_wrong_is_refused() -> None:
     webhooks = registered()
-    with pytest.raises(ValueError, match="is taken"):
+    with pytest.raises(ValueError, match="is already used"):
         webhooks.register(CLUSTER, defaulter=Both())
-    with pytest.raises(ValueError, match=r"name: 'mraycluster.ray.openshift.ai': is taken"):
+    with pytest.raises(ValueError, match=r"name: 'mraycluster.ray.openshift.ai': is already used"):
         webhooks.register(GVK("b", "v1", "B"), defaulter=Both(), defaulter_name="mraycluster.ray.openshift.ai")
     with pytest.raises(ValueError, match="a defaulter, a validator or a converter"):
         webhooks.register(CLUSTER)
@@ -145,7 +145,7 @@ def test_what_is_taken_or_wrong_is_refused() -> None:
     with pytest.raises(ValueError, match="at least three parts"):
         Webhooks().register(CLUSTER, defaulter=Both(), defaulter_name="short")
     webhooks.register(CLUSTER, converter=Both())
-    with pytest.raises(ValueError, match="a converter for this kind already"):
+    with pytest.raises(ValueError, match="a converter for this kind is already registered"):
         webhooks.register(CLUSTER, converter=Both())
 
 

@@ -17,8 +17,12 @@ from prometheus_client import CollectorRegistry
 
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, allowed, denied
-from cfo.runtime.webhook.certificates.certificate_authority import Material, Stored, advance
-from cfo.runtime.webhook.certificates.serving import KeyPair, ServingCertificate
+from cfo.runtime.webhook.certificates.certificate_authority import (
+    CertificateSet,
+    StoredCertificates,
+    ensure_certificates,
+)
+from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import RotatedCertificates
 from cfo.runtime.webhook.registration import Webhook, Webhooks
@@ -29,8 +33,8 @@ WIDGET = GVK("acme.io", "v1", "Widget")
 WITHIN = 20.0
 
 
-def material() -> Material:
-    return advance(Stored(), POLICY, ("127.0.0.1", "hooks.ns.svc"), now=datetime.now(UTC))[0]
+def material() -> CertificateSet:
+    return ensure_certificates(StoredCertificates(), POLICY, ("127.0.0.1", "hooks.ns.svc"), now=datetime.now(UTC))[0]
 
 
 class Script:
@@ -70,7 +74,7 @@ class Running:
         return f"https://127.0.0.1:{self.server.port}{path}{query}"
 
 
-def trusting(one: Material) -> ssl.SSLContext:
+def trusting(one: CertificateSet) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=one.bundle.decode())
 
 
@@ -140,18 +144,18 @@ async def running(pair: KeyPair | None, **options: Any) -> AsyncIterator[Running
 
 
 @pytest.fixture(scope="module")
-def first() -> Material:
+def first() -> CertificateSet:
     return material()
 
 
 @pytest.fixture
-async def it(first: Material) -> AsyncIterator[Running]:
+async def it(first: CertificateSet) -> AsyncIterator[Running]:
     async with running(first.pair) as server:
         yield server
 
 
 @pytest.fixture
-async def session(first: Material) -> AsyncIterator[aiohttp.ClientSession]:
+async def session(first: CertificateSet) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(first))) as opened:
         yield opened
 
@@ -231,7 +235,7 @@ async def test_a_handler_is_not_waited_for_longer_than_the_api_server_waits(
 
 
 async def test_the_certificate_changes_without_dropping_a_connection(
-    it: Running, session: aiohttp.ClientSession, first: Material
+    it: Running, session: aiohttp.ClientSession, first: CertificateSet
 ) -> None:
     waiting = asyncio.ensure_future(ask(session, it.url(), review("wait")))
     await asyncio.wait_for(it.script.entered.wait(), WITHIN)
@@ -250,7 +254,7 @@ async def test_the_certificate_changes_without_dropping_a_connection(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_old_tls_is_refused(it: Running, first: Material) -> None:
+async def test_old_tls_is_refused(it: Running, first: CertificateSet) -> None:
     context = trusting(first)
     context.set_ciphers("ALL:@SECLEVEL=0")
     context.minimum_version = ssl.TLSVersion.TLSv1
@@ -265,7 +269,7 @@ async def test_old_tls_is_refused(it: Running, first: Material) -> None:
     writer.close()
 
 
-async def test_it_listens_when_there_is_a_certificate(first: Material, session: aiohttp.ClientSession) -> None:
+async def test_it_listens_when_there_is_a_certificate(first: CertificateSet, session: aiohttp.ClientSession) -> None:
     async with running(None) as it:
         assert it.server.port > 0
         with pytest.raises(aiohttp.ClientConnectorError):
@@ -280,7 +284,7 @@ async def test_it_can_be_stopped_before_there_is_a_certificate() -> None:
         pass
 
 
-async def test_two_can_share_a_port_if_they_want_to(first: Material) -> None:
+async def test_two_can_share_a_port_if_they_want_to(first: CertificateSet) -> None:
     async with running(first.pair, reuse_port=True) as one:
         port = one.server.port
         shared = WebhookServer(
@@ -304,7 +308,7 @@ async def test_two_can_share_a_port_if_they_want_to(first: Material) -> None:
 
 
 async def test_what_runs_at_the_end_is_answered_and_open_connections_are_served_once_more(
-    first: Material, session: aiohttp.ClientSession
+    first: CertificateSet, session: aiohttp.ClientSession
 ) -> None:
     drained = asyncio.Event()
 
@@ -345,7 +349,7 @@ async def test_objects_are_converted(it: Running, session: aiohttp.ClientSession
         (conversion("a", "impossible"), "Widget 'impossible' to acme.io/v2: v2 knows no such size", 0),
         (conversion("bug"), "Widget 'bug' to acme.io/v2: 'spec'", 1),
         (conversion("renamed"), "the converter changed the object's name or uid", 1),
-        (conversion("a", kind="Gadget"), "there is no converter for this kind", 0),
+        (conversion("a", kind="Gadget"), "no converter is registered for this kind", 0),
     ],
 )
 async def test_what_cannot_be_converted_is_said(
@@ -359,7 +363,7 @@ async def test_what_cannot_be_converted_is_said(
     assert it.registry.get_sample_value("controller_runtime_conversion_webhook_panics_total") == bugs
 
 
-async def test_patches_are_in_the_answer(first: Material, session: aiohttp.ClientSession) -> None:
+async def test_patches_are_in_the_answer(first: CertificateSet, session: aiohttp.ClientSession) -> None:
     class Defaulting:
         def default(self, obj: Object, request: AdmissionRequest) -> None:
             obj["b"] = 2

@@ -82,7 +82,7 @@ async def only_pods(request: web.Request) -> web.StreamResponse:
 async def test_each_kind_is_asked_about_once_as_the_user(server: ApiServer, client: Client) -> None:
     server.answer("GET", "/apis", discovery(*OTHERS))
     server.answer("POST", REVIEWS, only_pods)
-    found = await AccessReviewer(client, ask=True).review([POD, JOB, NODE, THING, POD, JOB], "ns", ALICE)
+    found = await AccessReviewer(client, check_permissions=True).review([POD, JOB, NODE, THING, POD, JOB], "ns", ALICE)
     assert found[POD].resource is not None
     assert (found[POD].denial, found[POD].failure) == ("", "")
     assert found[JOB].denial == "User alice is not authorized to create jobs in ns"
@@ -111,7 +111,7 @@ async def test_each_kind_is_asked_about_once_as_the_user(server: ApiServer, clie
 
 async def test_kinds_are_looked_up_even_if_rights_are_not(server: ApiServer, client: Client) -> None:
     server.answer("GET", "/apis", discovery(*OTHERS))
-    found = await AccessReviewer(client, ask=False).review([JOB, THING], "ns", ALICE)
+    found = await AccessReviewer(client, check_permissions=False).review([JOB, THING], "ns", ALICE)
     assert found[JOB].resource is not None
     assert found[THING].resource is None
     assert reviews(server) == []
@@ -127,7 +127,7 @@ async def test_all_reviews_are_under_way_at_once(server: ApiServer, client: Clie
     server.answer("GET", "/apis", discovery(*OTHERS))
     server.answer("POST", REVIEWS, together)
     async with asyncio.timeout(10):
-        found = await AccessReviewer(client, ask=True).review([POD, JOB], "ns", ALICE)
+        found = await AccessReviewer(client, check_permissions=True).review([POD, JOB], "ns", ALICE)
     assert found[JOB].denial
 
 
@@ -135,7 +135,7 @@ async def test_what_cannot_be_found_out_is_no_denial(server: ApiServer, client: 
     server.answer("GET", "/apis", discovery(*OTHERS, group("example.com", stale=True)))
     refusal = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "the operator may not ask"}
     server.answer("POST", REVIEWS, json(refusal, code=403))
-    found = await AccessReviewer(client, ask=True).review([POD, THING], "ns", ALICE)
+    found = await AccessReviewer(client, check_permissions=True).review([POD, THING], "ns", ALICE)
     assert (found[POD].resource, found[POD].denial) == (None, "")
     assert "the operator may not ask" in found[POD].failure
     assert found[THING].failure == "example.com/v1 is registered, but its API server does not respond"

@@ -17,7 +17,7 @@ from cfo.runtime.webhook.admission import UserInfo
 from cfo.runtime.webhook.registration import plural
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import set_labels
-from cfo.webhooks.appwrapper.validation import created_errors, kinds_of, updated_errors
+from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, update_errors
 from test.support.appwrapper_recordings import DIFFERENCES, actions, recorded_denial, settings_of, user_of
 from test.support.recordings import appwrapper_cases, load_appwrapper
 
@@ -29,7 +29,7 @@ def access_of(
 ) -> dict[GVK, Access]:
     """What was in the recorded cluster: all the kinds but ``Thing``, and alice who may create pods alone."""
     found: dict[GVK, Access] = {}
-    for gvk in kinds_of(appwrapper):
+    for gvk in component_kinds(appwrapper):
         resource = Resource(gvk=gvk, plural=plural(gvk.kind), namespaced=True, verbs=VERBS)
         denied = config.user_rbac_admission_check and user.username == "alice" and gvk.kind != "Pod"
         where = f"{resource.plural} in {appwrapper['metadata']['namespace']}"
@@ -58,7 +58,7 @@ def test_what_was_created_is_judged_as_recorded(case: str) -> None:
         # Paths were recorded with a kind that nobody serves: what is said of the paths counts.
         known = things or (recording["name"] == "admission-podset-paths" and difference is None)
         access = access_of(obj, user, config, things=known)
-        said = told(created_errors(obj, recording["namespace"], access))
+        said = told(create_errors(obj, recording["namespace"], access))
         assert said == (difference or recorded_denial(result.get("message") or "")), name_of(obj)
         if "object" in result:
             assert labels_of(obj) == labels_of(result["object"]), name_of(obj)
@@ -72,7 +72,7 @@ def test_what_was_changed_is_judged_as_recorded(case: str) -> None:
     obj, changes = created["object"], 0
     for do, result in actions(recording, "patch"):
         changed = jsonpatch.apply_patch(obj, do["patch"])
-        assert told(updated_errors(obj, changed)) == recorded_denial(result.get("message") or ""), do["patch"]
+        assert told(update_errors(obj, changed)) == recorded_denial(result.get("message") or ""), do["patch"]
         obj = result.get("object", obj)
         changes += 1
     assert changes >= 10

@@ -11,7 +11,7 @@ from cfo.api.appwrapper import USER_LABEL
 from cfo.runtime.discovery import Resource
 from cfo.runtime.objects import GVK, Object
 from cfo.webhooks.appwrapper.access import Access
-from cfo.webhooks.appwrapper.validation import created_errors, kinds_of, updated_errors
+from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, update_errors
 
 POD_SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}]}
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": POD_SPEC}
@@ -45,7 +45,7 @@ def wrapper(*templates: Any, name: str = "aw") -> Object:
 
 
 def errors(obj: Object, access: dict[GVK, Access] | None = None) -> list[str]:
-    return [str(error) for error in created_errors(obj, "ns", ACCESS if access is None else access)]
+    return [str(error) for error in create_errors(obj, "ns", ACCESS if access is None else access)]
 
 
 def test_one_pod_is_enough() -> None:
@@ -74,7 +74,7 @@ def test_a_name_must_do_as_a_label(length: int) -> None:
 )
 def test_a_template_that_is_no_object_is_a_field_error(broken: Any, told: list[str]) -> None:
     obj = wrapper(POD, {"template": broken})
-    assert kinds_of(obj) == {POD_KIND}
+    assert component_kinds(obj) == {POD_KIND}
     assert errors(obj) == [f"spec.components[1].{text}" for text in told]
 
 
@@ -135,7 +135,7 @@ def test_the_same_name_is_another_object_of_another_kind() -> None:
 
 
 def test_nobody_is_asked_about_nested_appwrappers() -> None:
-    assert kinds_of(wrapper(POD, POD, template("workload.codeflare.dev/v1", "AppWrapper"))) == {POD_KIND}
+    assert component_kinds(wrapper(POD, POD, template("workload.codeflare.dev/v1", "AppWrapper"))) == {POD_KIND}
 
 
 @pytest.mark.parametrize("replicas", [-1, 2**31])
@@ -188,7 +188,7 @@ class TestUpdate:
     def told(self, new: Object) -> list[str]:
         return [
             str(error).removesuffix(": Forbidden: attempt to change immutable field")
-            for error in updated_errors(self.old, new)
+            for error in update_errors(self.old, new)
         ]
 
     def test_queues_suspend_and_inject(self) -> None:

@@ -9,7 +9,13 @@ import pytest
 from cryptography import x509
 
 from cfo.controllers.raycluster import ca
-from cfo.webhooks.raycluster.certificate import CA_DIRECTORY, TLS_DIRECTORY, command, head_names, renamed
+from cfo.webhooks.raycluster.certificate_command import (
+    CA_DIRECTORY,
+    TLS_DIRECTORY,
+    certificate_command,
+    head_host_names,
+    replace_head_service,
+)
 
 
 def cluster(name: str = "rc", *, service: str | None = None, **status: Any) -> dict[str, Any]:
@@ -18,32 +24,32 @@ def cluster(name: str = "rc", *, service: str | None = None, **status: Any) -> d
 
 
 def test_the_head_is_reached_by_the_clients_host_and_its_service() -> None:
-    assert head_names(cluster(), "apps.test") == ["rayclient-rc-ns.apps.test", "rc-head-svc.ns.svc"]
+    assert head_host_names(cluster(), "apps.test") == ["rayclient-rc-ns.apps.test", "rc-head-svc.ns.svc"]
 
 
 def test_without_a_domain_there_is_no_host() -> None:
-    assert head_names(cluster(), "") == ["rc-head-svc.ns.svc"]
+    assert head_host_names(cluster(), "") == ["rc-head-svc.ns.svc"]
 
 
 def test_the_names_follow_the_real_head_service() -> None:
-    assert head_names(cluster(service="mine"), "") == ["mine.ns.svc"]
-    assert head_names(cluster(service="mine", head={"serviceName": "real"}), "") == ["real.ns.svc"]
-    assert head_names(cluster("n" * 50), "") == ["n" * 41 + "-head-svc.ns.svc"]
+    assert head_host_names(cluster(service="mine"), "") == ["mine.ns.svc"]
+    assert head_host_names(cluster(service="mine", head={"serviceName": "real"}), "") == ["real.ns.svc"]
+    assert head_host_names(cluster("n" * 50), "") == ["n" * 41 + "-head-svc.ns.svc"]
 
 
 @pytest.mark.parametrize("service", ["$(reboot)", "a b", 'x"; reboot; "', "`id`", "A", "%s"])
 def test_what_is_no_host_name_never_reaches_the_shell(service: str) -> None:
-    assert head_names(cluster(service=service), "apps.test") == ["rayclient-rc-ns.apps.test"]
-    words = command(head_names(cluster(), ""))
-    assert renamed(words, cluster(), cluster(service=service)) == words
+    assert head_host_names(cluster(service=service), "apps.test") == ["rayclient-rc-ns.apps.test"]
+    words = certificate_command(head_host_names(cluster(), ""))
+    assert replace_head_service(words, cluster(), cluster(service=service)) == words
 
 
 def test_a_renamed_service_is_the_only_change() -> None:
     before, after = cluster(), cluster(service="mine")
     for domain in ("", "apps.test"):
-        words = command(head_names(before, domain))
-        assert renamed(words, before, after) == command(head_names(after, domain))
-        assert renamed(words, before, before) == words
+        words = certificate_command(head_host_names(before, domain))
+        assert replace_head_service(words, before, after) == certificate_command(head_host_names(after, domain))
+        assert replace_head_service(words, before, before) == words
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
@@ -54,7 +60,7 @@ def test_the_command_makes_a_certificate_of_the_clusters_authority(algorithm: An
         (tmp_path / folder).mkdir()
     for name, content in authority.data().items():
         (tmp_path / "ca" / name).write_bytes(content)
-    shell, option, script = command(head_names(cluster(), "apps.test"))
+    shell, option, script = certificate_command(head_host_names(cluster(), "apps.test"))
     script = script.replace(CA_DIRECTORY, str(tmp_path / "ca")).replace(TLS_DIRECTORY, str(tmp_path / "tls"))
     subprocess.run(
         [shell, option, script], check=True, capture_output=True, env={"FQ_RAY_IP": "rc-head-svc.ns.svc.cluster.local"}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
-from cfo.webhooks.raycluster.defaulting import Defaulted, default
-from cfo.webhooks.raycluster.settings import Images, Settings
+from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
+from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
 from test.support.ray_clusters import (
     BOTH,
     HEAD,
@@ -28,7 +28,7 @@ from test.support.ray_clusters import (
 )
 
 TLS_ENV = ["MY_POD_IP", "RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"]
-MARK = f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this when a RayCluster is created"
+MARK = f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this annotation when a RayCluster is created"
 
 
 # --- creation ---------------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def test_a_new_cluster_is_marked_with_the_operators_version() -> None:
 def test_somebody_elses_version_gives_way_with_a_warning() -> None:
     made = create(ray_cluster(version="v0"))
     assert made.cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
-    assert made.warnings == (f"{MARK}, 'v0' was replaced",)
+    assert made.warnings == (f"{MARK}; the value 'v0' was replaced",)
 
 
 def test_the_names_of_what_is_injected_are_those_of_a_marked_cluster() -> None:
@@ -98,18 +98,18 @@ def test_the_images_come_from_the_settings() -> None:
 
 
 def test_the_images_come_from_the_environment_where_it_names_any() -> None:
-    assert Images.of({"OAUTH_PROXY_IMAGE": "a", "CERT_GENERATOR_IMAGE": "b"}) == Images("a", "b")
-    assert Images.of({"OAUTH_PROXY_IMAGE": ""}) == Images()
+    assert Images.from_environment({"OAUTH_PROXY_IMAGE": "a", "CERT_GENERATOR_IMAGE": "b"}) == Images("a", "b")
+    assert Images.from_environment({"OAUTH_PROXY_IMAGE": ""}) == Images()
     assert Images().oauth_proxy.startswith("registry.redhat.io/openshift4/ose-oauth-proxy@sha256:1ea6a01b")
     assert Images().cert_generator.startswith("registry.redhat.io/ubi9@sha256:770cf070")
 
 
 @pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS])
-def test_to_inject_twice_is_to_inject_once(settings: Settings) -> None:
+def test_to_inject_twice_is_to_inject_once(settings: InjectionSettings) -> None:
     first = create(ray_cluster(worker()), settings)
     again = default(first.cluster, None, settings)
-    assert again == Defaulted(first.cluster)
-    assert default(first.cluster, first.cluster, settings) == Defaulted(first.cluster)
+    assert again == DefaultingResult(first.cluster)
+    assert default(first.cluster, first.cluster, settings) == DefaultingResult(first.cluster)
 
 
 def test_what_the_go_operator_injected_is_taken_for_the_same() -> None:
@@ -117,7 +117,7 @@ def test_what_the_go_operator_injected_is_taken_for_the_same() -> None:
     for pod in (head_of(made), worker_of(made)):
         for container in pod["containers"][1:] + pod["initContainers"]:
             container["resources"] = {}
-    assert default(made, None, BOTH) == Defaulted(made)
+    assert default(made, None, BOTH) == DefaultingResult(made)
 
 
 def test_what_is_injected_belongs_to_the_object_alone() -> None:
@@ -176,7 +176,7 @@ def test_the_users_own_entries_stay_where_they_are() -> None:
 )
 def test_what_bears_the_name_of_an_injected_part_gives_way_with_a_warning(pod: Cluster, field: str, name: str) -> None:
     made = create(ray_cluster(head=pod))
-    assert made.warnings == (f"{HEAD}.{field}: {name}: gave way to what the operator injects under this name",)
+    assert made.warnings == (f"{HEAD}.{field}: {name}: replaced, because the operator injects its own",)
     clean = create(ray_cluster(head={"containers": [{"name": "r"}]})).cluster
     if field != "serviceAccountName":
         ours, theirs = (next(iter(_field(head_of(one), field, name))) for one in (clean, made.cluster))
@@ -193,7 +193,7 @@ def _field(pod: Cluster, field: str, name: str) -> list[Cluster]:
 def test_workers_warnings_name_their_index() -> None:
     made = create(ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}])))
     assert made.warnings == (
-        "spec.workerGroupSpecs[1].template.spec.volumes: ca-vol: gave way to what the operator injects under this name",
+        "spec.workerGroupSpecs[1].template.spec.volumes: ca-vol: replaced, because the operator injects its own",
     )
 
 
@@ -209,7 +209,7 @@ def test_another_mount_at_the_path_of_an_injected_one_gives_way() -> None:
     made = create(ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]}))
     assert names(head_of(made.cluster)["containers"][0]["volumeMounts"]) == ["server-cert", "e", "ca-vol"]
     assert made.warnings == (
-        f"{HEAD}.containers[0].volumeMounts: server-cert: gave way to what the operator injects under this name",
+        f"{HEAD}.containers[0].volumeMounts: server-cert: replaced, because the operator injects its own",
     )
 
 
@@ -218,7 +218,7 @@ def test_a_further_mount_of_an_injected_volume_stays() -> None:
     new = copy.deepcopy(old)
     mine = {"name": "server-cert", "mountPath": "/certificates", "readOnly": True}
     head_of(new)["containers"][0]["volumeMounts"].append(mine)
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, BOTH) == DefaultingResult(new)
 
 
 # --- which container runs Ray -----------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_a_users_container_called_like_the_proxy_never_gets_the_settings_for_ray
         assert found["containers"][0] == {"name": "oauth-proxy", "image": "mine"}
         assert names(found["containers"][1]["env"]) == TLS_ENV
     assert [text.partition(": ")[0] for text in made.warnings] == [f"{HEAD}.containers[0]", f"{WORKER}.containers[0]"]
-    assert "the settings for Ray went to 'ray': put that first" in made.warnings[0]
+    assert "the settings for Ray were injected into 'ray': make that the first container" in made.warnings[0]
 
 
 @pytest.mark.parametrize("image", ["mine", Images().oauth_proxy])
@@ -249,7 +249,7 @@ def test_an_edit_that_puts_the_proxy_first_is_put_right() -> None:
     head_of(new)["containers"].reverse()
     made = default(new, old, BOTH)
     assert names(head_of(made.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
-    assert made.warnings[0].endswith("so the injected oauth-proxy was moved behind the others")
+    assert made.warnings[0].endswith("so the injected container oauth-proxy was moved to the end")
 
 
 def test_where_the_go_operator_left_the_proxy_first_it_stays() -> None:
@@ -257,7 +257,7 @@ def test_where_the_go_operator_left_the_proxy_first_it_stays() -> None:
     head_of(old)["containers"].reverse()
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
-    assert default(new, old, OAUTH) == Defaulted(new)
+    assert default(new, old, OAUTH) == DefaultingResult(new)
 
 
 # --- KubeRay's own TLS and authentication -----------------------------------------------------------------------------
@@ -281,11 +281,10 @@ def test_turning_on_kuberays_tls_takes_ours_out() -> None:
     made = default(new, old, BOTH)
     wanted = created(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True})
     assert made.cluster == wanted
-    assert f"{HEAD}.initContainers: create-cert: taken out, because KubeRay's own tlsOptions are used" in made.warnings
-    assert f"{WORKER}.volumes: ca-vol, server-cert: taken out, because KubeRay's own tlsOptions are used" in (
-        made.warnings
-    )
-    assert default(made.cluster, made.cluster, BOTH) == Defaulted(made.cluster)
+    removed = "removed, because the RayCluster uses KubeRay's own tlsOptions"
+    assert f"{HEAD}.initContainers: create-cert: {removed}" in made.warnings
+    assert f"{WORKER}.volumes: ca-vol, server-cert: {removed}" in made.warnings
+    assert default(made.cluster, made.cluster, BOTH) == DefaultingResult(made.cluster)
 
 
 def test_turning_on_kuberays_authentication_takes_the_proxy_out() -> None:
@@ -294,14 +293,15 @@ def test_turning_on_kuberays_authentication_takes_the_proxy_out() -> None:
     new["spec"]["authOptions"] = {"mode": "token"}
     made = default(new, old, BOTH)
     assert made.cluster == created(authOptions={"mode": "token"})
-    assert f"{HEAD}.containers: oauth-proxy: taken out, because KubeRay's own authOptions are used" in made.warnings
+    removed = "removed, because the RayCluster uses KubeRay's own authOptions"
+    assert f"{HEAD}.containers: oauth-proxy: {removed}" in made.warnings
 
 
 def test_turning_off_kuberays_brings_ours() -> None:
     old = created(worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"})
     new = copy.deepcopy(old)
     del new["spec"]["tlsOptions"], new["spec"]["authOptions"]
-    assert default(new, old, BOTH) == Defaulted(created(worker()))
+    assert default(new, old, BOTH) == DefaultingResult(created(worker()))
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
@@ -312,14 +312,14 @@ def test_another_version_or_image_of_the_operator_changes_nothing() -> None:
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
     upgraded = replace(BOTH, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test")
-    assert default(new, old, upgraded) == Defaulted(new)
+    assert default(new, old, upgraded) == DefaultingResult(new)
 
 
 def test_a_cluster_without_the_mark_keeps_its_old_names_and_its_template() -> None:
     old = ray_cluster(worker(), head={"serviceAccountName": "mine"})
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, BOTH) == DefaultingResult(new)
 
 
 def test_a_cluster_with_injected_parts_under_old_names_keeps_them() -> None:
@@ -342,7 +342,7 @@ def test_nobody_changes_the_mark(before: str | None, after: str | None) -> None:
     made = default(ray_cluster(version=after), ray_cluster(version=before), NOTHING)
     assert made.cluster["metadata"].get("annotations", {}).get(VERSION_ANNOTATION) == before
     assert ("annotations" in made.cluster["metadata"]) == (before is not None)
-    assert made.warnings == (f"{MARK}, and nobody may change it: it was put back",)
+    assert made.warnings == (f"{MARK}; it is immutable, so the change was reverted",)
 
 
 def _remove_proxy(cluster: Cluster) -> None:
@@ -385,7 +385,7 @@ def _no_init(cluster: Cluster) -> None:
     del head_of(cluster)["initContainers"]
 
 
-BACK = "injected by the operator, so it was put back"
+BACK = "injected by the operator, so the change was reverted"
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_the_users_own_edits_pass() -> None:
     head_of(new)["containers"].append({"name": "side"})
     worker_of(new)["containers"][0]["env"].append({"name": "MINE", "value": "1"})
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 7
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, BOTH) == DefaultingResult(new)
 
 
 def test_a_new_worker_group_gets_what_the_head_has() -> None:
@@ -430,10 +430,10 @@ def test_a_new_worker_group_gets_what_the_head_has() -> None:
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"].insert(0, worker("b"))
     made = default(new, old, BOTH)
-    assert made == Defaulted(created(worker("b"), worker("a")))
+    assert made == DefaultingResult(created(worker("b"), worker("a")))
     plain = ray_cluster(worker("a"))
     added = ray_cluster(worker("a"), worker("b"))
-    assert default(added, plain, BOTH) == Defaulted(added)
+    assert default(added, plain, BOTH) == DefaultingResult(added)
 
 
 def test_with_a_concern_turned_off_its_parts_are_nobodys() -> None:
@@ -442,19 +442,19 @@ def test_with_a_concern_turned_off_its_parts_are_nobodys() -> None:
     _remove_proxy(new)
     _no_env(new)
     _other_account(new)
-    assert default(new, old, NOTHING) == Defaulted(new)
+    assert default(new, old, NOTHING) == DefaultingResult(new)
 
 
 def test_a_concern_turned_on_later_changes_no_cluster_by_itself() -> None:
     old = created(worker(), settings=NOTHING)
-    assert default(copy.deepcopy(old), old, BOTH) == Defaulted(old)
+    assert default(copy.deepcopy(old), old, BOTH) == DefaultingResult(old)
 
 
 def test_a_users_own_sidecar_that_only_looks_injected_is_theirs_to_change() -> None:
     old = ray_cluster(head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]})
     new = copy.deepcopy(old)
     _change_image(new)
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, BOTH) == DefaultingResult(new)
 
 
 def test_the_certificate_follows_an_edit_of_the_head_services_name_without_a_warning() -> None:
@@ -466,7 +466,7 @@ def test_the_certificate_follows_an_edit_of_the_head_services_name_without_a_war
     command = head_of(made.cluster)["initContainers"][0]["command"][2]
     assert 'DNS.6 = other.ns.svc">./domain.ext' in command
     assert command.replace("other.ns.svc", "rc-head-svc.ns.svc") == head_of(old)["initContainers"][0]["command"][2]
-    assert default(made.cluster, made.cluster, BOTH) == Defaulted(made.cluster)
+    assert default(made.cluster, made.cluster, BOTH) == DefaultingResult(made.cluster)
 
 
 def test_a_cluster_that_is_being_deleted_is_left_alone() -> None:
@@ -474,7 +474,7 @@ def test_a_cluster_that_is_being_deleted_is_left_alone() -> None:
     new = copy.deepcopy(old)
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     _remove_proxy(new)
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, BOTH) == DefaultingResult(new)
 
 
 # --- what cannot work -------------------------------------------------------------------------------------------------
@@ -506,7 +506,9 @@ def test_what_cannot_be_read_or_run_is_left_for_the_validator(spec: Any) -> None
     assert default(ray_cluster(), cluster, BOTH).cluster["spec"] == ray_cluster()["spec"]
 
 
-@pytest.mark.parametrize(("name", "hint"), [("n" * 54, "more than 53 characters"), ("9lives", "no DNS-1035 label")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("n" * 54, "longer than 53 characters"), ("9lives", "not a DNS-1035 label")]
+)
 def test_names_that_kuberay_ignores_are_warned_of(name: str, hint: str) -> None:
     cluster = ray_cluster()
     cluster["metadata"]["name"] = name

@@ -9,8 +9,8 @@ import pytest
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.settings import Images, Settings
-from cfo.webhooks.raycluster.validation import created_errors, updated_errors
+from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
+from cfo.webhooks.raycluster.validation import create_errors, update_errors
 from test.support.ray_clusters import (
     BOTH,
     HEAD,
@@ -26,28 +26,28 @@ from test.support.ray_clusters import (
     worker_of,
 )
 
-NO_CONTAINER = "Required value: a group needs a container for Ray"
+NO_CONTAINER = "Required value: the group must have a container that runs Ray"
 
 
-def refusals(cluster: Cluster, settings: Settings = BOTH) -> list[str]:
+def refusals(cluster: Cluster, settings: InjectionSettings = BOTH) -> list[str]:
     """What is said of a new cluster, after both webhooks."""
-    return [str(error) for error in created_errors(default(cluster, None, settings).cluster, settings)]
+    return [str(error) for error in create_errors(default(cluster, None, settings).cluster, settings)]
 
 
-def update_refusals(old: Cluster, new: Cluster, settings: Settings = BOTH) -> list[str]:
+def update_refusals(old: Cluster, new: Cluster, settings: InjectionSettings = BOTH) -> list[str]:
     """What the validator says of an update that the mutating webhook did not see."""
-    return [str(error) for error in updated_errors(old, new, settings)]
+    return [str(error) for error in update_errors(old, new, settings)]
 
 
 @pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS, NOTHING])
-def test_what_was_defaulted_is_valid(settings: Settings) -> None:
+def test_what_was_defaulted_is_valid(settings: InjectionSettings) -> None:
     made = created(worker(), settings=settings)
-    assert created_errors(made, settings) == []
-    assert updated_errors(made, copy.deepcopy(made), settings) == []
+    assert create_errors(made, settings) == []
+    assert update_errors(made, copy.deepcopy(made), settings) == []
 
 
 @pytest.mark.parametrize("settings", [BOTH, NOTHING])
-def test_enable_ingress_is_refused_in_the_words_of_the_go_operator(settings: Settings) -> None:
+def test_enable_ingress_is_refused_in_the_words_of_the_go_operator(settings: InjectionSettings) -> None:
     cluster = created(settings=settings)
     refused = copy.deepcopy(cluster)
     refused["spec"]["headGroupSpec"]["enableIngress"] = True
@@ -61,7 +61,7 @@ def test_enable_ingress_is_refused_in_the_words_of_the_go_operator(settings: Set
 
 @pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS, NOTHING])
 @pytest.mark.parametrize("containers", [{"containers": []}, {"containers": None}, {}])
-def test_a_group_without_containers_is_refused_with_its_index(settings: Settings, containers: Cluster) -> None:
+def test_a_group_without_containers_is_refused_with_its_index(settings: InjectionSettings, containers: Cluster) -> None:
     empty = {"groupName": "empty", "template": {"spec": containers}}
     cluster = ray_cluster(worker(), empty, head={"containers": containers.get("containers")})
     assert refusals(cluster, settings) == [
@@ -79,7 +79,7 @@ def test_the_injected_proxy_is_no_container_for_ray() -> None:
     only = {"containers": [{"name": "oauth-proxy", "image": "ray"}]}
     for settings in (BOTH, OAUTH, MTLS):
         (error,) = refusals(ray_cluster(head=copy.deepcopy(only)), settings)
-        assert error.startswith(f"{HEAD}.containers: {NO_CONTAINER}; one called 'oauth-proxy' is none")
+        assert error.startswith(f"{HEAD}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
     assert refusals(ray_cluster(worker(**only)), OAUTH) == []
     assert refusals(ray_cluster(head=only), NOTHING) == []
 
@@ -89,7 +89,7 @@ def test_the_container_for_ray_cannot_be_taken_away() -> None:
     new = copy.deepcopy(old)
     del head_of(new)["containers"][0]
     (error,) = update_refusals(old, default(new, old, BOTH).cluster)
-    assert error.startswith(f"{HEAD}.containers: {NO_CONTAINER}; one called 'oauth-proxy' is none")
+    assert error.startswith(f"{HEAD}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
     assert update_refusals(new, copy.deepcopy(new)) == []
 
 
@@ -172,7 +172,7 @@ def test_what_was_injected_is_immutable_even_for_other_webhooks(change: Any, err
     assert found.startswith(error)
     assert "immutable" in found
     # replicas of two versions inject what differs a little; that it was injected is checked all the same
-    found_at_creation = [str(item) for item in created_errors(new, BOTH)]
+    found_at_creation = [str(item) for item in create_errors(new, BOTH)]
     assert [text.startswith(error) for text in found_at_creation] == [True] * at_creation
 
 
@@ -180,7 +180,7 @@ def test_causes_name_the_field() -> None:
     old = created(worker())
     new = copy.deepcopy(old)
     _no_tls(new)
-    (error,) = updated_errors(old, new, BOTH)
+    (error,) = update_errors(old, new, BOTH)
     assert error.cause() == {
         "reason": "FieldValueInvalid",
         "field": f"{WORKER}.containers[0].env",

@@ -12,7 +12,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.field import FieldErrors
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation
-from cfo.webhooks.raycluster.settings import Images
+from cfo.webhooks.raycluster.injection_settings import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import Cluster, head_of, names, ray_cluster, worker
 
@@ -65,7 +65,7 @@ async def test_warnings_go_to_the_user() -> None:
     asked = request()
     await Around().webhook().default(ray_cluster(head={"serviceAccountName": "mine"}), asked)
     (warning,) = asked.warnings
-    assert "serviceAccountName: mine: gave way" in warning
+    assert "serviceAccountName: mine: replaced" in warning
 
 
 async def test_refusals_are_field_errors() -> None:

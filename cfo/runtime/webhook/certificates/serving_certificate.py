@@ -1,6 +1,6 @@
-"""The certificate that is shown in each TLS handshake; it can be changed between two of them.
+"""The certificate that a server presents in TLS handshakes. It can be replaced at any time.
 
-Connections that are open keep the certificate that they began with: nothing is dropped.
+A replacement takes effect with the next handshake; connections that are already open stay open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = structlog.get_logger("cfo.runtime.webhook.certificates")
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate, with those that lead from it to its authority, and its private key; both PEM."""
+    """A certificate chain, leaf certificate first, and the private key of the leaf; both PEM."""
 
     certificate: bytes
     key: bytes
@@ -35,12 +35,12 @@ class KeyPair:
 
     @property
     def leaf(self) -> x509.Certificate:
-        """The certificate itself. Raises :class:`ValueError` when it is none."""
+        """The leaf certificate. Raises :class:`ValueError` if it cannot be parsed."""
         return x509.load_pem_x509_certificate(self.certificate)
 
 
 class ServingCertificate:
-    """What a server shows. :attr:`available` is set as soon as there is something."""
+    """The certificate of a TLS server. :attr:`available` is set as soon as there is one."""
 
     def __init__(self, metrics: CertificateMetrics | None = None) -> None:
         self.available = anyio.Event()
@@ -50,9 +50,9 @@ class ServingCertificate:
         self._context: ssl.SSLContext | None = None
 
     def serve(self, pair: KeyPair) -> None:
-        """Shows ``pair`` from the next handshake on.
+        """Present ``pair`` from the next handshake on.
 
-        Raises :class:`ValueError` when certificate and key cannot be used together; then nothing changes.
+        Raises :class:`ValueError` if certificate and key cannot be used together; the previous pair then stays in use.
         """
         if pair == self.pair:
             return
@@ -61,20 +61,20 @@ class ServingCertificate:
         except (ValueError, ssl.SSLError) as error:
             if self._metrics is not None:
                 self._metrics.read_errors.inc()
-            raise ValueError(f"the certificate cannot be served: {error}") from error
+            raise ValueError(f"cannot use the serving certificate: {error}") from error
         self.pair, self.leaf, self._context = pair, leaf, context
         if self._metrics is not None:
             self._metrics.reads.inc()
             self._metrics.expires.set(leaf.not_valid_after_utc.timestamp())
         self.available.set()
         _log.info(
-            "serving a certificate",
+            "Serving certificate changed",
             serial=f"{leaf.serial_number:x}",
             expires=leaf.not_valid_after_utc.isoformat(),
         )
 
-    def front(self) -> ssl.SSLContext:
-        """The context for a listening socket: TLS 1.2 and later, HTTP/1.1, the certificate of the moment."""
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return the context for a listening socket: TLS 1.2 or later, HTTP/1.1, always the current certificate."""
         context = _server_context()
 
         def choose(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> int | None:
@@ -83,7 +83,7 @@ class ServingCertificate:
             connection.context = self._context
             return None
 
-        # Called in every handshake, also of clients that name no server.
+        # OpenSSL calls this in every handshake, also if the client sends no server name.
         context.sni_callback = choose
         return context
 
@@ -93,7 +93,7 @@ def _server_context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    context.num_tickets = 0  # API servers keep connections; a resumed session would go on with the old certificate
+    context.num_tickets = 0  # a resumed session would keep the old certificate; API servers reuse connections
     return context
 
 
@@ -106,7 +106,10 @@ def _context(pair: KeyPair) -> ssl.SSLContext:
 
 @contextmanager
 def _file(content: bytes) -> Iterator[str]:
-    """A file with ``content``, which :mod:`ssl` insists on; in memory where that exists, as disks may be read-only."""
+    """Yield the path of a file with ``content``, because :mod:`ssl` loads certificates only from files.
+
+    The file is in memory where the platform supports that, because the root filesystem may be read-only.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
         try:

@@ -1,7 +1,8 @@
-"""The OAuth proxy before a dashboard: a second container of the head, with the rights and the certificate it needs.
+"""The OAuth proxy in front of the dashboard: a container in the head pod, with its service account and certificate.
 
-OpenShift makes the certificate (for the proxy's Service), and takes the service account for an OAuth client; both are
-made by the controller. Who may get pods in the cluster's namespace may see the dashboard.
+OpenShift issues the certificate for the proxy's Service, and treats the service account as an OAuth client; the
+controller creates both the Service and the service account. Users who are allowed to get pods in the RayCluster's
+namespace get access to the dashboard.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ import orjson
 
 from cfo.api.raycluster.naming import names_of
 from cfo.runtime.objects import Object, namespace_of
-from cfo.webhooks.raycluster.parts import PROXY_CONTAINER, Parts, PodSpec
+from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PodAdditions, PodSpec
 
-__all__ = ["proxy_parts", "stand_aside", "stands_first"]
+__all__ = ["is_proxy_first", "move_first_container_to_end", "proxy_additions"]
 
 _VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY = "/etc/tls/private"
 
 
-def proxy_parts(cluster: Mapping[str, Any], image: str) -> Parts:
-    """What the head of ``cluster`` gets."""
+def proxy_additions(cluster: Mapping[str, Any], image: str) -> PodAdditions:
+    """Return the additions for the head's pod template of ``cluster``."""
     names = names_of(cluster)
-    viewers = {"/": {"resource": "pods", "namespace": namespace_of(cluster), "verb": "get"}}
+    required_access = {"/": {"resource": "pods", "namespace": namespace_of(cluster), "verb": "get"}}
     container = {
         "name": PROXY_CONTAINER,
         "image": image,
@@ -36,7 +37,7 @@ def proxy_parts(cluster: Mapping[str, Any], image: str) -> Parts:
             f"--tls-cert={_TLS_DIRECTORY}/tls.crt",
             f"--tls-key={_TLS_DIRECTORY}/tls.key",
             "--cookie-secret=$(COOKIE_SECRET)",
-            f"--openshift-delegate-urls={orjson.dumps(viewers).decode()}",
+            f"--openshift-delegate-urls={orjson.dumps(required_access).decode()}",
         ],
         "env": [
             {
@@ -47,19 +48,19 @@ def proxy_parts(cluster: Mapping[str, Any], image: str) -> Parts:
         "ports": [{"name": PROXY_CONTAINER, "containerPort": 8443, "protocol": "TCP"}],
         "volumeMounts": [{"name": _VOLUME, "mountPath": _TLS_DIRECTORY, "readOnly": True}],
     }
-    return Parts(
+    return PodAdditions(
         containers=(container,),
         volumes=({"name": _VOLUME, "secret": {"secretName": names.proxy_tls_secret}},),
         service_account=names.proxy_service_account,
     )
 
 
-def stands_first(pod: Mapping[str, Any]) -> bool:
-    """Whether what has the proxy's name stands where KubeRay starts Ray, and something else could."""
+def is_proxy_first(pod: Mapping[str, Any]) -> bool:
+    """Return whether the first of several containers, in which KubeRay starts Ray, has the proxy's name."""
     containers: list[Object] = pod.get("containers") or []
     return len(containers) > 1 and containers[0].get("name") == PROXY_CONTAINER
 
 
-def stand_aside(pod: PodSpec) -> None:
-    """Moves the first container to the last place."""
+def move_first_container_to_end(pod: PodSpec) -> None:
+    """Move the first container behind all others."""
     pod["containers"] = [*pod["containers"][1:], pod["containers"][0]]

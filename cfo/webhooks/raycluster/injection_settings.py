@@ -1,4 +1,4 @@
-"""What admission depends on beside the object: the configuration, and what there is around the operator."""
+"""The settings that the injection into RayClusters depends on: configuration, platform and images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["Images", "Settings"]
+__all__ = ["Images", "InjectionSettings"]
 
 _OAUTH_PROXY: Final = (
     "registry.redhat.io/openshift4/ose-oauth-proxy"
@@ -19,14 +19,14 @@ _CERT_GENERATOR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The images of what is injected; the defaults are the Go operator's."""
+    """The images of the injected containers; the defaults are those of the Go operator."""
 
     oauth_proxy: str = _OAUTH_PROXY
     cert_generator: str = _CERT_GENERATOR
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Images:
-        """Those which ``OAUTH_PROXY_IMAGE`` and ``CERT_GENERATOR_IMAGE`` name; unset or empty: the defaults."""
+    def from_environment(cls, environment: Mapping[str, str]) -> Images:
+        """Return the images in ``OAUTH_PROXY_IMAGE`` and ``CERT_GENERATOR_IMAGE``; unset or empty means the default."""
         return cls(
             environment.get("OAUTH_PROXY_IMAGE") or _OAUTH_PROXY,
             environment.get("CERT_GENERATOR_IMAGE") or _CERT_GENERATOR,
@@ -34,12 +34,12 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How RayClusters are treated now.
+class InjectionSettings:
+    """The settings for one admission request.
 
-    ``version`` is the operator's, which a new cluster is marked with. ``oauth``: dashboards get an OAuth proxy (it is
-    configured, and this is OpenShift); ``mtls``: nodes talk mutual TLS. ``ingress_domain`` is that of the client's
-    host; empty: there is none.
+    ``version`` is the operator's version, written into the version annotation of new RayClusters. ``oauth`` is whether
+    dashboards get an OAuth proxy: it is configured, and the platform is OpenShift. ``mtls`` is whether Ray nodes use
+    mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none.
     """
 
     version: str

@@ -1,11 +1,12 @@
-"""What configurations tell API servers about webhooks: where they are, and whom to trust. Pure functions.
+"""The ``clientConfig`` of webhooks: at which address API servers call them, and which CAs they trust. Pure functions.
 
 They work on the ``clientConfig`` of each webhook of a ``MutatingWebhookConfiguration`` or
-``ValidatingWebhookConfiguration``, and of the conversion webhook of a ``CustomResourceDefinition``; everything else
-(rules, selectors, policies) stays as it is.
+``ValidatingWebhookConfiguration``, and of the conversion webhook of a ``CustomResourceDefinition``. Everything else
+(rules, selectors, policies) stays unchanged.
 
-While webhooks are served outside of the cluster the configurations hold urls, and the annotation :data:`ORIGINAL` what
-they held before. It is there as long as they do, so whoever finds it without serving a url puts things right.
+While webhooks are served outside of the cluster, these objects contain URLs, and the annotation
+:data:`ORIGINAL_ANNOTATION` contains the previous values. The annotation exists for exactly as long as the URLs do, so a
+process that finds it and does not serve a URL restores the previous values.
 """
 
 from __future__ import annotations
@@ -21,17 +22,25 @@ from cfo.runtime.objects import Object, annotations_of, resource_version_of
 from cfo.runtime.webhook.options import WebhookURL
 from cfo.runtime.webhook.registration import CONVERSION_PATH
 
-__all__ = ["ORIGINAL", "bundles_of", "client_configs", "created", "is_ours_alone", "merge_patch", "revised"]
+__all__ = [
+    "ORIGINAL_ANNOTATION",
+    "ca_bundles_of",
+    "client_configs",
+    "desired_object",
+    "mark_created_for_url",
+    "merge_patch",
+    "was_created_for_url",
+]
 
-ORIGINAL: Final = "webhooks.codeflare.dev/original-client-configs"
-"""The annotation with the ``clientConfig`` of each webhook as it was before it held a url of ours."""
+ORIGINAL_ANNOTATION: Final = "webhooks.codeflare.dev/original-client-configs"
+"""The annotation with the ``clientConfig`` that each webhook had before it was replaced by our URL."""
 
 _CREATED: Final = "created"
 _CONVERSION: Final = "conversion"
 
 
 def client_configs(obj: Object) -> dict[str, dict[str, Any]]:
-    """The ``clientConfig`` of each webhook in ``obj`` (not copied), by the webhook's name."""
+    """Return the ``clientConfig`` of each webhook in ``obj`` (not a copy), by the webhook's name."""
     if obj.get("kind") == "CustomResourceDefinition":
         conversion = (obj.get("spec") or {}).get("conversion") or {}
         if conversion.get("strategy") != "Webhook":
@@ -40,8 +49,8 @@ def client_configs(obj: Object) -> dict[str, dict[str, Any]]:
     return {hook["name"]: hook.setdefault("clientConfig", {}) for hook in obj.get("webhooks") or ()}
 
 
-def bundles_of(obj: Object) -> dict[str, bytes]:
-    """The bundle (PEM) of each webhook in ``obj``, by its name; empty where there is none that can be read."""
+def ca_bundles_of(obj: Object) -> dict[str, bytes]:
+    """Return the CA bundle (PEM) of each webhook in ``obj``, by name; empty bytes if it is missing or not base64."""
     return {name: _decoded(config.get("caBundle")) for name, config in client_configs(obj).items()}
 
 
@@ -52,54 +61,57 @@ def _decoded(bundle: object) -> bytes:
         return b""
 
 
-def is_ours_alone(obj: Object) -> bool:
-    """Whether the configuration exists only because webhooks were served under a url and it was missing."""
+def was_created_for_url(obj: Object) -> bool:
+    """Return whether the configuration was created only because webhooks were served at a URL and it was missing."""
     return bool(_original(obj).get(_CREATED))
 
 
-def created(obj: Object) -> Object:
-    """The configuration, marked as :func:`is_ours_alone`."""
+def mark_created_for_url(obj: Object) -> Object:
+    """Return a copy of the configuration for which :func:`was_created_for_url` is true."""
     marked = copy.deepcopy(obj)
-    marked["metadata"].setdefault("annotations", {})[ORIGINAL] = orjson.dumps({_CREATED: True}).decode()
+    marked["metadata"].setdefault("annotations", {})[ORIGINAL_ANNOTATION] = orjson.dumps({_CREATED: True}).decode()
     return marked
 
 
 def _original(obj: Object) -> dict[str, Any]:
     try:
-        value = orjson.loads(annotations_of(obj).get(ORIGINAL) or "{}")
+        value = orjson.loads(annotations_of(obj).get(ORIGINAL_ANNOTATION) or "{}")
     except orjson.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def revised(obj: Object, *, bundle: bytes | None, url: WebhookURL | None, paths: Mapping[str, str]) -> Object:
-    """``obj`` as it should be; equal to it when nothing is to be done.
+def desired_object(obj: Object, *, bundle: bytes | None, url: WebhookURL | None, paths: Mapping[str, str]) -> Object:
+    """Return a copy of ``obj`` with the client configs that it should have; equal to ``obj`` if nothing has to change.
 
-    ``bundle`` (PEM) is put into every webhook (``None``: that is somebody else's business). With ``url`` every webhook
-    leads there, to its path in ``paths`` (by the webhook's name) or its present one; without, what led to some url of
-    ours before leads where it led originally.
+    ``bundle`` (PEM) is set as the CA bundle of every webhook; with ``None``, which means that another tool manages
+    the bundles, they stay unchanged. With ``url``, every webhook gets this URL, with its path in ``paths`` (by the
+    webhook's name) or else its current path. Without ``url``, every webhook that had a URL of ours gets its original
+    client config back.
     """
     changed = copy.deepcopy(obj)
     original = _original(changed)
-    former: dict[str, Any] = dict(original.get("clientConfigs") or {})
+    replaced: dict[str, Any] = dict(original.get("clientConfigs") or {})
     configs = client_configs(changed)
     for name, config in configs.items():
         if url is not None:
-            target = f"{url}{paths.get(name) or _path(former.get(name) or config, name)}"
+            target = f"{url}{paths.get(name) or _path(replaced.get(name) or config, name)}"
             if config.get("url") != target:
                 if not original.get(_CREATED):
-                    former.setdefault(name, dict(config))
+                    replaced.setdefault(name, dict(config))
                 _replace(config, {"url": target, **_bundle_of(config)})
-        elif name in former:
-            _replace(config, former[name])
+        elif name in replaced:
+            _replace(config, replaced[name])
         if bundle is not None:
             config["caBundle"] = b64encode(bundle).decode()
     annotations = dict(annotations_of(changed))
     if url is None:
-        annotations.pop(ORIGINAL, None)
-    elif former:
-        kept = {name: former[name] for name in sorted(former) if name in configs}
-        annotations[ORIGINAL] = orjson.dumps({**original, "clientConfigs": kept}, option=orjson.OPT_SORT_KEYS).decode()
+        annotations.pop(ORIGINAL_ANNOTATION, None)
+    elif replaced:
+        kept = {name: replaced[name] for name in sorted(replaced) if name in configs}
+        annotations[ORIGINAL_ANNOTATION] = orjson.dumps(
+            {**original, "clientConfigs": kept}, option=orjson.OPT_SORT_KEYS
+        ).decode()
     if annotations != annotations_of(changed):
         changed["metadata"]["annotations"] = annotations
     return changed
@@ -124,7 +136,10 @@ def _replace(config: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def merge_patch(before: Object, after: Object) -> Object:
-    """The JSON merge patch that makes ``after`` of ``before``, if that is still as it was (by its resourceVersion)."""
+    """Return the JSON merge patch from ``before`` to ``after``.
+
+    It contains the resourceVersion of ``before``, so it fails with a conflict if the object has changed since.
+    """
     metadata: dict[str, Any] = {"resourceVersion": resource_version_of(before)}
     old, new = annotations_of(before), annotations_of(after)
     if old != new:
@@ -132,8 +147,8 @@ def merge_patch(before: Object, after: Object) -> Object:
     patch: Object = {"metadata": metadata}
     if after.get("kind") == "CustomResourceDefinition":
         (was,), (config,) = client_configs(before).values(), client_configs(after).values()
-        gone = dict.fromkeys(was.keys() - config.keys())
-        patch["spec"] = {"conversion": {"webhook": {"clientConfig": {**config, **gone}}}}
+        removed = dict.fromkeys(was.keys() - config.keys())
+        patch["spec"] = {"conversion": {"webhook": {"clientConfig": {**config, **removed}}}}
     else:
         patch["webhooks"] = after["webhooks"]
     return patch

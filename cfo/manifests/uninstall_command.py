@@ -1,0 +1,51 @@
+"""``cfo uninstall``: remove an installation of the operator."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from cfo.manifests.names import DEFAULT_NAMESPACE
+
+__all__ = ["command"]
+
+
+@click.command("uninstall", short_help="Uninstall the operator from a cluster.")
+@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Path of a kubeconfig with administrator permissions.",
+)
+@click.option("--crds", is_flag=True, help="Also delete the AppWrapper CRD, and with it all AppWrappers.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time to wait for the deletion of AppWrappers, and then of the operator's pods.",
+)
+def command(namespace: str, kubeconfig: str | None, crds: bool, timeout: float) -> None:
+    """Uninstall the operator.
+
+    Removes its webhook configurations and finalizers, so that they do not block other writes and deletions. RayClusters
+    are kept.
+    """
+    from cfo.manifests.uninstall import uninstall
+    from cfo.runtime.client.client import Client
+    from cfo.runtime.client.config import ConfigError, load_config
+    from cfo.runtime.client.errors import APIError, TransportError
+    from cfo.runtime.client.transport import Transport
+    from cfo.runtime.discovery import RESTMapper
+
+    async def work() -> None:
+        async with Transport(await load_config(kubeconfig)) as transport:
+            client = Client(transport, RESTMapper(transport), field_manager="cfo-uninstall")
+            await uninstall(client, namespace, click.echo, delete_crds=crds, timeout=timeout)
+
+    try:
+        anyio.run(work)
+    except (ConfigError, APIError, TransportError) as error:
+        raise click.ClickException(" ".join(str(error).split())) from None

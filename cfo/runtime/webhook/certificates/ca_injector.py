@@ -1,0 +1,248 @@
+"""Writes the CA bundle and the address of the webhooks into the objects that announce them to API servers."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import structlog
+from cryptography import x509
+
+from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, NotFound, TransportError, UnknownKind
+from cfo.runtime.kinds import (
+    CUSTOM_RESOURCE_DEFINITION,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
+from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, resource_version_of, uid_of
+from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of, is_issuer_of
+from cfo.runtime.webhook.certificates.client_configs import (
+    ORIGINAL_ANNOTATION,
+    ca_bundles_of,
+    client_configs,
+    desired_object,
+    mark_created_for_url,
+    merge_patch,
+    was_created_for_url,
+)
+from cfo.runtime.webhook.options import WebhookOptions
+from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhooks
+
+__all__ = ["CAInjector", "InjectionTarget"]
+
+
+_PROBE_TIMEOUT: Final = 2.0
+
+_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+
+
+class InjectionTarget(NamedTuple):
+    """A webhook configuration, or a CRD with a conversion webhook, that the CA bundle is injected into."""
+
+    gvk: GVK
+    name: str
+    informer: Informer
+
+    @property
+    def key(self) -> NamespacedName:
+        """The object's key for client calls."""
+        return NamespacedName("", self.name)
+
+    def stored(self) -> Object | None:
+        """Return the object from the informer's store; ``None`` if it is not there."""
+        return self.informer.reader.get(self.key)
+
+    def __str__(self) -> str:
+        return f"{self.gvk.kind} {self.name}"
+
+
+class CAInjector:
+    """Injects the CA bundle into the webhook configurations and CRDs that ``options`` name.
+
+    If ``options`` has a URL, it is injected as well. Reads from ``cache``, writes with ``client``.
+    """
+
+    def __init__(self, client: Client, cache: Cache, webhooks: Webhooks, options: WebhookOptions) -> None:
+        self._client = client
+        self._webhooks = webhooks
+        self._options = options
+        named = [
+            (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
+            (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
+            *((CUSTOM_RESOURCE_DEFINITION, name) for name in options.conversion_crds),
+        ]
+        self.targets = tuple(
+            InjectionTarget(gvk, name, cache.informer(gvk, field_selector=f"metadata.name={name}"))
+            for gvk, name in named
+            if name
+        )
+
+    @property
+    def uses_url(self) -> bool:
+        """Whether API servers are to call the webhooks at a URL instead of through a Service."""
+        return self._options.url is not None
+
+    async def inject(self, bundle: bytes | None) -> None:
+        """Update every target that differs from its desired state, with at most one write each.
+
+        ``bundle`` (PEM) contains the CAs that API servers are to trust; ``None`` leaves the bundles unchanged, because
+        another tool manages them. All targets are attempted before an error is raised. Raises
+        :class:`~cfo.runtime.client.errors.Conflict` if a target was changed concurrently.
+        """
+        errors: list[Exception] = []
+        for target in self.targets:
+            try:
+                await self._inject(target, bundle)
+            except (APIError, TransportError, UnknownKind) as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise ExceptionGroup("cannot update some webhook configurations", errors)
+
+    async def _inject(self, target: InjectionTarget, bundle: bytes | None) -> None:
+        url = self._options.url
+        obj = target.stored()
+        if obj is None:
+            if url is not None:
+                await self._create(target, bundle)
+            return
+        if is_deleting(obj):
+            return
+        if url is None and was_created_for_url(obj):
+            await self._delete(target, obj)
+            return
+        desired = desired_object(obj, bundle=bundle, url=url, paths=self._paths(target.gvk))
+        if desired != obj:
+            await self._write(target, obj, desired)
+            _log.info("Updated webhook configuration", object=str(target), url=str(url) if url else None)
+
+    async def _write(self, target: InjectionTarget, obj: Object, desired: Object) -> None:
+        """Patch ``obj`` to ``desired``; update it if patch is forbidden, as with the Go operator's ClusterRole."""
+        try:
+            await self._client.patch(target.gvk, target.key, merge_patch(obj, desired))
+        except Forbidden:
+            await self._client.update(desired)
+
+    def _paths(self, gvk: GVK) -> dict[str, str]:
+        if gvk == CUSTOM_RESOURCE_DEFINITION:
+            return {"conversion": CONVERSION_PATH}
+        return {
+            hook.name: hook.path for hook in self._webhooks if hook.mutating == (gvk == MUTATING_WEBHOOK_CONFIGURATION)
+        }
+
+    async def _create(self, target: InjectionTarget, bundle: bytes | None) -> None:
+        if target.gvk == CUSTOM_RESOURCE_DEFINITION or self._options.url is None:
+            return
+        configuration = self._webhooks.configuration(target.gvk, target.name, self._options.url)
+        if configuration is None:
+            return
+        marked = desired_object(mark_created_for_url(configuration), bundle=bundle, url=self._options.url, paths={})
+        try:
+            await self._client.create(marked)
+        except AlreadyExists:
+            return  # the watch delivers it, which triggers the next reconcile
+        _log.info("Created webhook configuration", object=str(target), url=str(self._options.url))
+
+    async def _delete(self, target: InjectionTarget, obj: Object) -> None:
+        await self._client.delete(target.gvk, target.key, uid=uid_of(obj), resource_version=resource_version_of(obj))
+        _log.info("Deleted webhook configuration that was created for a URL", object=str(target))
+
+    def ca_bundles(self) -> Iterator[bytes]:
+        """Yield the CA bundle (PEM) of each webhook in the targets that the informers have read."""
+        for target in self.targets:
+            obj = target.stored()
+            if obj is not None:
+                yield from ca_bundles_of(obj).values()
+
+    def trusts(self, ca: x509.Certificate) -> bool:
+        """Return whether the bundle of every webhook, in every target that exists, contains ``ca``."""
+        return all(ca in ca_certificates_of(bundle) for bundle in self.ca_bundles())
+
+    def problems(self, served: Iterable[x509.Certificate]) -> list[str]:
+        """Return why API servers cannot call the webhooks or do not trust a server that presents the chain ``served``.
+
+        The list is empty if there is no problem.
+        """
+        chain = list(served)
+        found: list[str] = []
+        for target in self.targets:
+            if not target.informer.has_synced:
+                found.append(f"{target}: not read yet: {target.informer.problem or 'list in progress'}")
+                continue
+            obj = target.stored()
+            if obj is None:
+                if self._paths(target.gvk) and target.gvk != CUSTOM_RESOURCE_DEFINITION:
+                    found.append(f"{target} does not exist")
+                continue
+            found += [
+                f"{target}: the caBundle of webhook {name} does not contain the CA of the serving certificate"
+                for name, bundle in ca_bundles_of(obj).items()
+                if not _is_trusted(bundle, chain)
+            ]
+            if self._options.url is not None:
+                found += [
+                    f"{target}: the clientConfig of webhook {name} does not contain the URL {self._options.url}"
+                    for name, config in client_configs(obj).items()
+                    if not str(config.get("url", "")).startswith(f"{self._options.url}/")
+                ]
+        return found
+
+    async def restore(self, bundle: bytes | None, trusted: bytes) -> None:
+        """Restore the client configs that our URL replaced, unless another replica still serves at that URL.
+
+        Call it after the server has stopped listening. ``bundle`` is as in :meth:`inject`; ``trusted`` (PEM) is what
+        the probe for another replica trusts. Errors are logged: the next start restores what is left.
+        """
+        url = self._options.url
+        if url is None:
+            return
+        if await _answers(url.host, url.port, trusted):
+            _log.info("Another replica serves at the URL, keeping webhook configurations", url=str(url))
+            return
+        for target in self.targets:
+            try:
+                obj = await self._client.get(target.gvk, target.key, live=True)
+                if obj is None or ORIGINAL_ANNOTATION not in (obj["metadata"].get("annotations") or {}):
+                    continue
+                if was_created_for_url(obj):
+                    await self._delete(target, obj)
+                    continue
+                desired = desired_object(obj, bundle=bundle, url=None, paths={})
+                await self._write(target, obj, desired)
+                _log.info("Restored webhook configuration", object=str(target))
+            except NotFound:
+                continue
+            except (APIError, TransportError, UnknownKind) as error:
+                _log.warning(
+                    "Cannot restore webhook configuration, will retry at the next start",
+                    object=str(target),
+                    error=str(error),
+                )
+
+
+def _is_trusted(bundle: bytes, chain: list[x509.Certificate]) -> bool:
+    try:
+        trusted = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return False
+    return any(anchor == shown or is_issuer_of(anchor, shown) for anchor in trusted for shown in chain)
+
+
+async def _answers(host: str, port: int, trusted: bytes) -> bool:
+    """Return whether a server whose certificate is signed by a CA in ``trusted`` (PEM) accepts connections."""
+    context = ssl.create_default_context()
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(cadata=trusted.decode())
+        async with asyncio.timeout(_PROBE_TIMEOUT):
+            _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
+    except (OSError, ValueError, ssl.SSLError, TimeoutError):
+        return False
+    writer.close()
+    return True

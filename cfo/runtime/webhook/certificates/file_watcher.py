@@ -1,0 +1,107 @@
+"""Watches a serving certificate in files that another tool writes: cert-manager, OLM, a mounted Secret.
+
+The kubelet replaces a mounted directory atomically (through the symbolic link ``..data``), but up to a minute after the
+Secret changed; other programs write one file after the other. A certificate and a key that do not match are therefore
+expected for short times: the previous pair is served until the new one is complete. Files that do not exist yet are
+waited for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import structlog
+from anyio.abc import TaskStatus
+
+from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
+from cfo.runtime.webhook.options import CertificateFiles
+
+__all__ = ["CertificateFilesWatcher"]
+
+_POLL_INTERVAL_MS: Final = 30_000  # some network file systems report no changes
+
+_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+
+
+class CertificateFilesWatcher:
+    """Reads the files of ``source`` whenever they change, and serves the certificate in them."""
+
+    name = "webhook certificate files"
+    needs_leader = False
+
+    def __init__(self, source: CertificateFiles, serving: ServingCertificate) -> None:
+        self._source = source
+        self._serving = serving
+        self._changed = anyio.Event()
+        self.failure = "the files have not been read yet"
+
+    @property
+    def bundle(self) -> bytes | None:
+        """The CA bundle (PEM) that API servers are to trust; ``None`` if there is no such file."""
+        try:
+            return (self._source.directory / self._source.ca).read_bytes()
+        except OSError:
+            return None
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Watch the files until cancelled."""
+        task_status.started()
+        while True:
+            directory, inode = self._directory()
+            stop = anyio.Event()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, directory, stop)
+                try:
+                    # The watch starts before the first read, so that no change is missed in between.
+                    await anyio.lowlevel.checkpoint()
+                    while self._directory() == (directory, inode):
+                        self._changed = anyio.Event()
+                        self._read()
+                        await self._changed.wait()
+                finally:
+                    stop.set()
+
+    def _directory(self) -> tuple[Path, int]:
+        """Return the directory of the files, or its nearest parent that exists, and the inode of that directory."""
+        directory = self._source.directory
+        while not directory.is_dir():
+            directory = directory.parent
+        return directory, directory.stat().st_ino
+
+    async def _watch(self, directory: Path, stop: anyio.Event) -> None:
+        from watchfiles import awatch  # imported lazily: 1 MB that is only needed with such files
+
+        changes = awatch(
+            directory,
+            watch_filter=None,
+            debounce=400,
+            step=20,
+            stop_event=stop,
+            rust_timeout=_POLL_INTERVAL_MS,
+            yield_on_timeout=True,
+            recursive=directory == self._source.directory,
+        )
+        async for _ in changes:
+            self._changed.set()
+
+    def _read(self) -> None:
+        directory = self._source.directory
+        try:
+            pair = KeyPair(
+                (directory / self._source.certificate).read_bytes(), (directory / self._source.key).read_bytes()
+            )
+            self._serving.serve(pair)
+        except (OSError, ValueError) as error:
+            failure = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else f"{directory}: {error}"
+            if failure != self.failure:
+                _log.warning(
+                    "Cannot read serving certificate, waiting for its files to change",
+                    directory=str(directory),
+                    error=failure,
+                )
+            self.failure = failure
+        else:
+            self.failure = ""

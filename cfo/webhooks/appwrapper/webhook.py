@@ -1,0 +1,63 @@
+"""The defaulting and validating webhook of AppWrappers, and its registration with a manager."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cfo.api.appwrapper import APPWRAPPER
+from cfo.config import AppWrapperConfiguration
+from cfo.runtime.client.client import Client
+from cfo.runtime.field import FieldErrors
+from cfo.runtime.manager import Manager
+from cfo.runtime.objects import Object
+from cfo.runtime.reconcile import Rule
+from cfo.runtime.webhook.admission import AdmissionRequest, Operation
+from cfo.webhooks.appwrapper.access import AccessReviewer
+from cfo.webhooks.appwrapper.defaulting import set_labels
+from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, update_errors
+
+__all__ = ["AppWrapperWebhook", "rules", "setup"]
+
+_DEFAULTED_OPERATIONS: Final = (Operation.CREATE,)
+_VALIDATED_OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
+
+
+def rules() -> list[Rule]:
+    """Return the RBAC rules that the webhook needs."""
+    return [Rule("authorization.k8s.io", "subjectaccessreviews", ("create",))]
+
+
+class AppWrapperWebhook:
+    """The defaulter and validator of AppWrappers. ``client`` must not read from a cache."""
+
+    def __init__(self, client: Client, config: AppWrapperConfiguration) -> None:
+        self._default_queue_name = config.default_queue_name
+        self._reviewer = AccessReviewer(client, check_permissions=config.user_rbac_admission_check)
+
+    def default(self, obj: Object, request: AdmissionRequest) -> None:
+        """Label ``obj`` with its queue and its creator."""
+        set_labels(obj, request.user_info, self._default_queue_name)
+
+    async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
+        """Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
+        access = await self._reviewer.review(component_kinds(obj), request.namespace, request.user_info)
+        FieldErrors.check(create_errors(obj, request.namespace, access))
+
+    def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
+        """Raise :class:`FieldErrors` if a field that was validated on creation has changed."""
+        FieldErrors.check(update_errors(old, obj))
+
+    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
+        """Allow every deletion."""
+
+
+def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
+    """Register the webhook of AppWrappers with ``manager``, which serves it on every replica."""
+    webhook = AppWrapperWebhook(manager.api_reader, config)
+    manager.webhooks.register(
+        APPWRAPPER,
+        defaulter=webhook,
+        validator=webhook,
+        operations=_DEFAULTED_OPERATIONS,
+        validator_operations=_VALIDATED_OPERATIONS,
+    )

@@ -1,0 +1,69 @@
+"""The shell command with which each Ray node creates its own certificate when its pod starts.
+
+It runs in an init container with the image ``CERT_GENERATOR_IMAGE``, where the CA of the RayCluster is mounted at
+:data:`CA_DIRECTORY`, and writes key and certificate to :data:`TLS_DIRECTORY`. Clients of the head verify one of the
+names in its certificate: workers the address that they get from KubeRay, clients inside of the Kubernetes cluster the
+name of the head's Service, and clients outside of it the host of the client's Route or Ingress.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from cfo.api.raycluster.naming import client_host, head_service_name
+from cfo.runtime.objects import namespace_of
+
+__all__ = ["CA_DIRECTORY", "TLS_DIRECTORY", "certificate_command", "head_host_names", "replace_head_service"]
+
+CA_DIRECTORY: Final = "/home/ray/workspace/ca"
+TLS_DIRECTORY: Final = "/home/ray/workspace/tls"
+
+# The shell expands the last two: the head's address, which KubeRay passes to workers, and the pod's own address.
+_NODE_NAMES: Final = ("127.0.0.1", "localhost", "${FQ_RAY_IP}", "$(awk 'END{print $1}' /etc/hosts)")
+_SIGN_OPTIONS: Final = (
+    "-CA ca.crt -CAkey ca.key -in server.csr -out server.crt -days 365 -CAcreateserial -extfile domain.ext"
+)
+_HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+
+
+def head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
+    """Return the host names of the head of ``cluster``: the client's host in ``domain``, unless empty, and its Service.
+
+    Strings that are not host names are left out, because the names become part of a shell command, and because no
+    client could reach the head by them.
+    """
+    names = [client_host(cluster, domain)] if domain else []
+    return [name for name in (*names, _service_host(cluster)) if _HOST.fullmatch(name)]
+
+
+def _service_host(cluster: Mapping[str, Any]) -> str:
+    return f"{head_service_name(cluster)}.{namespace_of(cluster)}.svc"
+
+
+def certificate_command(names: Iterable[str]) -> list[str]:
+    """Return the command that creates a certificate for the names of the node itself and for ``names``."""
+    lines = (
+        "authorityKeyIdentifier=keyid,issuer",
+        "basicConstraints=CA:FALSE",
+        "subjectAltName = @alt_names",
+        "[alt_names]",
+        *(f"DNS.{number} = {name}" for number, name in enumerate((*_NODE_NAMES, *names), start=1)),
+    )
+    steps = (
+        f"cd {TLS_DIRECTORY}",
+        "openssl req -nodes -newkey rsa:2048 -keyout server.key -out server.csr -subj '/CN=ray-head'",
+        'printf "' + r"\n".join(lines) + '">./domain.ext',
+        f"cp {CA_DIRECTORY}/* .",
+        f"openssl x509 -req {_SIGN_OPTIONS}",
+    )
+    return ["sh", "-c", " && ".join(steps)]
+
+
+def replace_head_service(command: Sequence[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the ``command`` of the head of ``old``, with the name of the head Service that ``new`` specifies."""
+    before, after = (_service_host({**cluster, "status": None}) for cluster in (old, new))
+    if before == after or not _HOST.fullmatch(after):
+        return list(command)
+    return [word.replace(f' = {before}"', f' = {after}"') for word in command]

@@ -1,0 +1,240 @@
+"""The additions to a pod template: how they are added, found, restored and removed.
+
+Entries are identified by name, and added as copies. An entry that has the name of an addition is replaced in its place;
+everything else stays unchanged and in its place. Adding is therefore idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, TypeAlias
+
+from cfo.runtime.objects import Object
+
+__all__ = [
+    "PROXY_CONTAINER",
+    "Change",
+    "PodAdditions",
+    "PodSpec",
+    "are_equal_entries",
+    "is_same_mount",
+    "ray_container_index",
+]
+
+PodSpec: TypeAlias = dict[str, Any]
+
+PROXY_CONTAINER: Final = "oauth-proxy"
+
+
+def ray_container_index(pod: Mapping[str, Any]) -> int | None:
+    """Return the index of the container that runs Ray: as in KubeRay the first one, except for the proxy."""
+    containers: Sequence[Object] = pod.get("containers") or ()
+    return next((at for at, item in enumerate(containers) if item.get("name") != PROXY_CONTAINER), None)
+
+
+def are_equal_entries(one: Object, other: Object) -> bool:
+    """Return whether both entries are equal, apart from an empty ``resources``, which Go adds to every container."""
+    return one == other or _without_empty_resources(one) == _without_empty_resources(other)
+
+
+def _without_empty_resources(item: Object) -> Object:
+    return {key: value for key, value in item.items() if not (key == "resources" and not value)}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The entries of one field of a pod template that were changed. ``field`` is a path relative to the pod spec.
+
+    ``names`` are the entries that were replaced or removed, ``missing`` those that did not exist and were added.
+    """
+
+    field: str
+    names: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAdditions:
+    """The entries that one feature adds to one pod template; ``env`` and ``mounts`` belong to the Ray container."""
+
+    containers: tuple[Object, ...] = ()
+    init_containers: tuple[Object, ...] = ()
+    volumes: tuple[Object, ...] = ()
+    env: tuple[Object, ...] = ()
+    mounts: tuple[Object, ...] = ()
+    service_account: str = ""
+
+    def were_added_to(self, pod: Mapping[str, Any]) -> bool:
+        """Return whether some version of the operator has added such entries to ``pod``.
+
+        Decided by the names of the containers and the Secrets of the volumes.
+        """
+        secrets = {_secret_of(item) for item in pod.get("volumes") or ()}
+        return (
+            _names(self.containers) <= _names(pod.get("containers"))
+            and _names(self.init_containers) <= _names(pod.get("initContainers"))
+            and {_secret_of(item) for item in self.volumes} - {None} <= secrets
+        )
+
+    def found_in(self, pod: Mapping[str, Any]) -> PodAdditions:
+        """Return the entries of ``pod`` with the same names; those that do not exist are left out."""
+        at = ray_container_index(pod)
+        ray: Mapping[str, Any] = pod["containers"][at] if at is not None else {}
+        return PodAdditions(
+            containers=_with_same_names(self.containers, pod.get("containers")),
+            init_containers=_with_same_names(self.init_containers, pod.get("initContainers")),
+            volumes=_with_same_names(self.volumes, pod.get("volumes")),
+            env=_with_same_names(self.env, ray.get("env")),
+            mounts=tuple(
+                item for mount in self.mounts for item in ray.get("volumeMounts") or () if is_same_mount(mount, item)
+            ),
+            service_account=str(pod.get("serviceAccountName") or "") if self.service_account else "",
+        )
+
+    def add_to(self, pod: PodSpec, former: PodAdditions | None = None) -> list[Change]:
+        """Add these entries to ``pod``, and return which other entries were replaced and which were missing.
+
+        Entries that equal those in ``former`` were not written by the user; replacing them is not a change.
+        """
+        former = former or PodAdditions()
+        changes = [
+            _add(pod, "containers", self.containers, _upsert, former.containers),
+            _add(pod, "volumes", self.volumes, _upsert, former.volumes),
+        ]
+        at = ray_container_index(pod)
+        if at is not None and (self.env or self.mounts):
+            ray, path = pod["containers"][at], f"containers[{at}]."
+            changes += [
+                _add(ray, "env", self.env, _upsert, former.env, path),
+                _add(ray, "volumeMounts", self.mounts, _upsert_mount, former.mounts, path),
+            ]
+        changes.append(_add(pod, "initContainers", self.init_containers, _upsert, former.init_containers))
+        current = str(pod.get("serviceAccountName") or "")
+        if self.service_account and current != self.service_account:
+            pod["serviceAccountName"] = self.service_account
+            names, missing = ((current,), ()) if current else ((), (self.service_account,))
+            changes.append(Change("serviceAccountName", names, missing))
+        return [change for change in changes if change.names or change.missing]
+
+    def remove_from(self, pod: PodSpec) -> list[Change]:
+        """Remove the entries that equal these from ``pod``, and return which ones were removed."""
+        changes = [
+            _remove(pod, "containers", self.containers),
+            _remove(pod, "volumes", self.volumes),
+            _remove(pod, "initContainers", self.init_containers),
+        ]
+        at = ray_container_index(pod)
+        if at is not None:
+            ray, path = pod["containers"][at], f"containers[{at}]."
+            changes += [_remove(ray, "env", self.env, path), _remove(ray, "volumeMounts", self.mounts, path)]
+        if self.service_account and pod.get("serviceAccountName") == self.service_account:
+            del pod["serviceAccountName"]
+            changes.append(Change("serviceAccountName", (self.service_account,)))
+        return [change for change in changes if change.names]
+
+
+class _Upsert(Enum):
+    """The result of writing one entry into a list."""
+
+    ADDED = auto()
+    """The list had no such entry."""
+    EXPECTED = auto()
+    """The list had this entry, or the one that the operator injected before."""
+    REPLACED = auto()
+    """The list had a different entry, or several entries, which were replaced."""
+
+
+_UpsertFunction: TypeAlias = Callable[[list[Object], Object, Sequence[Object]], _Upsert]
+
+
+def _names(items: Iterable[Object] | None) -> set[Any]:
+    return {item.get("name") for item in items or ()}
+
+
+def _with_same_names(additions: Iterable[Object], items: Iterable[Object] | None) -> tuple[Object, ...]:
+    found = {item.get("name"): item for item in reversed(list(items or ()))}
+    return tuple(found[addition["name"]] for addition in additions if addition["name"] in found)
+
+
+def _secret_of(volume: Object) -> Any:
+    return (volume.get("secret") or {}).get("secretName")
+
+
+def is_same_mount(one: Object, other: Object) -> bool:
+    """Return whether both mount the same volume at the same path."""
+    return bool(one["name"] == other.get("name") and _path(one) == _path(other))
+
+
+def _path(mount: Object) -> str:
+    return str(mount.get("mountPath") or "").rstrip("/")
+
+
+def _add(
+    owner: Object,
+    field: str,
+    additions: Sequence[Object],
+    upsert: _UpsertFunction,
+    former: Sequence[Object],
+    path: str = "",
+) -> Change:
+    items = list(owner.get(field) or ())
+    results = {str(addition["name"]): upsert(items, addition, former) for addition in additions}
+    if items != (owner.get(field) or []):
+        owner[field] = items
+    return Change(
+        f"{path}{field}",
+        tuple(name for name, result in results.items() if result is _Upsert.REPLACED),
+        tuple(name for name, result in results.items() if result is _Upsert.ADDED),
+    )
+
+
+def _upsert(items: list[Object], addition: Object, former: Sequence[Object]) -> _Upsert:
+    """Replace the item that has the name of ``addition`` in its place, or append ``addition``."""
+    places = [at for at, item in enumerate(items) if item.get("name") == addition["name"]]
+    if not places:
+        items.append(deepcopy(addition))
+        return _Upsert.ADDED
+    first, *others = places
+    expected = not others and any(are_equal_entries(items[first], item) for item in (addition, *former))
+    if not are_equal_entries(items[first], addition):
+        items[first] = deepcopy(addition)
+    for at in reversed(others):  # the last of several environment variables of one name wins, so remove the others
+        del items[at]
+    return _Upsert.EXPECTED if expected else _Upsert.REPLACED
+
+
+def _upsert_mount(items: list[Object], addition: Object, former: Sequence[Object]) -> _Upsert:
+    """Like :func:`_upsert`, but a volume may have several mounts, and only one of them can have the path."""
+    place = next((at for at, item in enumerate(items) if are_equal_entries(item, addition)), None)
+    result = _Upsert.EXPECTED
+    if place is None:
+        place = next((at for at, item in enumerate(items) if is_same_mount(addition, item)), None)
+        if place is None:
+            place = next((at for at, item in enumerate(items) if item.get("name") == addition["name"]), None)
+        if place is None:
+            place = next((at for at, item in enumerate(items) if _path(item) == _path(addition)), None)
+        if place is None:
+            items.append(deepcopy(addition))
+            return _Upsert.ADDED
+        if not any(are_equal_entries(items[place], item) for item in former):
+            result = _Upsert.REPLACED
+        items[place] = deepcopy(addition)
+    for at in reversed(range(len(items))):
+        if at != place and _path(items[at]) == _path(addition):
+            del items[at]
+            result = _Upsert.REPLACED
+    return result
+
+
+def _remove(owner: Object, field: str, additions: Sequence[Object], path: str = "") -> Change:
+    items: list[Object] = owner.get(field) or []
+    removed = [item for item in items if any(are_equal_entries(item, addition) for addition in additions)]
+    kept = [item for item in items if item not in removed]
+    if removed and (kept or field == "containers"):
+        owner[field] = kept
+    elif removed:
+        del owner[field]
+    return Change(f"{path}{field}", tuple(str(item["name"]) for item in removed))
