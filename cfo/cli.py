@@ -19,7 +19,7 @@ import click
 from cfo.version import __version__
 
 if TYPE_CHECKING:
-    from cfo.runtime.webhook.options import WebhookURL
+    from cfo.runtime import WebhookURL
 
 __all__ = ["main"]
 
@@ -211,8 +211,7 @@ async def _run_on_cluster(
     loaded: Callable[[], None],
 ) -> None:
     from cfo import operator
-    from cfo.runtime.client.config import load_config
-    from cfo.runtime.objects import NamespacedName
+    from cfo.runtime import NamespacedName, load_config
 
     target = await load_config(kubeconfig, service_account=SERVICE_ACCOUNT)
     await operator.run(
@@ -225,7 +224,7 @@ async def _run_on_cluster(
 
 
 def _checked_url(text: str | None) -> WebhookURL | None:
-    from cfo.runtime.webhook.options import WebhookURL
+    from cfo.runtime import WebhookURL
 
     try:
         return WebhookURL.parse(text) if text is not None else None
@@ -263,8 +262,7 @@ def _execute(
 
     from cfo.config import ConfigurationError
     from cfo.operator import Unreachable
-    from cfo.runtime.client.config import ConfigError
-    from cfo.runtime.lifecycle import GracePeriodExceeded, RunnableFailed
+    from cfo.runtime import ConfigError, GracePeriodExceeded, RunnableFailed
 
     async def body() -> None:
         await work

@@ -28,28 +28,36 @@ from cfo.config import (
 )
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import appwrapper, raycluster
-from cfo.runtime.availability import AVAILABILITY_RULES
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, TransportError
-from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.events import EVENT_RULES
-from cfo.runtime.health import ping
-from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.leaderelection import LeaderElectionOptions, leader_election_rules
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.metrics_server import MetricsTLS
-from cfo.runtime.objects import NamespacedName, Object
-from cfo.runtime.reconcile import Rule
-from cfo.runtime.webhook.options import (
+from cfo.runtime import (
+    AVAILABILITY_RULES,
+    CONFIG_MAP,
+    EVENT_RULES,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    AlreadyExists,
+    APIError,
     CertificateFiles,
+    Client,
+    ClientConfig,
+    Forbidden,
+    LeaderElectionOptions,
+    Manager,
+    ManagerOptions,
+    MetricsTLS,
+    NamespacedName,
+    Object,
+    RESTMapper,
     RotatedCertificates,
+    Rule,
     ServiceReference,
+    Transport,
+    TransportError,
     WebhookOptions,
     WebhookURL,
+    leader_election_rules,
+    ping,
+    webhook_rules,
 )
-from cfo.runtime.webhook.setup import webhook_rules
 from cfo.version import __version__
 from cfo.webhooks import appwrapper as appwrapper_webhooks
 from cfo.webhooks import raycluster as raycluster_webhooks

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = ["APIModel", "Condition", "Conditions", "EmbeddedResource", "Int32", "Int64", "custom_resource_definition"]
 

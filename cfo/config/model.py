@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cfo.config.durations import format_duration, parse_duration
-from cfo.runtime.cache.selectors import LabelSelector
+from cfo.runtime import LabelSelector
 
 __all__ = [
     "AppWrapperConfiguration",

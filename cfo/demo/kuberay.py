@@ -14,14 +14,22 @@ from typing import Any
 
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime.builder import Builder
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import AlreadyExists
-from cfo.runtime.kinds import POD
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import Object, is_deleting, name_of, namespace_of, owner_reference, uid_of
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime import (
+    POD,
+    AlreadyExists,
+    Builder,
+    Client,
+    Informer,
+    Manager,
+    Object,
+    Request,
+    Result,
+    is_deleting,
+    name_of,
+    namespace_of,
+    owner_reference,
+    uid_of,
+)
 
 __all__ = ["pods_of", "setup", "status_of"]
 

@@ -17,11 +17,22 @@ from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.store import Event
-from cfo.runtime.kinds import EVENT, INGRESS, NETWORK_POLICY, SECRET
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, name_of, namespace_of, uid_of
+from cfo.runtime import (
+    EVENT,
+    GVK,
+    INGRESS,
+    NETWORK_POLICY,
+    SECRET,
+    Event,
+    Informer,
+    Manager,
+    NamespacedName,
+    Object,
+    key_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 
 __all__ = ["Overview"]
 

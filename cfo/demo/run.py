@@ -18,14 +18,23 @@ from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.demo import crds, kuberay
 from cfo.demo.overview import Overview
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.client.errors import AlreadyExists, APIError, UnknownKind
-from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of
-from cfo.runtime.webhook.options import WebhookURL
+from cfo.runtime import (
+    GVK,
+    AlreadyExists,
+    APIError,
+    Client,
+    ClientConfig,
+    Manager,
+    NamespacedName,
+    Object,
+    RESTMapper,
+    Transport,
+    UnknownKind,
+    WebhookURL,
+    gvk_of,
+    key_of,
+    name_of,
+)
 from envtest import ControlPlane
 from envtest.manifests import read_manifests
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.manifests.names import LABELS, METRICS_SERVICE, PREFIX, named
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = ["alerts", "objects"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 from cfo.version import __version__
 
 __all__ = [

@@ -11,7 +11,7 @@ from cfo.config import OperatorConfiguration
 from cfo.manifests import monitoring
 from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = ["COMPONENTS", "certificate_patch", "certificates", "network_policies", "patch"]
 

@@ -9,7 +9,7 @@ from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.manifests import options, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
 from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
-from cfo.runtime.objects import Object, name_of, namespace_of
+from cfo.runtime import Object, name_of, namespace_of
 
 __all__ = ["COMPONENTS", "OVERLAYS", "bases", "render"]
 

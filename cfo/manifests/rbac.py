@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cfo import operator
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
-from cfo.runtime.objects import Object
-from cfo.runtime.reconcile import CRUD, READ, Rule, policy_rules
+from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
 
 __all__ = ["access", "user_roles"]
 

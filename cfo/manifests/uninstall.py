@@ -24,10 +24,23 @@ from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import LABELS
 from cfo.manifests.overlays import render
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import Conflict, NotFound, UnknownKind
-from cfo.runtime.kinds import CONFIG_MAP, DEPLOYMENT, LEASE, POD, SECRET
-from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of
+from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    GVK,
+    LEASE,
+    POD,
+    SECRET,
+    Client,
+    Conflict,
+    NamespacedName,
+    NotFound,
+    Object,
+    UnknownKind,
+    gvk_of,
+    key_of,
+    name_of,
+)
 
 __all__ = ["uninstall"]
 

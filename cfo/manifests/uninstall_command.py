@@ -34,11 +34,7 @@ def command(namespace: str, kubeconfig: str | None, crds: bool, timeout: float) 
     are kept.
     """
     from cfo.manifests.uninstall import uninstall
-    from cfo.runtime.client.client import Client
-    from cfo.runtime.client.config import ConfigError, load_config
-    from cfo.runtime.client.errors import APIError, TransportError
-    from cfo.runtime.client.transport import Transport
-    from cfo.runtime.discovery import RESTMapper
+    from cfo.runtime import APIError, Client, ConfigError, RESTMapper, Transport, TransportError, load_config
 
     async def work() -> None:
         async with Transport(await load_config(kubeconfig)) as transport:

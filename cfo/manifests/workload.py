@@ -6,7 +6,7 @@ from typing import Any
 
 from cfo.config import OperatorConfiguration
 from cfo.manifests.names import DEPLOYMENT, LABELS, METRICS_SERVICE, PREFIX, SERVICE_ACCOUNT, named
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = [
     "ENTRY_POINT",

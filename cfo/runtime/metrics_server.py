@@ -155,8 +155,10 @@ class SecureMetricsEndpoint(Endpoint):
                 tasks.start_soon(CertificateFilesWatcher(files, self._serving).run)
             else:
                 policy = RotatedCertificates(secret=NamespacedName("", ""), common_name="metrics")
-                material, _ = ensure_certificates(StoredCertificates(), policy, self._tls.names, now=self._clock.now())
-                self._serving.serve(material.pair)
+                certificates, _ = ensure_certificates(
+                    StoredCertificates(), policy, self._tls.names, now=self._clock.now()
+                )
+                self._serving.serve(certificates.pair)
             await super().run(task_status=task_status)
 
     @web.middleware

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.schema import APIModel, Conditions, EmbeddedResource, Int32, Int64, custom_resource_definition
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = [
     "AppWrapper",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from cfo.runtime.objects import GVK
+from cfo.runtime import GVK
 
 __all__ = ["APPWRAPPER", "QUEUE_NAME_LABEL", "USER_ID_LABEL", "USER_LABEL", "Phase"]
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = ["ROOT", "PathError", "object_at", "value_at"]
 

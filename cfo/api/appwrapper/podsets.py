@@ -13,9 +13,8 @@ from typing import Any, Final
 from cfo.api.appwrapper.paths import ROOT, PathError, object_at, value_at
 from cfo.api.appwrapper.pod_spec import pod_spec_problems
 from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
 from cfo.runtime.field import go_value
-from cfo.runtime.kinds import DEPLOYMENT, JOB, POD
-from cfo.runtime.objects import GVK, Object, gvk_of
 
 __all__ = [
     "MAX_POD_SETS",

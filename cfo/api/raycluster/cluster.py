@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
-from cfo.runtime.objects import labels_of, name_of, namespace_of, owner_references_of, uid_of
+from cfo.runtime import labels_of, name_of, namespace_of, owner_references_of, uid_of
 
 __all__ = [
     "HEAD_LABELS",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfo.runtime.objects import GVK
+from cfo.runtime import GVK
 
 __all__ = [
     "DSC_INITIALIZATION",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from cfo.runtime.objects import annotations_of, name_of, namespace_of
+from cfo.runtime import annotations_of, name_of, namespace_of
 
 __all__ = [
     "CLUSTER_LABEL",

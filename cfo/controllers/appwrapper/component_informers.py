@@ -15,17 +15,24 @@ import msgspec
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.selectors import LabelSelector
-from cfo.runtime.client.client import Client
-from cfo.runtime.controller import Controller
-from cfo.runtime.handler import EnqueueRequestForOwner
-from cfo.runtime.kinds import JOB, POD
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import GVK, controller_of, find_condition, is_deleting, uid_of
-from cfo.runtime.predicate import on_update
-from cfo.runtime.source import Kind
+from cfo.runtime import (
+    GVK,
+    JOB,
+    POD,
+    Client,
+    Controller,
+    EnqueueRequestForOwner,
+    Entry,
+    Informer,
+    Kind,
+    LabelSelector,
+    Manager,
+    controller_of,
+    find_condition,
+    is_deleting,
+    on_update,
+    uid_of,
+)
 
 __all__ = ["ComponentInformers"]
 

@@ -18,7 +18,7 @@ from cfo.api.appwrapper import PodSetError, pod_sets_of
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.injection import InjectionError, inject
 from cfo.controllers.appwrapper.names import RESOURCES_DEPLOYED
-from cfo.runtime.objects import (
+from cfo.runtime import (
     GVK,
     NamespacedName,
     Object,

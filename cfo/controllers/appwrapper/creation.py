@@ -11,10 +11,20 @@ from cfo.controllers.appwrapper.components import Component, desired_object
 from cfo.controllers.appwrapper.decision import Observation
 from cfo.controllers.appwrapper.injection import InjectionError
 from cfo.controllers.appwrapper.transition import Creation
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import AlreadyExists, APIError, BadRequest, Invalid, UnknownKind
-from cfo.runtime.discovery import DiscoveryIncomplete
-from cfo.runtime.objects import Object, controller_of, is_deleting, name_of, uid_of
+from cfo.runtime import (
+    AlreadyExists,
+    APIError,
+    BadRequest,
+    Client,
+    DiscoveryIncomplete,
+    Invalid,
+    Object,
+    UnknownKind,
+    controller_of,
+    is_deleting,
+    name_of,
+    uid_of,
+)
 
 __all__ = ["ComponentCreator"]
 

@@ -10,8 +10,7 @@ from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
-from cfo.runtime.events import EventType
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime import GVK, EventType, NamespacedName, Object
 
 __all__ = ["Decision", "Deletion", "EventNotice", "LabelledPod", "Observation"]
 

@@ -15,7 +15,7 @@ from cfo.controllers.appwrapper.components import DELETED, identity_message
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES
 from cfo.controllers.appwrapper.status import Status
-from cfo.runtime.kinds import POD
+from cfo.runtime import POD
 
 __all__ = ["delete_components", "force_deadline"]
 

@@ -15,7 +15,7 @@ from cfo.api.appwrapper import PathError, object_at
 from cfo.api.quantity import is_zero
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = ["InjectionError", "inject", "requests_resource"]
 

@@ -31,18 +31,26 @@ from cfo.controllers.appwrapper.workload import (
     reclaimable_pods,
     workload_name,
 )
-from cfo.runtime.builder import Builder
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import AlreadyExists, NotFound
-from cfo.runtime.clock import Clock
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.kinds import JOB, PRIORITY_CLASS
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import (
+from cfo.runtime import (
+    CRUD,
     GVK,
+    JOB,
+    PRIORITY_CLASS,
+    READ,
+    AlreadyExists,
+    Builder,
+    Client,
+    Clock,
+    EventRecorder,
+    Informer,
+    Manager,
     NamespacedName,
+    NotFound,
     Object,
+    Request,
+    ResourceVersionChanged,
+    Result,
+    Rule,
     find_condition,
     is_controlled_by,
     is_deleting,
@@ -51,8 +59,6 @@ from cfo.runtime.objects import (
     namespace_of,
     resource_version_of,
 )
-from cfo.runtime.predicate import ResourceVersionChanged
-from cfo.runtime.reconcile import CRUD, READ, Request, Result, Rule
 
 __all__ = ["KueueInformers", "KueueReconciler", "setup"]
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cfo.runtime.cache.informer import Reader
+from cfo.runtime import Reader
 
 __all__ = ["PhaseMetrics"]
 

@@ -13,10 +13,7 @@ from typing import Final
 import msgspec
 
 from cfo.config import AutopilotConfiguration
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.store import Event
-from cfo.runtime.predicate import Predicate
+from cfo.runtime import Entry, Event, Informer, Predicate
 
 __all__ = ["Node", "NodeHealth", "Taint", "decode_node", "marked_resources"]
 

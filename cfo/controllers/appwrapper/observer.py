@@ -19,12 +19,7 @@ from cfo.controllers.appwrapper.pod_owners import PodOwners
 from cfo.controllers.appwrapper.pods import pod_of, pods_of_wrapper
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Reader
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import UnknownKind
-from cfo.runtime.clock import Clock
-from cfo.runtime.objects import Object, is_deleting, key_of, uid_of
+from cfo.runtime import Client, Clock, Entry, Object, Reader, UnknownKind, is_deleting, key_of, uid_of
 
 __all__ = ["AppWrapperInformers", "Observer"]
 

@@ -11,11 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
-from cfo.runtime.discovery import DiscoveryIncomplete
-from cfo.runtime.objects import GVK, NamespacedName, controller_of, uid_of
+from cfo.runtime import (
+    GVK,
+    APIError,
+    Client,
+    DiscoveryIncomplete,
+    Entry,
+    NamespacedName,
+    TransportError,
+    UnknownKind,
+    controller_of,
+    uid_of,
+)
 
 __all__ = ["PodOwners"]
 

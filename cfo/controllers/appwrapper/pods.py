@@ -13,9 +13,7 @@ import msgspec
 from cfo.api.quantity import is_zero
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer, Reader
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
 __all__ = [
     "Pod",

@@ -32,17 +32,35 @@ from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import AppWrapperInformers, Observer
 from cfo.controllers.appwrapper.pods import add_indexes, pod_of, pods_on_node, wrapper_of
 from cfo.controllers.appwrapper.transition import after_creation, decide
-from cfo.runtime.builder import Builder
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.client.client import Client, Propagation
-from cfo.runtime.client.errors import Conflict, UnknownKind
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
-from cfo.runtime.kinds import NODE, POD
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import Object, has_finalizer, key_of, name_of, namespace_of, resource_version_of, uid_of
-from cfo.runtime.predicate import ResourceVersionChanged, on_update
-from cfo.runtime.reconcile import CRUD, READ, Request, Result, Rule, TerminalError
+from cfo.runtime import (
+    CRUD,
+    NODE,
+    POD,
+    READ,
+    Builder,
+    Client,
+    Conflict,
+    EnqueueRequestForOwner,
+    EnqueueRequestsFromMapFunc,
+    Entry,
+    EventRecorder,
+    Manager,
+    Object,
+    Propagation,
+    Request,
+    ResourceVersionChanged,
+    Result,
+    Rule,
+    TerminalError,
+    UnknownKind,
+    has_finalizer,
+    key_of,
+    name_of,
+    namespace_of,
+    on_update,
+    resource_version_of,
+    uid_of,
+)
 
 __all__ = ["AppWrapperReconciler", "setup"]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cfo.config import FaultToleranceConfiguration
 from cfo.config.durations import format_duration, parse_duration
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
-from cfo.runtime.objects import annotations_of
+from cfo.runtime import annotations_of
 
 __all__ = ["DELETION_ON_FAILURE", "Settings"]
 

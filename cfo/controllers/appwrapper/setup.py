@@ -13,9 +13,7 @@ from cfo.controllers.appwrapper import kueue, reconciler, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.workload import WORKLOADS
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import GVK
-from cfo.runtime.reconcile import Rule
+from cfo.runtime import GVK, Manager, Rule
 
 __all__ = ["rules", "setup"]
 

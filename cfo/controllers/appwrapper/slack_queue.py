@@ -21,17 +21,25 @@ from cfo.api.quantity import format_quantity, parse_quantity
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.nodes import decode_node, marked_resources
-from cfo.runtime.builder import Builder
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.client.client import Client
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.handler import EnqueueRequestsFromMapFunc
-from cfo.runtime.kinds import NODE
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import GVK, Object, key_of, name_of, resource_version_of
-from cfo.runtime.predicate import on_update
-from cfo.runtime.reconcile import Request, Result, Rule
+from cfo.runtime import (
+    GVK,
+    NODE,
+    Builder,
+    Client,
+    EnqueueRequestsFromMapFunc,
+    Entry,
+    EventRecorder,
+    Informer,
+    Manager,
+    Object,
+    Request,
+    Result,
+    Rule,
+    key_of,
+    name_of,
+    on_update,
+    resource_version_of,
+)
 
 __all__ = [
     "CLUSTER_QUEUES",

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 from cfo.api.appwrapper import Phase
 from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED
-from cfo.runtime.clock import micro_time
-from cfo.runtime.objects import GVK, Object, find_condition
+from cfo.runtime import GVK, Object, find_condition, micro_time
 
 __all__ = ["MESSAGE_LIMIT", "Status", "is_true", "set_condition"]
 

@@ -29,8 +29,7 @@ from cfo.controllers.appwrapper.names import (
 from cfo.controllers.appwrapper.pods import PodCounts, count_pods
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
-from cfo.runtime.kinds import JOB
-from cfo.runtime.objects import has_finalizer, is_deleting
+from cfo.runtime import JOB, has_finalizer, is_deleting
 
 __all__ = ["Creation", "after_creation", "decide"]
 

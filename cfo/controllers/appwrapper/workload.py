@@ -15,7 +15,7 @@ from typing import Any, Final
 from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, pod_sets_of, pod_template_at, replicas_of
 from cfo.api.appwrapper.podsets import POD_INDEX_LABEL, SUB_GROUP_COUNT, SUB_GROUP_INDEX_LABEL
 from cfo.controllers.appwrapper.status import is_true
-from cfo.runtime.objects import (
+from cfo.runtime import (
     GVK,
     Object,
     annotations_of,

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cfo.runtime.private_keys import PrivateKey, load_private_key
+from cfo.runtime import PrivateKey, load_private_key
 
 __all__ = [
     "CERTIFICATE_KEY",

@@ -13,13 +13,19 @@ import structlog
 
 from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import AlreadyExists, APIError, BadRequest, Conflict, Forbidden, Invalid
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.objects import (
+from cfo.runtime import (
     GVK,
+    AlreadyExists,
+    APIError,
+    BadRequest,
+    Client,
+    Conflict,
+    EventRecorder,
+    Forbidden,
+    Invalid,
     NamespacedName,
     Object,
+    Result,
     controller_of,
     gvk_of,
     key_of,
@@ -29,7 +35,6 @@ from cfo.runtime.objects import (
     resource_version_of,
     uid_of,
 )
-from cfo.runtime.reconcile import Result
 
 __all__ = ["NAME_CONFLICT_RETRY_SECONDS", "Children", "NameTaken", "belongs_to"]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from cfo.api.raycluster.naming import label_value
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer, Reader
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
 __all__ = ["add_indexes", "all_clusters", "clusters_with_label"]
 

@@ -10,8 +10,7 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
-from cfo.runtime.clock import Clock
-from cfo.runtime.manager import Manager
+from cfo.runtime import Clock, Manager
 
 __all__ = ["Environment"]
 

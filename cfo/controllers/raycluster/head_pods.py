@@ -5,9 +5,7 @@ from __future__ import annotations
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.oauth_informers import OpenShiftInformers
-from cfo.runtime.clock import Clock, rfc3339
-from cfo.runtime.kinds import POD
-from cfo.runtime.objects import NamespacedName, Object, namespace_of, uid_of
+from cfo.runtime import POD, Clock, NamespacedName, Object, namespace_of, rfc3339, uid_of
 
 __all__ = ["HeadPodReplacement"]
 

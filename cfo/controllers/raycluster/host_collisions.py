@@ -14,9 +14,7 @@ from typing import Any
 import msgspec
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer, Reader
-from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, namespace_of
+from cfo.runtime import Entry, Informer, NamespacedName, Object, Reader, key_of, name_of, namespace_of
 
 __all__ = [
     "CandidateHosts",

@@ -30,18 +30,26 @@ from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED
 from cfo.controllers.raycluster.resources import desired_client_ingress, desired_dashboard_ingress
-from cfo.runtime.builder import Builder
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Reader
-from cfo.runtime.client.client import Client
-from cfo.runtime.discovery import DiscoveryIncomplete
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.handler import EnqueueRequestsFromMapFunc
-from cfo.runtime.kinds import INGRESS
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName, is_deleting, key_of, namespace_of
-from cfo.runtime.predicate import or_
-from cfo.runtime.reconcile import READ, Request, Result, Rule
+from cfo.runtime import (
+    INGRESS,
+    READ,
+    Builder,
+    Client,
+    DiscoveryIncomplete,
+    EnqueueRequestsFromMapFunc,
+    Entry,
+    EventRecorder,
+    Manager,
+    NamespacedName,
+    Reader,
+    Request,
+    Result,
+    Rule,
+    is_deleting,
+    key_of,
+    namespace_of,
+    or_,
+)
 
 __all__ = ["IngressInformers", "IngressReconciler", "setup"]
 

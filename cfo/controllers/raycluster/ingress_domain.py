@@ -7,13 +7,18 @@ import structlog
 from cfo.api.raycluster.kinds import INGRESS_CONFIG
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.platform import OptionalKind
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import Forbidden, UnknownKind
-from cfo.runtime.clock import Clock
-from cfo.runtime.controller import Controller
-from cfo.runtime.handler import EventHandler
-from cfo.runtime.objects import NamespacedName, Object
-from cfo.runtime.reconcile import READ, Rule
+from cfo.runtime import (
+    READ,
+    Client,
+    Clock,
+    Controller,
+    EventHandler,
+    Forbidden,
+    NamespacedName,
+    Object,
+    Rule,
+    UnknownKind,
+)
 
 __all__ = ["IngressDomain"]
 

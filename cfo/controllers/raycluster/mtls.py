@@ -28,16 +28,25 @@ from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children, NameTaken
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.controllers.raycluster.resources import desired_secret
-from cfo.runtime.builder import Builder
-from cfo.runtime.cache.informer import Reader
-from cfo.runtime.client.client import Client
-from cfo.runtime.clock import Clock
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.kinds import SECRET
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName, Object, annotations_of, is_deleting, namespace_of
-from cfo.runtime.private_keys import PrivateKey
-from cfo.runtime.reconcile import READ, Request, Result, Rule
+from cfo.runtime import (
+    READ,
+    SECRET,
+    Builder,
+    Client,
+    Clock,
+    EventRecorder,
+    Manager,
+    NamespacedName,
+    Object,
+    PrivateKey,
+    Reader,
+    Request,
+    Result,
+    Rule,
+    annotations_of,
+    is_deleting,
+    namespace_of,
+)
 
 __all__ = ["ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
 

@@ -18,18 +18,28 @@ from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, R
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
 from cfo.controllers.raycluster.resources import desired_head_policy, desired_workers_policy
-from cfo.runtime.builder import Builder
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Reader
-from cfo.runtime.client.client import Client
-from cfo.runtime.discovery import DiscoveryIncomplete
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.handler import EnqueueRequestsFromMapFunc
-from cfo.runtime.kinds import NETWORK_POLICY
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName, Object, is_deleting, key_of, name_of, namespace_of
-from cfo.runtime.reconcile import READ, Request, Result, Rule
-from cfo.runtime.source import Kind
+from cfo.runtime import (
+    NETWORK_POLICY,
+    READ,
+    Builder,
+    Client,
+    DiscoveryIncomplete,
+    EnqueueRequestsFromMapFunc,
+    Entry,
+    EventRecorder,
+    Kind,
+    Manager,
+    NamespacedName,
+    Object,
+    Reader,
+    Request,
+    Result,
+    Rule,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+)
 
 __all__ = ["NetworkPolicyReconciler", "setup"]
 

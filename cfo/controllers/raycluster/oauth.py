@@ -47,27 +47,34 @@ from cfo.controllers.raycluster.resources import (
     desired_proxy_service_account,
     desired_secret,
 )
-from cfo.runtime.builder import Builder
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import NotFound
-from cfo.runtime.discovery import DiscoveryIncomplete
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.handler import EnqueueRequestsFromMapFunc
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import (
+from cfo.runtime import (
+    CLUSTER_ROLE_BINDING,
+    CRUD,
+    READ,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Builder,
+    Client,
+    DiscoveryIncomplete,
+    EnqueueRequestsFromMapFunc,
+    EventRecorder,
+    Manager,
     NamespacedName,
+    NotFound,
     Object,
+    Request,
+    Result,
+    Rule,
     has_finalizer,
     is_deleting,
     key_of,
     name_of,
     namespace_of,
+    or_,
     resource_version_of,
     uid_of,
 )
-from cfo.runtime.predicate import or_
-from cfo.runtime.reconcile import CRUD, READ, Request, Result, Rule
 
 __all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "is_oauth_proxy_binding", "setup"]
 

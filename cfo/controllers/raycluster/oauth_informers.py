@@ -12,16 +12,23 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_valu
 from cfo.controllers.raycluster.clusters import clusters_with_label
 from cfo.controllers.raycluster.platform import OptionalKind
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer, Reader
-from cfo.runtime.controller import Controller
-from cfo.runtime.handler import EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
-from cfo.runtime.kinds import POD, SERVICE, SERVICE_ACCOUNT
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName, key_of
-from cfo.runtime.predicate import on_update
-from cfo.runtime.reconcile import Request
-from cfo.runtime.source import Kind
+from cfo.runtime import (
+    POD,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Controller,
+    EnqueueRequestForOwner,
+    EnqueueRequestsFromMapFunc,
+    Entry,
+    Informer,
+    Kind,
+    Manager,
+    NamespacedName,
+    Reader,
+    Request,
+    key_of,
+    on_update,
+)
 
 __all__ = [
     "OAuthInformers",

@@ -27,12 +27,7 @@ from cfo.api.raycluster.kinds import DSC_INITIALIZATION
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
-from cfo.runtime.cache.cache import Cache
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
-from cfo.runtime.objects import NamespacedName, Object
-from cfo.runtime.reconcile import READ, Rule
+from cfo.runtime import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, READ, Cache, Entry, Informer, NamespacedName, Object, Rule
 
 __all__ = [
     "WELL_KNOWN_OPENSHIFT",

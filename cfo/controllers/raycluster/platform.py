@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from cfo.api.raycluster.kinds import ROUTE
-from cfo.runtime.cache.informer import Informer
-from cfo.runtime.controller import Controller
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.handler import EventHandler
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import GVK
-from cfo.runtime.reconcile import Request
-from cfo.runtime.source import Channel, Kind
+from cfo.runtime import GVK, Channel, Controller, EventHandler, Informer, Kind, Manager, Request, RESTMapper
 
 __all__ = ["UNKNOWN_RETRY_SECONDS", "OptionalKind", "Platform"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cfo.runtime.cache.entry import Entry
-from cfo.runtime.predicate import AnnotationChanged, GenerationChanged, LabelChanged, Predicate, on_update, or_
+from cfo.runtime import AnnotationChanged, Entry, GenerationChanged, LabelChanged, Predicate, on_update, or_
 
 __all__ = ["CHILD_CHANGED", "CLUSTER_CHANGED", "FINALIZERS_CHANGED", "HEAD_SERVICE_CHANGED"]
 

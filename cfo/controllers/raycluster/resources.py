@@ -15,8 +15,17 @@ from cfo.api.raycluster.cluster import cluster_labels, pod_labels
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
 from cfo.config import IngressConfiguration, KubeRayConfiguration
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET, SERVICE, SERVICE_ACCOUNT
-from cfo.runtime.objects import GVK, Object, namespace_of
+from cfo.runtime import (
+    CLUSTER_ROLE_BINDING,
+    GVK,
+    INGRESS,
+    NETWORK_POLICY,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Object,
+    namespace_of,
+)
 
 __all__ = [
     "CLIENT_PORT",

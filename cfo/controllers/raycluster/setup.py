@@ -11,8 +11,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
 from cfo.controllers.raycluster.environment import Environment
-from cfo.runtime.manager import Manager
-from cfo.runtime.reconcile import Rule
+from cfo.runtime import Manager, Rule
 
 __all__ = ["rules", "setup"]
 

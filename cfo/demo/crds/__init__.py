@@ -10,7 +10,7 @@ from importlib import resources
 
 import orjson
 
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = ["load"]
 

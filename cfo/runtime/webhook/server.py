@@ -105,7 +105,7 @@ class WebhookServer:
                 self._metrics.expect(webhook.path)
             task_status.started()
             await runner.setup()
-            if await self._certificate_is_there():
+            if await self._wait_for_certificate():
                 site = web.SockSite(runner, self._socket, ssl_context=self._certificate.ssl_context())
                 await site.start()
                 self.listening = True
@@ -121,8 +121,8 @@ class WebhookServer:
             self._socket.close()
             self._socket = None
 
-    async def _certificate_is_there(self) -> bool:
-        """Waits for a certificate; false when it is time to stop before there is one."""
+    async def _wait_for_certificate(self) -> bool:
+        """Wait until a certificate is available; return false if the server is stopped before that."""
         await first_of(self._certificate.available.wait, self._stopping.wait)
         return not self._stopping.is_set()
 

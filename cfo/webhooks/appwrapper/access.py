@@ -8,11 +8,7 @@ from typing import Any, Final
 
 import anyio
 
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
-from cfo.runtime.discovery import DiscoveryIncomplete, Resource
-from cfo.runtime.objects import GVK
-from cfo.runtime.webhook.admission import UserInfo
+from cfo.runtime import GVK, APIError, Client, DiscoveryIncomplete, Resource, TransportError, UnknownKind, UserInfo
 
 __all__ = ["Access", "AccessReviewer"]
 

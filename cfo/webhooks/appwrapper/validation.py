@@ -23,9 +23,9 @@ from cfo.api.appwrapper import (
     pod_template_at,
     replicas_of,
 )
+from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
 from cfo.runtime.field import (
     OMIT,
-    FieldError,
     Path,
     Verbatim,
     duplicate,
@@ -37,7 +37,6 @@ from cfo.runtime.field import (
     too_long,
     type_invalid,
 )
-from cfo.runtime.objects import GVK, Object, gvk_of, labels_of, name_of
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
 

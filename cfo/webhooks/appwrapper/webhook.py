@@ -6,12 +6,7 @@ from typing import Final
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.config import AppWrapperConfiguration
-from cfo.runtime.client.client import Client
-from cfo.runtime.field import FieldErrors
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import Object
-from cfo.runtime.reconcile import Rule
-from cfo.runtime.webhook.admission import AdmissionRequest, Operation
+from cfo.runtime import AdmissionRequest, Client, FieldErrors, Manager, Object, Operation, Rule
 from cfo.webhooks.appwrapper.access import AccessReviewer
 from cfo.webhooks.appwrapper.defaulting import set_labels
 from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, update_errors

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.raycluster.naming import client_host, head_service_name
-from cfo.runtime.objects import namespace_of
+from cfo.runtime import namespace_of
 
 __all__ = ["CA_DIRECTORY", "TLS_DIRECTORY", "certificate_command", "head_host_names", "replace_head_service"]
 

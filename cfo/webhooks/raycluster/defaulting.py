@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.runtime import Object, annotations_of, is_deleting, name_of
 from cfo.runtime.field import Path
-from cfo.runtime.objects import Object, annotations_of, is_deleting, name_of
 from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors

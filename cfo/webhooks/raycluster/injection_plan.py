@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import uses_kuberay_auth, uses_kuberay_tls
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.mtls import mtls_additions, with_head_service_of

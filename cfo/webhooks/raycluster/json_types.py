@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from cfo.runtime.field import FieldError, Path, type_invalid
-from cfo.runtime.objects import Object
+from cfo.runtime import FieldError, Object
+from cfo.runtime.field import Path, type_invalid
 from cfo.webhooks.raycluster.pod_groups import HEAD_GROUP, WORKER_GROUPS
 
 __all__ = ["json_type_errors"]

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from cfo.api.raycluster.naming import names_of
-from cfo.runtime.objects import Object, namespace_of
+from cfo.runtime import Object, namespace_of
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PodAdditions, PodSpec
 
 __all__ = ["is_proxy_first", "move_first_container_to_end", "proxy_additions"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
-from cfo.runtime.objects import Object
+from cfo.runtime import Object
 
 __all__ = [
     "PROXY_CONTAINER",

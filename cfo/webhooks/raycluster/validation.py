@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
-from cfo.runtime.field import FieldError, Path, invalid, required, too_long
-from cfo.runtime.objects import Object, annotations_of, is_deleting, name_of
+from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
+from cfo.runtime.field import Path, invalid, required, too_long
 from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors

@@ -8,12 +8,17 @@ from typing import Final
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.runtime.client.errors import APIError, TransportError
-from cfo.runtime.discovery import DiscoveryIncomplete
-from cfo.runtime.field import FieldErrors
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import Object, is_deleting
-from cfo.runtime.webhook.admission import AdmissionRequest, Denied
+from cfo.runtime import (
+    AdmissionRequest,
+    APIError,
+    Denied,
+    DiscoveryIncomplete,
+    FieldErrors,
+    Manager,
+    Object,
+    TransportError,
+    is_deleting,
+)
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
