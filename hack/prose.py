@@ -35,7 +35,7 @@ WORDS = {
     r"beside": "alongside, next to",
     r"gives? way": "is replaced",
     r"is no more": "no longer exists, is no longer",
-    r"(?<!here\W)is no (?:text|number|JSON|YAML|quantity|base64|list|object|bundle|release|git)": "is not a (valid) ...",
+    r"(?<!here\W)is no (?:text|number|JSON|YAML|quantity|base64|list|object|bundle|git)": "is not a valid ...",
     r"stands? (?:in|for|under|twice|there|here|beside|before|behind|above|below)|stood": "is in, appears, means",
     r"(?:is|are|was|were) gone": "was deleted, does not exist",
     r"(?:may|must) not(?: be)? said": "must not be set",
