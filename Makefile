@@ -65,6 +65,7 @@ bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.m
 lock: $(VENV)/.installed ## Update constraints.txt, the versions of dependencies that installs use
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-emit-index-url --no-header \
+		--no-emit-package envtest \
 		--output-file constraints.txt pyproject.toml envtest/pyproject.toml
 
 include hack/deploy.mk

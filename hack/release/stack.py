@@ -40,9 +40,17 @@ def load(root: Path = ROOT) -> list[dict[str, str]]:
     return entries
 
 
-if __name__ == "__main__":
-    versions = {component["name"]: component["version"] for component in load()}
+def main() -> None:
+    """Print the version of the component that the arguments name."""
+    try:
+        versions = {component["name"]: component["version"] for component in load()}
+    except ToolError as error:
+        sys.exit(f"hack.release.stack: {error}")
     name = " ".join(sys.argv[1:])
     if name not in versions:
-        sys.exit(f"unknown component {name!r}; must be one of {', '.join(versions)}")
+        sys.exit(f"hack.release.stack: unknown component {name!r}; must be one of {', '.join(versions)}")
     print(versions[name])
+
+
+if __name__ == "__main__":
+    main()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -150,6 +152,15 @@ def test_commands_run_without_envtest_and_rich(installed: Path, tmp_path: Path, 
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_constraints_pin_all_direct_dependencies() -> None:
+    pinned = set(re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    for name in ("pyproject.toml", "envtest/pyproject.toml"):
+        project = tomllib.loads((ROOT / name).read_text())["project"]
+        groups = [project["dependencies"], *project["optional-dependencies"].values()]
+        names = {Requirement(text).name.lower() for group in groups for text in group}
+        assert names - {"cfo", "envtest"} <= pinned, "run `make lock`"
 
 
 def test_image_contains_neither_envtest_nor_extras() -> None:
