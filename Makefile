@@ -26,7 +26,7 @@ test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in pa
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 	cd envtest && $(abspath $(BIN))/python -m pytest -n $(TEST_JOBS) --dist worksteal
 
-test-install: ## Install each distribution alone in a fresh virtual environment and run a smoke test
+test-install: ## Install each distribution by itself in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
 
 SOAK_SECONDS ?= 180

@@ -75,9 +75,9 @@ def catalog() -> list[dict[str, Any]]:
 def _bundle(version: Version) -> dict[str, Any]:
     csv = cluster_service_version()
     kinds = [
-        {"group": crd["spec"]["group"], "kind": crd["spec"]["names"]["kind"], "version": version["name"]}
+        {"group": crd["spec"]["group"], "kind": crd["spec"]["names"]["kind"], "version": served["name"]}
         for crd in definitions()
-        for version in crd["spec"]["versions"]
+        for served in crd["spec"]["versions"]
     ]
     metadata = {key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"}
     spec = csv["spec"]
