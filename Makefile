@@ -1,46 +1,51 @@
-# Everything a developer or a release does, each by one word. `make help` lists them.
+# Targets for developers; hack/deploy.mk has those for clusters, images and releases. `make help` lists all.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-install soak lint manifests bench bench-report lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.installed: pyproject.toml envtest/pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; name one with PYTHON=..." % sys.version.split()[0])'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; set PYTHON=..." % sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev]'
 	@touch $@
 
-run: $(VENV)/.installed ## Run the operator on the embedded control plane with the samples, until interrupted
+run: $(VENV)/.installed ## Run the operator and the samples on the embedded control plane, until interrupted
 	$(BIN)/cfo run --embedded --apply config/samples --overview
 
-demo: $(VENV)/.installed ## The same, but stop when every sample has settled (fails after 60 s)
+demo: $(VENV)/.installed ## Like run, but stop when every sample has settled (fails after 60 s)
 	$(BIN)/cfo run --embedded --apply config/samples --overview --until-settled 60
 
 TEST_JOBS ?= 2
-test: $(VENV)/.installed ## Run the tests (TEST_JOBS at a time)
+test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in parallel)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 	cd envtest && $(abspath $(BIN))/python -m pytest -n $(TEST_JOBS) --dist worksteal
+
+test-install: ## Install each distribution by itself in a fresh virtual environment and run a smoke test
+	PYTHON=$(PYTHON) .ci/test-install
 
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0
 
-soak: $(VENV)/.installed ## Let everything fail at once, by chance, for SOAK_SECONDS (repeat with SOAK_SEED)
+soak: $(VENV)/.installed ## Inject random faults of all kinds for SOAK_SECONDS (repeat a run with SOAK_SEED)
 	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak test/integration/test_faults_soak.py
 
-lint: $(VENV)/.installed ## Check style, types, layers and generated files
+lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(if $(wildcard test/support),$(BIN)/mypy test/support)
 	$(BIN)/lint-imports
-	$(BIN)/python hack/generate.py --check
+	$(BIN)/python -m hack.generate --check
+	$(BIN)/python -m hack.prose
 
-manifests: $(VENV)/.installed ## Write what is generated from code
-	$(BIN)/python hack/generate.py
+manifests: $(VENV)/.installed ## Write the files that are generated from code
+	$(BIN)/python -m hack.generate
 
 $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,bench]'
@@ -51,18 +56,19 @@ BENCH_FLAGS ?=
 BENCH_JSON  ?= build/bench/$(shell date -u +%Y%m%dT%H%M%SZ).json
 RESULTS     ?= $(lastword $(sort $(wildcard build/bench/*.json)))
 
-bench: $(VENV)/.bench ## Run the benchmarks BENCH="start sync*" (all) with BENCH_FLAGS=--quick; they print, they do not judge
+bench: $(VENV)/.bench ## Run the benchmarks BENCH="start sync*" (default: all) with BENCH_FLAGS=--quick; results never fail
 	@set -f; $(BIN)/python -m test.bench run $(BENCH) $(BENCH_FLAGS) --json $(BENCH_JSON)
 
-bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (the last of build/bench)
-	$(BIN)/python hack/bench-report $(RESULTS)
+bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (default: the newest of build/bench)
+	$(BIN)/python -m hack.bench_report $(RESULTS)
 
-lock: $(VENV)/.installed ## Renew constraints.txt, the versions that installs are made with
+lock: $(VENV)/.installed ## Update constraints.txt, the versions of dependencies that installs use
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-emit-index-url --no-header \
+		--no-emit-package envtest \
 		--output-file constraints.txt pyproject.toml envtest/pyproject.toml
 
 include hack/deploy.mk
 
-clean: ## Remove what the targets made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+clean: ## Remove the files that the targets create
+	rm -rf $(VENV) build dist *.egg-info envtest/build envtest/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,3 +1,3 @@
-"""The version of this release; every other place reads it from here."""
+"""The version of this release; ``python -m hack.release`` writes it here and in ``envtest``."""
 
 __version__ = "0.1.0"

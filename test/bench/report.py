@@ -1,4 +1,4 @@
-"""``hack/bench-report``: from the JSON of runs to the tables and plots of ``docs/performance.md``."""
+"""``python -m hack.bench_report``: from the JSON of runs to the tables and plots of ``docs/performance.md``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""End-to-end tests, on a cluster with KubeRay and Kueue: ``make kind-e2e setup-e2e deploy-e2e test-e2e``."""
+"""End-to-end tests on a cluster with KubeRay and Kueue; ``docs/e2e.md`` describes how to run them."""

@@ -1,4 +1,7 @@
-"""What the end-to-end tests need: a cluster, said to be one for tests, and kubectl."""
+"""Fixtures of the end-to-end tests.
+
+They need kubectl and a cluster, and ``CODEFLARE_E2E=1`` to confirm that the cluster may be used for tests.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from test.e2e.settings import Settings, unused
+from test.e2e.settings import Settings, unused_variables
 
 FAILED = pytest.StashKey[bool]()
 
 
 class Cluster:
-    """A cluster, through kubectl, with a namespace of the test's own."""
+    """A cluster, accessed with kubectl, and the namespace of one test."""
 
     def __init__(self, namespace: str, settings: Settings) -> None:
         self.namespace = namespace
         self.settings = settings
 
     def kubectl(self, *arguments: str, stdin: Any = None) -> str:
-        """Runs kubectl; an ``AssertionError`` has what it said."""
+        """Run kubectl and return its output. Raises :class:`AssertionError` with its error output."""
         done = subprocess.run(
             ["kubectl", "--namespace", self.namespace, *arguments],
             input=json.dumps(stdin) if stdin is not None else None,
@@ -38,44 +41,46 @@ class Cluster:
         return done.stdout
 
     def apply(self, obj: dict[str, Any]) -> None:
-        """Applies an object."""
+        """Apply an object server-side."""
         self.kubectl("apply", "--server-side", "-f", "-", stdin=obj)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """An object, or an empty one."""
-        found = self.kubectl("get", kind, name, "--ignore-not-found", "-o", "json")
-        return dict(json.loads(found)) if found.strip() else {}
+        """Return an object, or an empty one if it does not exist."""
+        output = self.kubectl("get", kind, name, "--ignore-not-found", "-o", "json")
+        return dict(json.loads(output)) if output.strip() else {}
 
-    def until(self, look: Callable[[], Any], what: str, within: float) -> Any:
-        """Waits until ``look`` returns something true, for ``within`` seconds."""
-        deadline = time.monotonic() + within
-        while not (found := look()):
-            assert time.monotonic() < deadline, f"did not happen in {within:g} s: {what}"
+    def wait_for(self, condition: Callable[[], Any], description: str, timeout: float) -> Any:
+        """Wait until ``condition`` returns a true value, and return it; fail after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while not (value := condition()):
+            assert time.monotonic() < deadline, f"timed out after {timeout:g} s: {description}"
             time.sleep(1)
-        return found
+        return value
 
     def save(self, folder: Path) -> None:
-        """Writes what tells why a test failed: objects, events, and the log of each container. No Secrets."""
+        """Write objects, events and the logs of all containers to ``folder``, to find out why a test failed.
+
+        Secrets are not written.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for kind in ("events", "pods", "jobs", "rayclusters", "appwrappers", "workloads"):
             self._write(folder / f"{kind}.yaml", "get", kind, "-o", "yaml")
-        found = self._write(folder / "pods.txt", "get", "pods", "-o", "name")
-        for pod in found.split() if found else ():
+        for pod in self._write(folder / "pods.txt", "get", "pods", "-o", "name").split():
             name = pod.removeprefix("pod/")
             self._write(folder / f"{name}.log", "logs", name, "--all-containers", "--prefix", "--timestamps")
 
     def _write(self, path: Path, *arguments: str) -> str:
         try:
-            said = self.kubectl(*arguments)
-        except AssertionError as refused:  # such as of a kind that is not there: the reason belongs to the logs
-            path.write_text(str(refused))
+            output = self.kubectl(*arguments)
+        except AssertionError as error:  # for example an unknown kind: keep the reason
+            path.write_text(str(error))
             return ""
-        path.write_text(said)
-        return said
+        path.write_text(output)
+        return output
 
 
 def pytest_report_header() -> list[str]:
-    return unused(os.environ)
+    return unused_variables(os.environ)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -94,17 +99,17 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     try:
-        settings = Settings.of(os.environ)
+        settings = Settings.from_environment(os.environ)
     except ValueError as error:
         pytest.fail(str(error), pytrace=False)
     name = f"test-{request.node.originalname.removeprefix('test_').replace('_', '-')}"[:50].rstrip("-")
-    here = Cluster(name, settings)
+    running = Cluster(name, settings)
     subprocess.run(["kubectl", "create", "namespace", name], check=True, capture_output=True)
     try:
-        yield here
+        yield running
     finally:
         if request.node.stash.get(FAILED, False):
             folder = (settings.output or tmp_path) / name
-            here.save(folder)
-            print(f"what the cluster said is in {folder}")
+            running.save(folder)
+            print(f"objects, events and logs: {folder}")
         subprocess.run(["kubectl", "delete", "namespace", name, "--wait=false"], check=False, capture_output=True)

@@ -1,7 +1,6 @@
-"""The training job of the end-to-end tests: a linear classifier of MNIST's digits, for one pass.
+"""The training job of the end-to-end tests: a linear classifier of the MNIST digits, trained for one epoch.
 
-It runs in the PyTorch image, from a ConfigMap, so it imports nothing of this project, and nothing
-that Python 3.8 has not.
+It runs in the PyTorch image, from a ConfigMap, so it imports nothing of this project and must run on Python 3.8.
 """
 
 from __future__ import annotations
@@ -12,11 +11,14 @@ import struct
 import urllib.request
 from typing import Any
 
-LEAST_ACCURACY = 0.8
+MINIMUM_ACCURACY = 0.8
 
 
 def parse(packed: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Shape and bytes of a gzipped IDX file (two zero bytes, type 8 for bytes, number of dimensions, dimensions)."""
+    """Return shape and content of a gzipped IDX file of bytes.
+
+    Its header has two zero bytes, the type (8 for bytes), the number of dimensions, and the dimensions.
+    """
     raw = gzip.decompress(packed)
     zero, kind, dimensions = struct.unpack(">HBB", raw[:4])
     if zero != 0 or kind != 8:
@@ -26,13 +28,13 @@ def parse(packed: bytes) -> tuple[tuple[int, ...], bytes]:
 
 
 def main() -> None:
-    """Downloads, trains and asserts that something was learnt."""
-    import torch  # type: ignore[import-not-found] # only there
+    """Download the dataset, train, and fail if the accuracy is below :data:`MINIMUM_ACCURACY`."""
+    import torch  # type: ignore[import-not-found] # only in the image
     from torchmetrics.functional import accuracy  # type: ignore[import-not-found]
 
     def load(name: str) -> Any:
-        with urllib.request.urlopen(os.environ["MNIST_DATASET_URL"] + name + ".gz", timeout=60) as answer:
-            shape, data = parse(answer.read())
+        with urllib.request.urlopen(os.environ["MNIST_DATASET_URL"] + name + ".gz", timeout=60) as response:
+            shape, data = parse(response.read())
         return torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(shape)
 
     def images(name: str) -> Any:
@@ -42,16 +44,16 @@ def main() -> None:
     inputs, labels = images("train-images-idx3-ubyte"), load("train-labels-idx1-ubyte").long()
     model = torch.nn.Linear(inputs.shape[1], 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for batch, target in zip(inputs.split(64), labels.split(64)):  # noqa: B905 # strict= is newer than some images
+    for batch, target in zip(inputs.split(64), labels.split(64)):  # noqa: B905 # strict= needs Python 3.10
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(batch), target).backward()
         optimizer.step()
     with torch.no_grad():
         guesses = model(images("t10k-images-idx3-ubyte")).argmax(dim=1)
-    right = accuracy(guesses, load("t10k-labels-idx1-ubyte").long(), task="multiclass", num_classes=10).item()
-    print("accuracy", right)
-    if right < LEAST_ACCURACY:
-        raise SystemExit("nothing was learnt")
+    correct = accuracy(guesses, load("t10k-labels-idx1-ubyte").long(), task="multiclass", num_classes=10).item()
+    print("accuracy", correct)
+    if correct < MINIMUM_ACCURACY:
+        raise SystemExit(f"the accuracy is below {MINIMUM_ACCURACY}")
 
 
 if __name__ == "__main__":

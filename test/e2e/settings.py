@@ -1,4 +1,7 @@
-"""What the end-to-end tests take from the environment: the variables that the Go operator's tests read, too."""
+"""The settings of the end-to-end tests, from the same environment variables as the Go operator's tests.
+
+``docs/e2e.md`` lists them.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,23 @@ from typing import Final, TypeVar
 
 from cfo.config.durations import parse_duration
 
-__all__ = ["Settings", "unused"]
+__all__ = ["Settings", "unused_variables"]
 
-_Read = TypeVar("_Read")
+_Value = TypeVar("_Value")
 
-# pip reads these by itself, where it runs
+# pip in the training job reads these itself
 _PIP: Final = ("PIP_INDEX_URL", "PIP_TRUSTED_HOST")
 
-_NO_TEST: Final = "no test here starts an ODH notebook: the operator has no part in them"
+_NO_TEST: Final = "no test starts an ODH notebook, which the operator does not manage"
 _UNUSED: Final = {"NOTEBOOK_IMAGE_STREAM_NAME": _NO_TEST, "ODH_NAMESPACE": _NO_TEST}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Images, addresses and patience of the end-to-end tests.
+    """Images, URLs and timeouts of the end-to-end tests.
 
-    ``short``, ``medium`` and ``long`` are how many seconds a test waits for what needs one controller, for what needs
-    several, and for what pulls images and runs in them. ``pip`` is the environment of a ``pip`` in the cluster.
+    The timeouts are in seconds: ``short`` for results of one controller, ``medium`` for results of several, ``long``
+    for pulling images and running containers. ``pip`` is the environment of pip in the cluster.
     """
 
     ray_image: str
@@ -38,13 +41,13 @@ class Settings:
     long: float
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Settings:
-        """The settings that ``environ`` says; empty variables count as not set.
+    def from_environment(cls, environ: Mapping[str, str]) -> Settings:
+        """Read the settings from ``environ``; empty variables count as unset.
 
-        Raises :class:`ValueError`, naming the variable, for a value that cannot be used.
+        Raises :class:`ValueError`, which names the variable, for an invalid value.
         """
 
-        def read(name: str, default: str, convert: Callable[[str], _Read]) -> _Read:
+        def read(name: str, default: str, convert: Callable[[str], _Value]) -> _Value:
             value = environ.get(name) or default
             try:
                 return convert(value)
@@ -65,25 +68,25 @@ class Settings:
         )
 
 
-def unused(environ: Mapping[str, str]) -> list[str]:
-    """A line for each variable that is set and that no test here reads: which, and why."""
-    return [f"{name} is set and not used: {why}" for name, why in _UNUSED.items() if environ.get(name)]
+def unused_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return a line with the reason for each variable that is set and that no test reads."""
+    return [f"{name} is set but not used: {reason}" for name, reason in _UNUSED.items() if environ.get(name)]
 
 
-def _image(text: str) -> str:
-    if text != text.strip() or " " in text:
+def _image(value: str) -> str:
+    if value != value.strip() or " " in value:
         raise ValueError("must be an image reference without spaces")
-    return text
+    return value
 
 
-def _url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
+def _url(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
         raise ValueError("must be an http or https URL")
-    return text.rstrip("/") + "/"
+    return value.rstrip("/") + "/"
 
 
-def _seconds(text: str) -> float:
-    seconds = parse_duration(text).total_seconds()
+def _seconds(value: str) -> float:
+    seconds = parse_duration(value).total_seconds()
     if seconds <= 0:
-        raise ValueError("must be more than nothing")
+        raise ValueError("must be greater than 0")
     return seconds

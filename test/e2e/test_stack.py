@@ -1,4 +1,4 @@
-"""RayClusters and AppWrappers on a real cluster, with KubeRay and Kueue beside us."""
+"""End-to-end tests of RayClusters and AppWrappers on a cluster with KubeRay and Kueue."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def ray_cluster(name: str, image: str) -> dict[str, Any]:
     }
 
 
-def queue(cluster: Cluster) -> None:
-    """Quota for one small job, in a queue of the test's own."""
+def create_queue(cluster: Cluster) -> None:
+    """Create a queue with quota for one small job, only for this test."""
     name = cluster.namespace
     cluster.apply({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": name}})
     flavor = {
@@ -77,11 +77,11 @@ def job(name: str, **container: Any) -> dict[str, Any]:
 
 
 def training(name: str, cluster: Cluster) -> dict[str, Any]:
-    """A Job that installs with pip, loads a dataset and trains, as this cluster's surroundings let it."""
+    """Return a Job that installs with pip, downloads a dataset and trains, with the cluster's settings."""
     script = Path(mnist.__file__).read_text()
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"mnist.py": script}})
     environment = {"HOME": "/tmp", "MNIST_DATASET_URL": cluster.settings.mnist_url, **cluster.settings.pip}
-    made = job(
+    training_job = job(
         name,
         image=cluster.settings.pytorch_image,
         command=["sh", "-c", "python -m pip install torchmetrics && python /script/mnist.py"],
@@ -89,8 +89,8 @@ def training(name: str, cluster: Cluster) -> dict[str, Any]:
         resources={"requests": {"cpu": "500m", "memory": "2Gi"}},
         volumeMounts=[{"name": "script", "mountPath": "/script"}],
     )
-    made["spec"]["template"]["spec"]["volumes"] = [{"name": "script", "configMap": {"name": name}}]
-    return made
+    training_job["spec"]["template"]["spec"]["volumes"] = [{"name": "script", "configMap": {"name": name}}]
+    return training_job
 
 
 def app_wrapper(name: str, component: dict[str, Any]) -> dict[str, Any]:
@@ -102,58 +102,62 @@ def app_wrapper(name: str, component: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def until_ready(cluster: Cluster, name: str) -> None:
-    cluster.until(
+def wait_until_ready(cluster: Cluster, name: str) -> None:
+    cluster.wait_for(
         lambda: cluster.get("raycluster", name).get("status", {}).get("state") == "ready",
         f"RayCluster {name} is ready",
         cluster.settings.long,
     )
 
 
-def until_succeeded(cluster: Cluster, name: str) -> None:
-    def ended() -> Any:
+def wait_until_succeeded(cluster: Cluster, name: str) -> None:
+    def succeeded() -> Any:
         phase = cluster.get("appwrapper", name).get("status", {}).get("phase")
         assert phase != "Failed", f"AppWrapper {name} failed"
         return phase == "Succeeded"
 
-    cluster.until(ended, f"AppWrapper {name} has succeeded", cluster.settings.long)
+    cluster.wait_for(succeeded, f"AppWrapper {name} has succeeded", cluster.settings.long)
 
 
-def test_a_ray_cluster_becomes_ready_behind_its_policies(cluster: Cluster) -> None:
+def test_raycluster_becomes_ready_with_ingress_policies_and_secret(cluster: Cluster) -> None:
     cluster.apply(ray_cluster("small", cluster.settings.ray_image))
-    until_ready(cluster, "small")
+    wait_until_ready(cluster, "small")
     for kind in ("ingress", "networkpolicy", "secret"):
         label = "ray.openshift.ai/cluster-name=small"
         assert cluster.kubectl("get", kind, "--selector", label, "-o", "name").strip(), kind
     pods = cluster.kubectl("get", "pods", "--selector", "ray.io/node-type=head", "-o", "name").split()
-    said = cluster.kubectl("exec", pods[0], "--", "ray", "status")
-    assert "Active" in said  # the worker has joined, with mutual TLS
+    output = cluster.kubectl("exec", pods[0], "--", "ray", "status")
+    assert "Active" in output  # the worker has joined, with mutual TLS
     cluster.kubectl("delete", "raycluster", "small", "--timeout", f"{cluster.settings.medium:g}s")
 
 
-def test_a_wrapped_job_runs_when_the_queue_lets_it(cluster: Cluster) -> None:
-    queue(cluster)
+def test_wrapped_job_runs_when_admitted(cluster: Cluster) -> None:
+    create_queue(cluster)
     printing = job("wrapped", image=cluster.settings.ray_image, command=["python", "-c", "print('done')"])
     cluster.apply(app_wrapper("wrapped", printing))
-    until_succeeded(cluster, "wrapped")
+    wait_until_succeeded(cluster, "wrapped")
 
 
-def test_a_wrapped_training_job_learns(cluster: Cluster) -> None:
-    queue(cluster)
+def test_wrapped_training_job_reaches_the_minimum_accuracy(cluster: Cluster) -> None:
+    create_queue(cluster)
     cluster.apply(app_wrapper("mnist", training("mnist", cluster)))
-    until_succeeded(cluster, "mnist")
+    wait_until_succeeded(cluster, "mnist")
     assert "accuracy" in cluster.kubectl("logs", "job/mnist")
 
 
-def test_a_wrapped_ray_cluster_runs_when_the_queue_lets_it(cluster: Cluster) -> None:
-    queue(cluster)
+def test_wrapped_raycluster_runs_when_admitted_and_is_deleted_with_its_appwrapper(cluster: Cluster) -> None:
+    create_queue(cluster)
     cluster.apply(app_wrapper("wrapped", ray_cluster("inner", cluster.settings.ray_image)))
-    until_ready(cluster, "inner")
+    wait_until_ready(cluster, "inner")
     cluster.kubectl("delete", "appwrapper", "wrapped", "--timeout", f"{cluster.settings.medium:g}s")
-    cluster.until(lambda: not cluster.get("raycluster", "inner"), "it is gone with its wrapper", cluster.settings.short)
+    cluster.wait_for(
+        lambda: not cluster.get("raycluster", "inner"),
+        "the RayCluster is deleted with its AppWrapper",
+        cluster.settings.short,
+    )
 
 
-def test_admission_refuses_what_cannot_work(cluster: Cluster) -> None:
+def test_admission_rejects_unknown_kinds(cluster: Cluster) -> None:
     unknown = {"apiVersion": "example.test/v1", "kind": "None", "metadata": {"name": "x"}}
     with pytest.raises(AssertionError, match=r"spec\.components"):
         cluster.apply(app_wrapper("nothing", unknown))

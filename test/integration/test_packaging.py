@@ -1,20 +1,25 @@
-"""The wheel, installed into an empty environment, away from the source tree, for somebody with few rights."""
+"""Tests of the wheel of cfo, installed in an empty environment outside of the source tree, and of the Dockerfile."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
+from email import message_from_bytes
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from cfo.manifests.workload import ENTRY_POINT
 from cfo.version import __version__
@@ -22,12 +27,16 @@ from test.support.operator_process import PLAIN, Operator, configure
 from test.support.raycluster_environment import VANILLA, eventually, ray_cluster, world
 
 ROOT = Path(__file__).parents[2]
-NOBODY = 65532
+USER = 65532
+"""The user of the image."""
+
+ONLY_FOR_ENVTEST = {"envtest", "cel-expr-python", "protobuf", "rich"}
+"""Distributions that only the extra ``embedded`` may install."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_source_tree() -> Iterator[None]:
-    """A path of modules may name a source tree, and pip would take that for an installation."""
+    """Unset PYTHONPATH: pip would take a source tree in it for an installation."""
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv("PYTHONPATH", raising=False)
         yield
@@ -35,7 +44,7 @@ def _no_source_tree() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of what is under version control or will be."""
+    """Build the wheel from a copy of the sources."""
     source = tmp_path_factory.mktemp("source")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "cfo", source / "cfo", ignore=ignored)
@@ -49,7 +58,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     if done.returncode and ("Could not find a version" in done.stderr or "No matching distribution" in done.stderr):
-        pytest.skip("the build backend cannot be had here")
+        pytest.skip("the build backend cannot be installed here")
     assert done.returncode == 0, done.stderr
     (built,) = target.glob("*.whl")
     return built
@@ -57,10 +66,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path) -> Iterator[Path]:
-    """An environment with the wheel alone; the dependencies are those of this one."""
+    """Create an environment with only the wheel, which imports dependencies from the current environment."""
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="cfo-installed-") as name:  # one that other users may enter
+    with tempfile.TemporaryDirectory(prefix="cfo-installed-") as name:  # other users may enter it
         folder = Path(name)
         folder.chmod(0o755)
         venv.create(folder / "venv", with_pip=False, symlinks=True)
@@ -86,7 +95,7 @@ def installed(wheel: Path) -> Iterator[Path]:
         yield folder / "venv"
 
 
-def test_the_wheel_holds_all_data_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_all_data_files_and_only_cfo(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     data = {
         str(path.relative_to(ROOT))
@@ -97,31 +106,98 @@ def test_the_wheel_holds_all_data_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"cfo", f"cfo-{__version__}.dist-info"}
 
 
-def test_every_command_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
-    def said(*command: str | Path) -> str:
+def _requirements(texts: list[str]) -> set[str]:
+    """Return the names of the requirements that apply here without extras."""
+    parsed = [Requirement(text) for text in texts]
+    names = [each.name for each in parsed if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return {name.lower().replace("_", "-") for name in names}
+
+
+def _metadata(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_bytes(archive.read(name)).get_all("Requires-Dist") or []
+
+
+def test_wheel_without_extras_requires_nothing_of_envtest(wheel: Path) -> None:
+    queue = _requirements(_metadata(wheel))
+    required: set[str] = set()
+    while queue:
+        name = queue.pop()
+        required.add(name)
+        queue |= _requirements(metadata.requires(name) or []) - required
+    assert {"aiohttp", "multidict", "pydantic-core"} <= required  # direct and indirect ones
+    assert required & ONLY_FOR_ENVTEST == set()
+
+
+def test_extra_embedded_pins_envtest_to_the_same_version(wheel: Path) -> None:
+    requirements = [Requirement(text) for text in _metadata(wheel)]
+    (envtest,) = [each for each in requirements if each.name == "envtest"]
+    assert str(envtest.specifier) == f"=={__version__}"
+    assert str(envtest.marker) == 'extra == "embedded"'
+
+
+@pytest.mark.parametrize("arguments", [["run", "--help"], ["version"], ["manifests"], ["config", "default"]])
+def test_commands_run_without_envtest_and_rich(installed: Path, tmp_path: Path, arguments: list[str]) -> None:
+    program = (
+        "import sys\n"
+        # a module that is None in sys.modules cannot be imported
+        "sys.modules.update(dict.fromkeys(('envtest', 'rich', 'cel_expr_python', 'google.protobuf')))\n"
+        "from cfo.cli import main\n"
+        "main()\n"
+    )
+    python = installed / "bin" / "python"
+    done = subprocess.run(
+        [python, "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_constraints_pin_all_direct_dependencies() -> None:
+    pinned = set(re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    for name in ("pyproject.toml", "envtest/pyproject.toml"):
+        project = tomllib.loads((ROOT / name).read_text())["project"]
+        groups = [project["dependencies"], *project["optional-dependencies"].values()]
+        names = {Requirement(text).name.lower() for group in groups for text in group}
+        assert names - {"cfo", "envtest"} <= pinned, "run `make lock`"
+
+
+def test_image_contains_neither_envtest_nor_extras() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    assert "wheel --no-deps --wheel-dir /wheels ." in text
+    assert "/wheels/*.whl" in text
+    assert "[embedded]" not in text
+    patterns = (ROOT / ".dockerignore").read_text().splitlines()
+    assert patterns[0] == "*"
+    assert "!envtest" not in patterns
+
+
+def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    def output(*command: str | Path) -> str:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     for command in (["version"], ["config", "default"], ["manifests"], ["run", "--help"]):
-        assert said(installed / "bin" / "cfo", *command)
-    assert str(installed) in said(installed / "bin" / "python", "-c", "import cfo; print(cfo.__file__)")
+        assert output(installed / "bin" / "cfo", *command)
+    assert str(installed) in output(installed / "bin" / "python", "-c", "import cfo; print(cfo.__file__)")
 
 
-def _without_rights(installed: Path) -> list[str]:
-    """``cfo`` as root runs it for user 65532; where that one cannot reach the interpreter, as root with no power."""
+def _unprivileged(installed: Path) -> list[str]:
+    """Return the command that runs ``cfo`` as user 65532, or as root without capabilities if that user cannot."""
     program = str(installed / "bin" / "cfo")
     if os.geteuid() != 0:
         return [program]
     if (setpriv := shutil.which("setpriv")) is None:
         pytest.skip("setpriv is not installed: root could write everywhere")
-    powerless = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-    as_nobody = [*powerless, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", program]
-    reachable = subprocess.run([*as_nobody, "version"], capture_output=True, check=False).returncode == 0
-    return as_nobody if reachable else [*powerless, program]
+    without_capabilities = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    as_user = [*without_capabilities, f"--reuid={USER}", f"--regid={USER}", "--clear-groups", program]
+    reachable = subprocess.run([*as_user, "version"], capture_output=True, check=False).returncode == 0
+    return as_user if reachable else [*without_capabilities, program]
 
 
-async def test_it_runs_for_somebody_without_rights_who_can_write_nowhere(installed: Path, tmp_path: Path) -> None:
+async def test_operator_runs_unprivileged_without_writable_folders(installed: Path, tmp_path: Path) -> None:
     async with world(*VANILLA) as there:
         await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
         await there.namespace()
@@ -132,7 +208,7 @@ async def test_it_runs_for_somebody_without_rights_who_can_write_nowhere(install
         (folder / "kubeconfig").chmod(0o444)
         folder.chmod(0o555)
         process = await asyncio.create_subprocess_exec(
-            *(*_without_rights(installed), "run", "--kubeconfig", folder / "kubeconfig", "--log-format", "json"),
+            *(*_unprivileged(installed), "run", "--kubeconfig", folder / "kubeconfig", "--log-format", "json"),
             env={"NAMESPACE": "default", "HOME": str(folder), "PATH": "/usr/bin:/bin", "TMPDIR": str(folder)},
             cwd=folder,
             stderr=asyncio.subprocess.PIPE,
@@ -142,10 +218,10 @@ async def test_it_runs_for_somebody_without_rights_who_can_write_nowhere(install
             await running.ready()
             await there.create(ray_cluster())
 
-            async def look() -> bool:
+            async def has_children() -> bool:
                 return bool(await there.children())
 
-            await eventually(look, "children of the RayCluster")
+            await eventually(has_children, "children of the RayCluster")
             process.terminate()
             assert await running.exit_code() == 0, running.output
         finally:
@@ -154,14 +230,14 @@ async def test_it_runs_for_somebody_without_rights_who_can_write_nowhere(install
                 await running.exit_code()
 
 
-def test_the_image_is_as_the_deployment_expects_it(installed: Path, tmp_path: Path) -> None:
+def test_dockerfile_fits_the_deployment(installed: Path, tmp_path: Path) -> None:
     text = (ROOT / "Dockerfile").read_text()
     final = text.rpartition("\nFROM ")[2]
     assert f'ENTRYPOINT ["{ENTRY_POINT}"]' in final
     assert f"COPY image/manager {ENTRY_POINT}\n" in final
-    assert f"USER {NOBODY}:{NOBODY}\n" in final
-    assert "RUN" not in final  # nothing is compiled or fetched there
-    assert "PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall" in text  # neither is anything when it starts
+    assert f"USER {USER}:{USER}\n" in final
+    assert "RUN" not in final  # the final stage compiles and downloads nothing
+    assert "PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall" in text  # nor does a start compile anything
     assert "PYTHONPYCACHEPREFIX=/opt/pyc " in final
     assert "COPY --from=build /opt/pyc /opt/pyc\n" in final
     entry = tmp_path / "manager"
@@ -174,10 +250,10 @@ def test_the_image_is_as_the_deployment_expects_it(installed: Path, tmp_path: Pa
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_reports_no_problems() -> None:
     hadolint = shutil.which("hadolint")
     if hadolint is None:
-        pytest.skip("hadolint is not installed (make image-lint brings it)")
+        pytest.skip("hadolint is not installed (make image-lint installs it)")
     files = ["Dockerfile", "bundle.Dockerfile", "catalog.Dockerfile"]
     done = subprocess.run([hadolint, *files], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -1,7 +1,8 @@
-"""``hack/release`` on a scratch clone: what it refuses, what it plans, what it makes."""
+"""Tests of ``python -m hack.release`` in a scratch clone: the plan, a release, and what it rejects."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import yaml
 from cfo.version import __version__
 
 ROOT = Path(__file__).parents[2]
-FRESH = f"{sys.executable} hack/generate.py --check"
+FRESH = f"{sys.executable} -m hack.generate --check"
 CONSISTENT = f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests"
+VERSION_FILES = ("cfo/version.py", "envtest/src/envtest/version.py", "pyproject.toml")
 STACK = ("--sdk", "v0.31.0", "--appwrapper", "v1.1.2", "--kuberay", "v1.4.2", "--kueue", "v0.12.0")
 
 
@@ -27,44 +29,52 @@ def git(root: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """What is in this tree, as a repository of its own with one commit, in which v0.1.0 is prepared."""
+    """Copy this tree into a new repository with two commits, which is prepared for v0.1.0."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("this is no git checkout")
+        pytest.skip("this is not a git checkout")
     listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     target = tmp_path / "clone"
     for name in listed.split("\0"):
         if (source := ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target / name)
-    unreleased(target)
+    undo_releases(target)
     git(target, "init", "--quiet", "--initial-branch", "main")
     git(target, "config", "user.name", "Tester")
     git(target, "config", "user.email", "tester@example.test")
-    subprocess.run([sys.executable, "hack/generate.py"], cwd=target, env={"PYTHONPATH": str(target)}, check=True)
+    subprocess.run([sys.executable, "-m", "hack.generate"], cwd=target, env={"PYTHONPATH": str(target)}, check=True)
     git(target, "add", "--all")
     git(target, "commit", "--quiet", "--message", "All")
     note(target, "### Added\n\n- A first thing.\n")
     return target
 
 
-def unreleased(root: Path) -> None:
-    """Takes the tree back to before its first release, so that these tests also pass in one that was released."""
-    version = root / "cfo" / "version.py"
-    version.write_text(version.read_text().replace(f'"{__version__}"', '"0.1.0"'))
+def undo_releases(root: Path) -> None:
+    """Reset the tree to before its first release, so that these tests also pass after one."""
+    for name in VERSION_FILES:
+        path = root / name
+        path.write_text(path.read_text().replace(f'"{__version__}"', '"0.1.0"').replace(f"=={__version__}", "==0.1.0"))
     stack = root / "config" / "stack.yaml"
     stack.write_text(stack.read_text().replace(f"version: v{__version__}\n", "version: v0.1.0\n", 1))
     (root / "config" / "releases.yaml").write_text("releases:\n- version: 0.1.0\n  channel: candidate\n")
     (root / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n### Added\n\n- All.\n")
+    (root / "envtest/CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
 
 
-def note(root: Path, text: str) -> None:
-    """Tells users of something under Unreleased."""
-    changelog = root / "CHANGELOG.md"
+def note(root: Path, text: str, name: str = "CHANGELOG.md") -> None:
+    """Replace the section Unreleased of a changelog, and commit."""
+    changelog = root / name
     changelog.write_text(
         f"# Changelog\n\n## Unreleased\n\n{text}"
         + changelog.read_text().partition("# Changelog\n")[2].replace("## Unreleased", "## 0.0.0", 1)
     )
-    git(root, "commit", "--quiet", "--all", "--message", "Tell")
+    git(root, "commit", "--quiet", "--all", "--message", "Note")
+
+
+def versions(root: Path) -> list[str]:
+    """Return where the version is written in each of ``VERSION_FILES``."""
+    pattern = re.compile(r'__version__ = ".+"|"envtest==[^"]+"')
+    return [match.group() for name in VERSION_FILES if (match := pattern.search((root / name).read_text()))]
 
 
 CATALOG = "catalog/codeflare-operator/catalog.yaml"
@@ -77,7 +87,7 @@ def bundles(root: Path) -> list[str]:
 
 def release(root: Path, *arguments: str, check: str = FRESH) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "hack/release", *arguments, "--check", check],
+        [sys.executable, "-m", "hack.release", *arguments, "--check", check],
         cwd=root,
         capture_output=True,
         text=True,
@@ -95,45 +105,62 @@ def state(root: Path) -> tuple[str, str, str, str]:
     )
 
 
-def test_the_plan_is_complete_and_changes_nothing(clone: Path) -> None:
+def test_plan_is_complete_and_changes_nothing(clone: Path) -> None:
     before = state(clone)
-    code, said, error = release(clone, "v0.2.0", *STACK)
+    code, output, error = release(clone, "v0.2.0", *STACK)
     assert (code, error) == (0, "")
-    for part in ("v0.2.0", "v0.31.0", "v1.1.2", "v1.4.2", "v0.12.0", "README.md", "bundle/", "catalog/", "params.env"):
-        assert part in said
-    assert "CHANGELOG.md" in said
-    assert "Nothing was changed" in said
+    for part in (
+        "v0.2.0",
+        "v0.31.0",
+        "v1.1.2",
+        "v1.4.2",
+        "v0.12.0",
+        "README.md",
+        "bundle/",
+        "catalog/",
+        "params.env",
+        *VERSION_FILES,
+    ):
+        assert part in output
+    assert "CHANGELOG.md" in output
+    assert "Nothing was changed" in output
     assert state(clone) == before
 
 
-def test_a_release_leaves_a_consistent_tree(clone: Path) -> None:
-    code, said, error = release(clone, "v0.2.0", *STACK, "--run", check=CONSISTENT)
-    assert (code, error) == (0, ""), said
+def test_releases_leave_a_consistent_tree(clone: Path) -> None:
+    code, output, error = release(clone, "v0.2.0", *STACK, "--run", check=CONSISTENT)
+    assert (code, error) == (0, ""), output
     assert git(clone, "tag", "--list") == "v0.2.0"
     assert git(clone, "status", "--porcelain") == ""
     assert git(clone, "rev-parse", "v0.2.0^{commit}") == git(clone, "rev-parse", "HEAD")
     assert "codeflare-operator:v0.2.0\n" in (clone / "config/manager/params.env").read_text()
     readme = (clone / "README.md").read_text()
     assert "| Kueue | [v0.12.0](" in readme
-    assert '__version__ = "0.2.0"' in (clone / "cfo/version.py").read_text()
+    assert versions(clone) == ['__version__ = "0.2.0"', '__version__ = "0.2.0"', '"envtest==0.2.0"']
     changelog = (clone / "CHANGELOG.md").read_text()
     assert changelog.index("## Unreleased") < changelog.index("## 0.2.0 - ") < changelog.index("A first thing")
+    assert "0.2.0" not in (clone / "envtest/CHANGELOG.md").read_text()  # it lists no changes
     releases = yaml.safe_load((clone / "config/releases.yaml").read_text())["releases"]
     assert releases[-1] == {"version": "0.2.0", "channel": "stable"}
-    assert len(releases) == 1  # what was only prepared is offered to nobody
+    assert len(releases) == 1  # a prepared version that was not released is not offered
     pulls = clone / "dist" / "release-v0.2.0"
     assert "A first thing" in (pulls / "notes.md").read_text()
     assert (
         (pulls / "opendatahub/config/manager/params.env").read_text().startswith("codeflare-operator-controller-image=")
     )
-    assert not (pulls / "community-operators").exists()  # which has newer ones of the Go operator
+    assert not (pulls / "community-operators").exists()  # which has newer releases of the Go operator
     assert "codeflare-sdk~=0.31.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
     for part in (":v0.2.0", ":stable", ":dev", "push"):
-        assert part in said
+        assert part in output
 
-    # a part of the stack, then a fix for the stream before the newest
-    note(clone, "### Fixed\n\n- A second thing.\n")
+    # a release of part of the stack, then a hotfix of the previous stream
+    note(clone, "### Fixed\n\n- A second thing.\n", "envtest/CHANGELOG.md")
     assert release(clone, "v0.3.0", "--partial", "--kuberay", "v1.5.0", "--run")[0] == 0
+    changelog = (clone / "envtest/CHANGELOG.md").read_text()
+    assert changelog.index("## Unreleased") < changelog.index("## 0.3.0 - ") < changelog.index("A second thing")
+    assert "## 0.3.0" not in (clone / "CHANGELOG.md").read_text()
+    notes = (clone / "dist/release-v0.3.0/notes.md").read_text()
+    assert notes.index("## envtest") < notes.index("A second thing")
     assert "| Kueue | [v0.12.0](" in (clone / "README.md").read_text()
     assert "| KubeRay | [v1.5.0](" in (clone / "README.md").read_text()
     git(clone, "checkout", "--quiet", "-b", "release-0.2", "v0.2.0")
@@ -141,21 +168,21 @@ def test_a_release_leaves_a_consistent_tree(clone: Path) -> None:
     code, _, error = release(clone, "v0.2.1", "--partial")
     assert code == 2
     assert "needs --hotfix" in error
-    code, said, error = release(clone, "v0.2.1", "--partial", "--hotfix", "--run")
+    code, output, error = release(clone, "v0.2.1", "--partial", "--hotfix", "--run")
     assert (code, error) == (0, "")
     assert set(git(clone, "tag", "--list").split()) == {"v0.2.0", "v0.2.1", "v0.3.0"}
-    assert ":stable" not in said  # v0.3.0 keeps that name
-    assert "community-operators/" not in said  # their catalog takes nothing into its middle
-    assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0"]  # nobody loses what was released elsewhere
+    assert ":stable" not in output  # that stays v0.3.0
+    assert "community-operators/" not in output  # their catalog only appends
+    assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0"]  # releases of other branches are kept
 
-    # back on the main branch: a fix for the old stream is refused, the next release has all
+    # back on main: a hotfix of the old stream is rejected, and the next release contains all bundles
     git(clone, "checkout", "--quiet", "main")
     assert bundles(clone) == ["v0.2.0", "v0.3.0"]
     note(clone, "### Removed\n\n- A thing.\n")
     code, _, error = release(clone, "v0.2.2", "--partial", "--hotfix")
     assert code == 2
     assert "this branch is at v0.3.0" in error
-    code, said, error = release(clone, "v1.0.0", "--partial", "--run")
+    code, output, error = release(clone, "v1.0.0", "--partial", "--run")
     assert (code, error) == (0, "")
     assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0", "v1.0.0"]
     catalog = list(yaml.safe_load_all((clone / CATALOG).read_text()))
@@ -171,7 +198,7 @@ def test_a_release_leaves_a_consistent_tree(clone: Path) -> None:
     code, _, error = release(clone, "v1.1.0", "--partial", "--run")
     assert code == 2
     assert "needs v2.0.0" in error
-    code, said, error = release(clone, "v2.0.0", "--partial", "--run")
+    code, output, error = release(clone, "v2.0.0", "--partial", "--run")
     assert (code, error) == (0, "")
     sent = clone / "dist" / "release-v2.0.0" / "community-operators"
     assert "v2.0.0" in (sent / "pull-request.md").read_text()
@@ -190,11 +217,14 @@ def test_a_release_leaves_a_consistent_tree(clone: Path) -> None:
         (("v0.2.0", *STACK[:-2]), "--kueue: the version of Kueue is missing"),
         (("v0.2.0", *STACK[:-1], "latest"), "--kueue 'latest': must be a semantic version"),
         (("v0.2.0", *STACK[:-1], "v0.1.0"), "is older than"),
-        (("v0.2.0-rc.1", *STACK, "--channel", "stable"), "only goes to candidate"),
-        (("v0.9.1", *STACK, "--hotfix"), "there is no release v0.9.z to fix"),
+        (("v0.2.0-rc.1", *STACK, "--channel", "stable"), "must be in the channel candidate"),
+        (("v0.2.0-preview.1", *STACK), "a pre-release must be alpha.N, beta.N, rc.N or dev.N"),
+        (("v0.9.1", *STACK, "--hotfix"), "no release v0.9.z exists"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_nothing_changes(clone: Path, arguments: tuple[str, ...], reason: str) -> None:
+def test_invalid_arguments_are_one_line_and_change_nothing(
+    clone: Path, arguments: tuple[str, ...], reason: str
+) -> None:
     before = state(clone)
     code, _, error = release(clone, *arguments, "--run")
     assert code == 2
@@ -203,7 +233,7 @@ def test_what_is_wrong_is_one_line_and_nothing_changes(clone: Path, arguments: t
     assert state(clone) == before
 
 
-def test_a_dirty_tree_a_failing_check_and_a_used_version_are_refused(clone: Path) -> None:
+def test_failing_check_missing_component_dirty_tree_and_released_version_are_rejected(clone: Path) -> None:
     before = state(clone)
     code, _, error = release(clone, "v0.2.0", *STACK, "--run", check="sh -c 'echo broken; exit 3'")
     assert code == 2
@@ -214,17 +244,17 @@ def test_a_dirty_tree_a_failing_check_and_a_used_version_are_refused(clone: Path
     (clone / "config/stack.yaml").write_text(stack.replace("name: Kueue", "name: Queue"))
     code, _, error = release(clone, "v0.2.0", *STACK, "--run")
     assert code == 2
-    assert "there is no Kueue" in error
+    assert "components: Kueue is missing" in error
     (clone / "config/stack.yaml").write_text(stack)
     (clone / "README.md").write_text("changed")
     code, _, error = release(clone, "v0.2.0", *STACK, "--run")
     assert code == 2
-    assert "the tree is dirty: README.md" in error
+    assert "the working tree is dirty: README.md" in error
     git(clone, "checkout", "--quiet", "README.md")
     git(clone, "tag", "v0.2.0")
     code, _, error = release(clone, "v0.2.0", *STACK, "--run")
     assert code == 2
-    assert "has been released already" in error
+    assert "is already released" in error
 
 
 KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.test/"}
@@ -233,27 +263,34 @@ KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.tes
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("config/stack.yaml", "components: [", "config/stack.yaml: line 2: is no YAML"),
+        ("config/stack.yaml", "components: [", "config/stack.yaml: line 2: is not valid YAML"),
         ("config/stack.yaml", "", "components: must be a list"),
         ("config/stack.yaml", "components: 3", "components: must be a list"),
         ("config/stack.yaml", "components: [{name: Kueue}]", "components[0]: must have name, version, releases"),
-        ("config/stack.yaml", yaml.safe_dump({"components": [KUEUE, KUEUE]}), "Kueue: is there twice"),
+        ("config/stack.yaml", yaml.safe_dump({"components": [KUEUE, KUEUE]}), "Kueue: is listed twice"),
         (
             "config/stack.yaml",
             yaml.safe_dump({"components": [{**KUEUE, "version": "1"}]}),
             "components[0].version: '1'",
         ),
-        ("config/releases.yaml", "x: [", "config/releases.yaml: line 2: is no YAML"),
+        ("config/releases.yaml", "x: [", "config/releases.yaml: line 2: is not valid YAML"),
         ("config/releases.yaml", "releases: [{version: 1.0.0, channel: x}]", "releases[0]: channel 'x'"),
-        ("config/releases.yaml", "releases: [{version: 0.0.1, channel: fast}]", "there is no tag v0.0.1"),
-        (CATALOG, "x: [", "catalog.yaml: line 2: is no YAML"),
-        ("cfo/version.py", "", "cfo/version.py: there is no __version__"),
+        ("config/releases.yaml", "releases: [{version: 0.0.1, channel: fast}]", "tag v0.0.1 does not exist"),
+        (CATALOG, "x: [", "catalog.yaml: line 2: is not valid YAML"),
+        ("cfo/version.py", "", "cfo/version.py: __version__ must be set exactly once"),
         ("cfo/version.py", '__version__ = "x"\n', "__version__ 'x': must be a semantic version"),
-        ("README.md", "x", "README.md: <!-- Compatibility Matrix start -->"),
-        ("CHANGELOG.md", "x", "CHANGELOG.md: there is no heading"),
+        (
+            "envtest/src/envtest/version.py",
+            '__version__ = "0.0.9"\n',
+            "envtest/src/envtest/version.py: __version__ 0.0.9: must be 0.1.0, as in cfo/version.py",
+        ),
+        ("pyproject.toml", '    "envtest==0.0.9"', "pyproject.toml: the pinned envtest 0.0.9: must be 0.1.0"),
+        ("README.md", "x", "README.md: must contain <!-- Compatibility Matrix start -->"),
+        ("CHANGELOG.md", "x", "CHANGELOG.md: the heading `## Unreleased` is missing"),
+        ("envtest/CHANGELOG.md", "x", "envtest/CHANGELOG.md: the heading `## Unreleased` is missing"),
     ],
 )
-def test_a_malformed_file_is_one_line_and_nothing_changes(clone: Path, name: str, content: str, reason: str) -> None:
+def test_malformed_file_is_one_line_and_changes_nothing(clone: Path, name: str, content: str, reason: str) -> None:
     (clone / name).write_text(content + "\n" if content else "")
     git(clone, "commit", "--quiet", "--all", "--message", "Break")
     before = state(clone)
@@ -268,7 +305,7 @@ def test_a_malformed_file_is_one_line_and_nothing_changes(clone: Path, name: str
     ("check", "reason"),
     [("no-such-command", "No such file"), ('"', "No closing quotation"), ("", "the command is empty")],
 )
-def test_a_check_that_cannot_run_is_told(clone: Path, check: str, reason: str) -> None:
+def test_check_that_cannot_run_is_reported(clone: Path, check: str, reason: str) -> None:
     before = state(clone)
     code, _, error = release(clone, "v0.2.0", *STACK, "--run", check=check)
     assert code == 2

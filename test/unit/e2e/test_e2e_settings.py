@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from test.e2e.mnist import parse
-from test.e2e.settings import Settings, unused
+from test.e2e.settings import Settings, unused_variables
 
 
 def test_without_variables_all_has_a_default() -> None:
-    settings = Settings.of({})
+    settings = Settings.from_environment({})
     assert "/" in settings.ray_image
     assert "/" in settings.pytorch_image
     assert settings.mnist_url.startswith("https://")
@@ -23,7 +23,7 @@ def test_without_variables_all_has_a_default() -> None:
 
 
 def test_every_variable_is_used() -> None:
-    settings = Settings.of(
+    settings = Settings.from_environment(
         {
             "CODEFLARE_TEST_RAY_IMAGE": "registry.test/ray:1",
             "CODEFLARE_TEST_PYTORCH_IMAGE": "registry.test/torch@sha256:00",
@@ -51,8 +51,8 @@ def test_every_variable_is_used() -> None:
 def test_an_empty_variable_is_none() -> None:
     documented = re.findall(r"^\| `([A-Z_]+)`", _documentation(), flags=re.MULTILINE)
     assert len(documented) == 11
-    assert Settings.of(dict.fromkeys(documented, "")) == Settings.of({})
-    assert unused(dict.fromkeys(documented, "")) == []
+    assert Settings.from_environment(dict.fromkeys(documented, "")) == Settings.from_environment({})
+    assert unused_variables(dict.fromkeys(documented, "")) == []
 
 
 @pytest.mark.parametrize(
@@ -68,17 +68,17 @@ def test_an_empty_variable_is_none() -> None:
 )
 def test_a_bad_value_is_told_with_its_variable(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"{name}: {value!r}: must be ")):
-        Settings.of({name: value})
+        Settings.from_environment({name: value})
 
 
 def test_what_has_no_test_here_is_told_when_it_is_set() -> None:
-    lines = unused({"ODH_NAMESPACE": "opendatahub", "NOTEBOOK_IMAGE_STREAM_NAME": "science", "PATH": "/bin"})
+    lines = unused_variables({"ODH_NAMESPACE": "opendatahub", "NOTEBOOK_IMAGE_STREAM_NAME": "science", "PATH": "/bin"})
     assert [line.split()[0] for line in lines] == ["NOTEBOOK_IMAGE_STREAM_NAME", "ODH_NAMESPACE"]
 
 
 def test_the_documentation_has_each_default() -> None:
     text = _documentation()
-    settings = Settings.of({})
+    settings = Settings.from_environment({})
     for default in (settings.ray_image, settings.pytorch_image, settings.mnist_url):
         assert f"`{default}`" in text
 
@@ -91,4 +91,4 @@ def test_the_training_job_reads_idx_files() -> None:
 
 
 def _documentation() -> str:
-    return (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
+    return (Path(__file__).parents[3] / "docs" / "e2e.md").read_text()

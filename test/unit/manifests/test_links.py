@@ -1,4 +1,4 @@
-"""The documentation's links lead somewhere, and what it tells people to type exists."""
+"""Tests that links in the documentation have targets, and that the make targets it names exist."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import pytest
 from test.support.manifests import targets
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("envtest/*.md"), *ROOT.glob("envtest/docs/*.md")]
+)
 _LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([\w-]*))?\)")
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of a page, as GitHub makes them of its headings."""
+    """Return the anchors that GitHub generates from the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for name, anchor in _LINK.findall(page.read_text()):
         target = (page.parent / name).resolve() if name else page
         assert target.exists(), f"{page.name}: {name}"

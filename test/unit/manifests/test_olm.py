@@ -1,11 +1,9 @@
-"""The OLM bundle and catalog are valid, and the validator sees what is not."""
+"""Tests of the OLM bundle and catalog, of their validator, and of the permissions of the installer."""
 
 from __future__ import annotations
 
 import copy
-import importlib
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,21 +13,15 @@ import yaml
 
 from cfo.manifests import default_image
 from cfo.version import __version__
+from hack.generate.olm import channels, validate
+from hack.release.semver import Version
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def validator(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "hack"))
-    yield importlib.import_module("validate_olm")
-    sys.modules.pop("validate_olm", None)
-
-
-@pytest.fixture
-def bundle(validator: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = validator.read(ROOT / "bundle/manifests")
-    return found
+def bundle() -> list[dict[str, Any]]:
+    return validate.read(ROOT / "bundle/manifests")
 
 
 def csv_of(bundle: list[dict[str, Any]]) -> dict[str, Any]:
@@ -40,11 +32,11 @@ def csv_of(bundle: list[dict[str, Any]]) -> dict[str, Any]:
 ANNOTATIONS = yaml.safe_load((ROOT / "bundle/metadata/annotations.yaml").read_text())["annotations"]
 
 
-def test_what_is_in_the_tree_is_valid(validator: Any) -> None:
-    assert validator.problems_of(ROOT, ROOT / "catalog/codeflare-operator/catalog.yaml") == []
+def test_bundle_and_catalog_of_the_tree_are_valid() -> None:
+    assert validate.problems_of(ROOT, ROOT / "catalog/codeflare-operator/catalog.yaml") == []
 
 
-def test_the_bundle_is_of_this_version(bundle: list[dict[str, Any]]) -> None:
+def test_bundle_has_this_version(bundle: list[dict[str, Any]]) -> None:
     csv = csv_of(bundle)
     assert csv["metadata"]["name"] == f"codeflare-operator.v{__version__}"
     assert csv["spec"]["relatedImages"] == [{"name": "manager", "image": default_image()}]
@@ -55,7 +47,7 @@ def test_the_bundle_is_of_this_version(bundle: list[dict[str, Any]]) -> None:
         r for each in csv["spec"]["install"]["spec"]["permissions"] for rule in each["rules"] for r in rule["resources"]
     }
     assert "leases" in resources
-    assert "secrets" not in resources  # certificates are OLM's business
+    assert "secrets" not in resources  # OLM manages the certificates
 
 
 def _remove(*path: str) -> Callable[[dict[str, Any]], None]:
@@ -76,28 +68,34 @@ def _remove(*path: str) -> Callable[[dict[str, Any]], None]:
         (lambda csv: csv["spec"].update(replaces="codeflare-operator.v99.0.0"), "is not older"),
         (lambda csv: csv["spec"].update(relatedImages=[]), "is not in spec.relatedImages"),
         (lambda csv: csv["spec"]["installModes"].pop(), "spec.installModes"),
-        (lambda csv: csv["spec"]["icon"][0].update(base64data="?"), "no base64"),
-        (lambda csv: csv["spec"]["install"]["spec"].update(deployments=[]), "there is none"),
+        (lambda csv: csv["spec"]["icon"][0].update(base64data="?"), "is not valid base64"),
+        (lambda csv: csv["spec"]["install"]["spec"].update(deployments=[]), "must not be empty"),
         (lambda csv: csv["spec"]["install"].update(strategy="helm"), "must be deployment"),
-        (lambda csv: csv["spec"]["webhookdefinitions"][0].update(deploymentName="other"), "there is no deployment"),
+        (
+            lambda csv: csv["spec"]["webhookdefinitions"][0].update(deploymentName="other"),
+            "deployment other does not exist",
+        ),
         (lambda csv: csv["spec"]["webhookdefinitions"][0].update(sideEffects="Some"), "sideEffects"),
         (
             lambda csv: csv["spec"]["webhookdefinitions"].append(csv["spec"]["webhookdefinitions"][0]),
-            "is there twice",
+            "is duplicated",
         ),
-        (lambda csv: csv["metadata"]["annotations"].update({"alm-examples": "["}), "is no JSON"),
-        (lambda csv: csv["metadata"]["annotations"].update({"alm-examples": "[]"}), "has no AppWrapper"),
+        (lambda csv: csv["metadata"]["annotations"].update({"alm-examples": "["}), "is not valid JSON"),
+        (
+            lambda csv: csv["metadata"]["annotations"].update({"alm-examples": "[]"}),
+            "must have an example of AppWrapper",
+        ),
         (lambda csv: csv["spec"]["customresourcedefinitions"].update(owned=[]), "which the CSV does not own"),
     ],
 )
-def test_a_broken_bundle_is_told(
-    validator: Any, bundle: list[dict[str, Any]], change: Callable[[dict[str, Any]], None], problem: str
+def test_invalid_bundle_is_reported(
+    bundle: list[dict[str, Any]], change: Callable[[dict[str, Any]], None], problem: str
 ) -> None:
     change(csv_of(bundle))
-    assert any(problem in each for each in validator.bundle_problems(bundle, ANNOTATIONS))
+    assert any(problem in each for each in validate.bundle_problems(bundle, ANNOTATIONS))
 
 
-def told(problem: str, problems: list[str]) -> bool:
+def contains(problem: str, problems: list[str]) -> bool:
     return any(problem in each for each in problems)
 
 
@@ -105,30 +103,28 @@ def told(problem: str, problems: list[str]) -> bool:
     "field",
     ["displayName", "version", "install", "installModes", "description", "provider", "maintainers", "icon"],
 )
-def test_each_field_that_registries_ask_for_is_required(
-    validator: Any, bundle: list[dict[str, Any]], field: str
-) -> None:
+def test_fields_that_registries_require_are_required(bundle: list[dict[str, Any]], field: str) -> None:
     del csv_of(bundle)["spec"][field]
-    assert told(f"CSV: spec.{field} is missing", validator.bundle_problems(bundle, ANNOTATIONS))
+    assert contains(f"CSV: spec.{field} is missing", validate.bundle_problems(bundle, ANNOTATIONS))
 
 
 @pytest.mark.parametrize("field", ["name", "annotations"])
-def test_its_metadata_are_required(validator: Any, bundle: list[dict[str, Any]], field: str) -> None:
+def test_metadata_of_the_csv_is_required(bundle: list[dict[str, Any]], field: str) -> None:
     del csv_of(bundle)["metadata"][field]
-    assert told(f"CSV: metadata.{field} is missing", validator.bundle_problems(bundle, ANNOTATIONS))
+    assert contains(f"CSV: metadata.{field} is missing", validate.bundle_problems(bundle, ANNOTATIONS))
 
 
-def test_a_bundle_has_one_csv(validator: Any, bundle: list[dict[str, Any]]) -> None:
+def test_bundle_must_have_exactly_one_csv(bundle: list[dict[str, Any]]) -> None:
     csv = csv_of(bundle)
-    assert told("holds 2", validator.bundle_problems([*bundle, csv], ANNOTATIONS))
-    rest = [obj for obj in bundle if obj is not csv]
-    assert told("holds 0", validator.bundle_problems(rest, ANNOTATIONS))
+    assert contains("holds 2", validate.bundle_problems([*bundle, csv], ANNOTATIONS))
+    others = [obj for obj in bundle if obj is not csv]
+    assert contains("holds 0", validate.bundle_problems(others, ANNOTATIONS))
 
 
 @pytest.mark.parametrize("field", ["name", "version", "kind"])
-def test_an_owned_definition_is_named_in_full(validator: Any, bundle: list[dict[str, Any]], field: str) -> None:
+def test_owned_crd_needs_name_version_and_kind(bundle: list[dict[str, Any]], field: str) -> None:
     del csv_of(bundle)["spec"]["customresourcedefinitions"]["owned"][0][field]
-    assert told(f"{field} is missing", validator.bundle_problems(bundle, ANNOTATIONS))
+    assert contains(f"{field} is missing", validate.bundle_problems(bundle, ANNOTATIONS))
 
 
 @pytest.mark.parametrize(
@@ -143,45 +139,43 @@ def test_an_owned_definition_is_named_in_full(validator: Any, bundle: list[dict[
         (lambda each: each["spec"]["template"]["spec"]["containers"][0].pop("image"), "image None is not in"),
     ],
 )
-def test_a_deployment_without_what_it_needs_is_told(
-    validator: Any, bundle: list[dict[str, Any]], change: Callable[[dict[str, Any]], None], problem: str
+def test_incomplete_deployment_is_reported(
+    bundle: list[dict[str, Any]], change: Callable[[dict[str, Any]], None], problem: str
 ) -> None:
     (deployment,) = csv_of(bundle)["spec"]["install"]["spec"]["deployments"]
     change(deployment)
-    assert told(problem, validator.bundle_problems(bundle, ANNOTATIONS))
+    assert contains(problem, validate.bundle_problems(bundle, ANNOTATIONS))
 
 
 @pytest.mark.parametrize(
     ("field", "problem"),
     [
         ("type", "type: must be one of"),
-        ("deploymentName", "there is no deployment"),
+        ("deploymentName", "deployment None does not exist"),
         ("sideEffects", "sideEffects: must be"),
         ("admissionReviewVersions", "admissionReviewVersions is missing"),
-        ("webhookPath", "webhookPath: must begin with /"),
+        ("webhookPath", "webhookPath: must start with /"),
     ],
 )
-def test_a_webhook_without_what_it_needs_is_told(
-    validator: Any, bundle: list[dict[str, Any]], field: str, problem: str
-) -> None:
+def test_incomplete_webhook_is_reported(bundle: list[dict[str, Any]], field: str, problem: str) -> None:
     del csv_of(bundle)["spec"]["webhookdefinitions"][0][field]
-    assert told(problem, validator.bundle_problems(bundle, ANNOTATIONS))
+    assert contains(problem, validate.bundle_problems(bundle, ANNOTATIONS))
 
 
 @pytest.mark.parametrize("name", ["mediatype", "manifests", "metadata", "package", "channels"])
-def test_missing_annotations_are_told(validator: Any, bundle: list[dict[str, Any]], name: str) -> None:
+def test_missing_annotation_is_reported(bundle: list[dict[str, Any]], name: str) -> None:
     key = f"operators.operatorframework.io.bundle.{name}.v1"
-    rest = {each: value for each, value in ANNOTATIONS.items() if each != key}
-    assert validator.bundle_problems(bundle, rest) == [f"annotations.yaml: {key} is missing"]
+    others = {each: value for each, value in ANNOTATIONS.items() if each != key}
+    assert validate.bundle_problems(bundle, others) == [f"annotations.yaml: {key} is missing"]
 
 
-def test_a_bundle_of_another_format_is_told(validator: Any, bundle: list[dict[str, Any]]) -> None:
+def test_bundle_of_another_format_is_reported(bundle: list[dict[str, Any]]) -> None:
     other = {**ANNOTATIONS, "operators.operatorframework.io.bundle.mediatype.v1": "plain+v0"}
-    assert told("must be registry+v1", validator.bundle_problems(bundle, other))
+    assert contains("must be registry+v1", validate.bundle_problems(bundle, other))
 
 
 def graph(*versions: str, entries: list[dict[str, Any]], channel: str = "stable-v1") -> list[dict[str, Any]]:
-    """A catalog of bundles that serve one kind."""
+    """Return a catalog whose bundles all serve the same kind."""
     value = {"group": "g", "version": "v1", "kind": "K"}
     bundles = [
         {
@@ -203,16 +197,16 @@ def graph(*versions: str, entries: list[dict[str, Any]], channel: str = "stable-
     ]
 
 
-LINE: list[dict[str, Any]] = [
+ENTRIES: list[dict[str, Any]] = [
     {"name": "op.v1.0.0"},
     {"name": "op.v1.0.1", "skips": ["op.v1.0.0"]},
     {"name": "op.v1.1.0", "replaces": "op.v1.0.1"},
 ]
-SOUND = graph("1.0.0", "1.0.1", "1.1.0", entries=LINE)
+VALID_CATALOG = graph("1.0.0", "1.0.1", "1.1.0", entries=ENTRIES)
 
 
-def test_a_sound_upgrade_graph_has_no_problem(validator: Any) -> None:
-    assert validator.catalog_problems(SOUND, SOUND) == []
+def test_valid_upgrade_graph_has_no_problems() -> None:
+    assert validate.catalog_problems(VALID_CATALOG, VALID_CATALOG) == []
 
 
 @pytest.mark.parametrize(
@@ -221,10 +215,10 @@ def test_a_sound_upgrade_graph_has_no_problem(validator: Any) -> None:
         (graph("1.0.0", "1.1.0", entries=[{"name": "op.v1.0.0"}, {"name": "op.v1.1.0"}]), "must have one head"),
         (
             graph("1.0.0", entries=[{"name": "op.v1.0.0"}, {"name": "op.v1.2.0", "replaces": "op.v1.0.0"}]),
-            "no such bundle",
+            "bundle does not exist",
         ),
-        (graph("1.0.0", "1.0.1", "1.1.0", entries=LINE[:2]), "is in no channel"),
-        (graph("1.0.0", "1.0.1", entries=LINE[:2], channel="stable-v2"), "is of another major version"),
+        (graph("1.0.0", "1.0.1", "1.1.0", entries=ENTRIES[:2]), "is in no channel"),
+        (graph("1.0.0", "1.0.1", entries=ENTRIES[:2], channel="stable-v2"), "belongs to another major version"),
         (graph("1.0", entries=[{"name": "op.v1.0"}]), "must be a semantic version"),
         (
             graph("1.0.0", "1.1.0", entries=[{"name": "op.v1.0.0", "replaces": "op.v1.1.0"}, {"name": "op.v1.1.0"}]),
@@ -243,8 +237,8 @@ def test_a_sound_upgrade_graph_has_no_problem(validator: Any) -> None:
         ),
     ],
 )
-def test_a_broken_upgrade_graph_is_told(validator: Any, catalog: list[dict[str, Any]], problem: str) -> None:
-    assert any(problem in each for each in validator.catalog_problems(catalog))
+def test_invalid_upgrade_graph_is_reported(catalog: list[dict[str, Any]], problem: str) -> None:
+    assert any(problem in each for each in validate.catalog_problems(catalog))
 
 
 @pytest.mark.parametrize(
@@ -255,49 +249,48 @@ def test_a_broken_upgrade_graph_is_told(validator: Any, catalog: list[dict[str, 
         *((2, field) for field in ("name", "package", "image", "properties")),
     ],
 )
-def test_each_field_of_a_catalog_is_required(validator: Any, index: int, field: str) -> None:
-    catalog = copy.deepcopy(SOUND)
+def test_fields_of_a_catalog_are_required(index: int, field: str) -> None:
+    catalog = copy.deepcopy(VALID_CATALOG)
     del catalog[index][field]
-    assert told(f"{field} is missing", validator.catalog_problems(catalog))
+    assert contains(f"{field} is missing", validate.catalog_problems(catalog))
 
 
-def test_a_catalog_has_one_package_and_what_is_of_it(validator: Any) -> None:
-    catalog = copy.deepcopy(SOUND)
-    assert told("must have one olm.package, has 2", validator.catalog_problems([*catalog, catalog[0]]))
-    assert told("must have one olm.package, has 0", validator.catalog_problems(catalog[1:]))
+def test_catalog_has_one_package_and_only_documents_of_it() -> None:
+    catalog = copy.deepcopy(VALID_CATALOG)
+    assert contains("must have one olm.package, has 2", validate.catalog_problems([*catalog, catalog[0]]))
+    assert contains("must have one olm.package, has 0", validate.catalog_problems(catalog[1:]))
     catalog[1]["package"] = catalog[2]["package"] = "other"
-    problems = validator.catalog_problems(catalog)
-    assert told("channel stable-v1: package: there is no package other", problems)
-    assert told("bundle op.v1.0.0: package: there is no package other", problems)
-    assert told("schema 'olm.bundel'", validator.catalog_problems([*SOUND, {"schema": "olm.bundel"}]))
+    problems = validate.catalog_problems(catalog)
+    assert contains("channel stable-v1: package: other does not exist", problems)
+    assert contains("bundle op.v1.0.0: package: other does not exist", problems)
+    assert contains("schema 'olm.bundel'", validate.catalog_problems([*VALID_CATALOG, {"schema": "olm.bundel"}]))
 
 
-def test_an_entry_has_a_name_and_a_bundle_one_version(validator: Any) -> None:
-    catalog = copy.deepcopy(SOUND)
+def test_entries_need_a_name_and_bundles_one_version() -> None:
+    catalog = copy.deepcopy(VALID_CATALOG)
     del catalog[1]["entries"][1]["name"]
     catalog[2]["properties"] = catalog[2]["properties"][1:]
-    problems = validator.catalog_problems(catalog)
-    assert told("entries[1]: name is missing", problems)
-    assert told("must have one olm.package property, has 0", problems)
+    problems = validate.catalog_problems(catalog)
+    assert contains("entries[1]: name is missing", problems)
+    assert contains("must have one olm.package property, has 0", problems)
     catalog[0]["defaultChannel"] = "stable-v9"
-    assert told("there is no channel stable-v9", validator.catalog_problems(catalog))
+    assert contains("channel stable-v9 does not exist", validate.catalog_problems(catalog))
 
 
-def test_what_is_dropped_or_taken_away_is_told(validator: Any) -> None:
+def test_dropped_bundle_and_removed_version_are_reported() -> None:
     shorter = graph("1.1.0", entries=[{"name": "op.v1.1.0"}])
-    assert any("op.v1.0.0: was in the catalog before" in each for each in validator.catalog_problems(shorter, SOUND))
-    breaking = copy.deepcopy(SOUND)
+    assert any(
+        "op.v1.0.0: was in a previous catalog" in each for each in validate.catalog_problems(shorter, VALID_CATALOG)
+    )
+    breaking = copy.deepcopy(VALID_CATALOG)
     breaking[-1]["properties"][1]["value"]["version"] = "v2"
-    assert any("needs a new major version" in each for each in validator.catalog_problems(breaking))
+    assert any("needs a new major version" in each for each in validate.catalog_problems(breaking))
 
 
-def test_releases_become_the_graph_that_opm_renders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "hack"))
-    olm = importlib.import_module("olm")
-    semver = importlib.import_module("semver")
+def test_channels_equal_the_graph_that_opm_renders(monkeypatch: pytest.MonkeyPatch) -> None:
     released = {"0.9.0": "stable", "1.0.0": "stable", "1.0.1": "stable", "1.1.0": "fast", "1.2.0": "candidate"}
-    monkeypatch.setattr(olm, "releases", lambda: [(semver.Version.parse(key), name) for key, name in released.items()])
-    found = {channel["name"]: channel["entries"] for channel in olm.channels()}
+    monkeypatch.setattr(channels, "releases", lambda: [(Version.parse(key), name) for key, name in released.items()])
+    found = {channel["name"]: channel["entries"] for channel in channels.channels()}
     assert list(found) == ["stable-v0", "stable-v1", "fast-v0", "fast-v1", "candidate-v0", "candidate-v1"]
     name = "codeflare-operator.v"
     assert found["stable-v1"] == [{"name": f"{name}1.0.0"}, {"name": f"{name}1.0.1", "skips": [f"{name}1.0.0"]}]
@@ -308,12 +301,12 @@ def test_releases_become_the_graph_that_opm_renders(monkeypatch: pytest.MonkeyPa
     }
     assert found["candidate-v1"][-1]["replaces"] == f"{name}1.1.0"
     assert found["candidate-v1"][-1]["skips"] == [f"{name}1.0.0", f"{name}1.0.1"]
-    assert olm.default_channel() == "stable-v1"
+    assert channels.default_channel() == "stable-v1"
     released["2.0.0-rc.1"] = "candidate"
-    assert olm.default_channel() == "stable-v1"  # nobody gets a candidate without asking
+    assert channels.default_channel() == "stable-v1"  # a candidate is never the default
 
 
-# What OLM v1 asks of the service account that installs; derived as in
+# The permissions that OLM v1 requires of the installing service account, derived as in
 # https://operator-framework.github.io/operator-controller/howto/derive-service-account
 
 MANAGE = ("create", "get", "list", "watch", "update", "patch", "delete")
@@ -325,8 +318,8 @@ RESOURCES = {
     "Secret": ("", "secrets"),
     "Service": ("", "services"),
 }
-"""The kinds that bundles hold."""
-MADE = (
+"""The resources of the kinds in the bundle."""
+CREATED_BY_OLM = (
     ("", "serviceaccounts"),
     ("", "services"),  # of the webhooks
     ("", "secrets"),
@@ -340,13 +333,13 @@ MADE = (
     ("cert-manager.io", "issuers"),  # for the certificates of the webhooks
     ("cert-manager.io", "certificates"),
 )
-"""What OLM makes of a CSV with permissions and webhooks."""
+"""The resources that OLM creates for a CSV with permissions and webhooks."""
 
-Right = tuple[str, str, str, str]
+Permission = tuple[str, str, str, str]
 """Group and resource (or a URL), name (empty: any), verb."""
 
 
-def rights(rules: list[dict[str, Any]]) -> set[Right]:
+def permissions(rules: list[dict[str, Any]]) -> set[Permission]:
     return {
         (group, resource, name, verb)
         for rule in rules
@@ -358,7 +351,7 @@ def rights(rules: list[dict[str, Any]]) -> set[Right]:
 
 
 def installer() -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The installer's rules, and the extension that it installs."""
+    """Return the installer's rules, and the ClusterExtension that it installs."""
     objects = {obj["kind"]: obj for obj in yaml.safe_load_all((ROOT / "config/olm/clusterextension.yaml").read_text())}
     extension, account = objects["ClusterExtension"], objects["ServiceAccount"]
     assert extension["spec"]["serviceAccount"]["name"] == account["metadata"]["name"]
@@ -368,21 +361,21 @@ def installer() -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return objects["ClusterRole"]["rules"], extension
 
 
-def needed(bundle: list[dict[str, Any]], extension: str) -> set[Right]:
-    """The rights without which OLM v1 cannot install the bundle, keep it, and grant the operator its rights."""
+def required(bundle: list[dict[str, Any]], extension: str) -> set[Permission]:
+    """Return the permissions that OLM v1 needs to install and upgrade the bundle and to grant its permissions."""
     csv = csv_of(bundle)
     kinds = {RESOURCES[obj["kind"]] for obj in bundle if obj is not csv}
-    found = {(*resource, "", verb) for resource in kinds | set(MADE) for verb in MANAGE}
+    found = {(*resource, "", verb) for resource in kinds | set(CREATED_BY_OLM) for verb in MANAGE}
     install = csv["spec"]["install"]["spec"]
     for each in (*install["permissions"], *install["clusterPermissions"]):
-        found |= rights(each["rules"])
+        found |= permissions(each["rules"])
     for obj in bundle:
         if obj["kind"] in ("ClusterRole", "Role"):
-            found |= rights(obj["rules"])
+            found |= permissions(obj["rules"])
     return found | {("olm.operatorframework.io", "clusterextensions/finalizers", extension, "update")}
 
 
-def lacking(granted: set[Right], wanted: set[Right]) -> set[Right]:
+def missing(granted: set[Permission], wanted: set[Permission]) -> set[Permission]:
     return {
         (group, resource, name, verb)
         for group, resource, name, verb in wanted
@@ -390,23 +383,23 @@ def lacking(granted: set[Right], wanted: set[Right]) -> set[Right]:
     }
 
 
-def test_the_installer_may_do_all_that_the_bundle_asks_of_it(bundle: list[dict[str, Any]]) -> None:
+def test_installer_has_all_permissions_that_the_bundle_requires(bundle: list[dict[str, Any]]) -> None:
     rules, extension = installer()
-    wanted = needed(bundle, extension["metadata"]["name"])
-    assert lacking(rights(rules), wanted) == set()
-    assert not {"*", "escalate", "bind"} & {part for right in rights(rules) for part in right}
-    for right in wanted:  # each of them counts
-        name_free = (right[0], right[1], "", right[3])
-        assert right in lacking(rights(rules) - {right, name_free}, wanted)
+    wanted = required(bundle, extension["metadata"]["name"])
+    assert missing(permissions(rules), wanted) == set()
+    assert not {"*", "escalate", "bind"} & {part for permission in permissions(rules) for part in permission}
+    for permission in wanted:  # removing any of them is noticed
+        group, resource, _, verb = permission
+        assert permission in missing(permissions(rules) - {permission, (group, resource, "", verb)}, wanted)
 
 
-def test_the_installer_may_do_little_else(bundle: list[dict[str, Any]]) -> None:
+def test_installer_has_no_permissions_on_other_resources(bundle: list[dict[str, Any]]) -> None:
     rules, extension = installer()
-    wanted = needed(bundle, extension["metadata"]["name"])
-    assert {right[:2] for right in lacking(wanted, rights(rules))} == set()
+    wanted = required(bundle, extension["metadata"]["name"])
+    assert {permission[:2] for permission in missing(wanted, permissions(rules))} == set()
 
 
-def test_what_installs_from_the_catalog_names_a_channel_that_it_has() -> None:
+def test_subscription_and_extension_use_channels_of_the_catalog() -> None:
     documents = list(yaml.safe_load_all((ROOT / "catalog/codeflare-operator/catalog.yaml").read_text()))
     (package,) = [each for each in documents if each["schema"] == "olm.package"]
     offered = {each["name"] for each in documents if each["schema"] == "olm.channel"}
@@ -417,7 +410,7 @@ def test_what_installs_from_the_catalog_names_a_channel_that_it_has() -> None:
     assert {subscription["spec"]["name"], extension["spec"]["source"]["catalog"]["packageName"]} == {package["name"]}
 
 
-def test_the_page_on_installing_leaves_the_channel_to_what_is_generated() -> None:
+def test_install_page_refers_to_the_generated_subscription() -> None:
     page = (ROOT / "docs/install.md").read_text()
     assert "config/olm/subscription.yaml" in page
     assert re.findall(r"(?:stable|fast|candidate)-v\d+", page) == []

@@ -1,8 +1,10 @@
-"""Workflows are thin: what they run is a make target that exists, so that it runs here as well."""
+"""Tests of the GitHub workflows and the Makefile.
+
+Each step of a workflow runs a make target, so that developers can run it locally as well.
+"""
 
 from __future__ import annotations
 
-import importlib
 import re
 import subprocess
 from pathlib import Path
@@ -12,13 +14,14 @@ import pytest
 import yaml
 
 from cfo.version import __version__
+from hack.release import image_tags
 from test.support.manifests import ROOT, targets
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_each_step_is_a_make_target(path: Path) -> None:
+def test_each_step_runs_an_existing_make_target(path: Path) -> None:
     workflow: dict[Any, Any] = yaml.safe_load(path.read_text())
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     runs = [step["run"] for step in steps if "run" in step]
@@ -37,11 +40,11 @@ HISTORY = {"bundle", "catalog", "catalog-push", "dev-release", "olm-e2e", "olm-u
     "release",
     "release-push",
 }
-"""Targets that look at what was released before: in a shallow clone they would see no tags, and find all in order."""
+"""Targets that read the tags of releases; in a shallow clone they find none and would report no problem."""
 
 
 def load(path: Path) -> dict[Any, Any]:
-    """A workflow, whose key ``on`` is a truth value in YAML 1.1."""
+    """Read a workflow; YAML 1.1 parses its key ``on`` as a boolean."""
     workflow: dict[Any, Any] = yaml.safe_load(path.read_text())
     workflow["on"] = workflow.pop(True)
     return workflow
@@ -52,23 +55,23 @@ def target_of(step: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_jobs_that_look_at_releases_have_the_whole_history(path: Path) -> None:
+def test_jobs_that_read_release_tags_check_out_the_whole_history(path: Path) -> None:
     for name, job in load(path)["jobs"].items():
         if HISTORY & {target_of(step) for step in job["steps"]}:
             (checkout,) = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
             assert checkout.get("with", {}).get("fetch-depth") == 0, f"{path.stem}: {name}"
 
 
-def test_the_targets_that_look_at_releases_are_named_here() -> None:
+def test_history_lists_all_targets_that_read_release_tags() -> None:
     text = (ROOT / "hack" / "deploy.mk").read_text()
     for rule in re.split(r"\n(?=[a-z])", text):
         target, _, recipe = rule.partition(":")
-        if re.search(r"--released|hack/release|git tag|git push", recipe) and target in targets():
+        if re.search(r"--released|hack\.release(\.history)?\s|git tag|git push", recipe) and target in targets():
             assert target in HISTORY, target
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_rights_are_the_least(path: Path) -> None:
+def test_workflow_permissions_are_minimal(path: Path) -> None:
     workflow = load(path)
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
@@ -77,7 +80,7 @@ def test_rights_are_the_least(path: Path) -> None:
 
 
 def commands(target: str, *variables: str) -> str:
-    """What a target would run, with what it hands on to other targets."""
+    """Return the commands that a target would run, including those of other targets that it calls."""
     done = subprocess.run(
         ["make", "--dry-run", target, *variables], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -87,30 +90,30 @@ def commands(target: str, *variables: str) -> str:
     return done.stdout
 
 
-def pushed(text: str) -> set[str]:
-    """The images that commands push."""
+def pushed_images(text: str) -> set[str]:
+    """Return the images that commands push."""
     lines = text.replace("\\\n", " ").splitlines()
-    found = {name for line in lines for name in re.findall(r"^docker push (\S+)$", line)}
-    return found | {
+    names = {name for line in lines for name in re.findall(r"^docker push (\S+)$", line)}
+    return names | {
         name for line in lines if "buildx build --push" in line for name in re.findall(r"--tag (\S+)", line)
     }
 
 
-def on_main(step: dict[str, Any]) -> bool:
-    """Does the step run when main is pushed?"""
+def runs_on_main(step: dict[str, Any]) -> bool:
+    """Return whether a push to main runs the step."""
     condition = step.get("if", "true")
     assert condition in ("true", "always()", "github.ref == 'refs/heads/main'", "github.ref_type == 'tag'"), condition
     return str(condition) != "github.ref_type == 'tag'"
 
 
-def pushes_of(workflow: dict[Any, Any]) -> dict[str, set[str]]:
-    """The images that each job pushes when main is pushed."""
+def images_pushed_on_main(workflow: dict[Any, Any]) -> dict[str, set[str]]:
+    """Return the images that each job pushes on a push to main."""
     return {
         name: {
             image
             for step in job["steps"]
-            if "run" in step and on_main(step)
-            for image in pushed(commands(target_of(step), "REF=main"))
+            if "run" in step and runs_on_main(step)
+            for image in pushed_images(commands(target_of(step), "REF=main"))
         }
         for name, job in workflow["jobs"].items()
     }
@@ -121,18 +124,21 @@ def pushes_of(workflow: dict[Any, Any]) -> dict[str, set[str]]:
     [path for path in WORKFLOWS if "main" in ((load(path)["on"].get("push") or {}).get("branches") or ())],
     ids=lambda path: path.stem,
 )
-def test_a_push_to_main_takes_no_name_of_a_release_and_logs_in_where_it_pushes(path: Path) -> None:
+def test_push_to_main_uses_no_release_tag_and_logs_in_only_to_push(path: Path) -> None:
     workflow = load(path)
-    for name, images in pushes_of(workflow).items():
+    for name, images in images_pushed_on_main(workflow).items():
         for image in images:
             assert re.search(r":(dev|v\d+\.\d+\.\d+-dev\.\d+)$", image), f"{path.stem}: {name}: {image}"
         uses = {step.get("uses", "").partition("@")[0] for step in workflow["jobs"][name]["steps"]}
         assert ("docker/login-action" in uses) is bool(images), f"{path.stem}: {name}"
 
 
-def test_main_becomes_dev_and_a_pre_release_in_the_catalog_dev() -> None:
+def test_main_is_pushed_as_dev_and_as_pre_release_in_the_dev_catalog() -> None:
     images = {
-        name for path in WORKFLOWS if path.stem in ("image", "olm") for name in pushes_of(load(path)).popitem()[1]
+        name
+        for path in WORKFLOWS
+        if path.stem in ("image", "olm")
+        for name in images_pushed_on_main(load(path)).popitem()[1]
     }
     assert {re.sub(r":v\d.*", "", name).rpartition("/")[2] for name in images} == {
         "codeflare-operator:dev",
@@ -141,13 +147,13 @@ def test_main_becomes_dev_and_a_pre_release_in_the_catalog_dev() -> None:
     }
 
 
-def test_a_release_pushes_image_bundle_and_catalog_itself() -> None:
+def test_release_workflow_pushes_images_and_attaches_wheels() -> None:
     """A tag that a workflow pushes with its own token starts no other workflow."""
     (job,) = load(ROOT / ".github/workflows/release.yaml")["jobs"].values()
     run = [target_of(step) for step in job["steps"] if "run" in step]
-    assert run == ["release-plan", "release", "release-push", "release-images"]
+    assert run == ["release-plan", "release", "release-push", "release-images", "wheel", "release-draft"]
     assert all(step.get("if") == "inputs.run" for step in job["steps"] if target_of(step) in run[1:])
-    names = {image.rpartition("/")[2] for image in pushed(commands("release-images"))}
+    names = {image.rpartition("/")[2] for image in pushed_images(commands("release-images"))}
     assert names - {"codeflare-operator:stable"} == {
         f"codeflare-operator:v{__version__}",
         f"codeflare-operator-bundle:v{__version__}",
@@ -155,7 +161,15 @@ def test_a_release_pushes_image_bundle_and_catalog_itself() -> None:
     }
 
 
-def test_what_is_no_release_is_not_pushed_as_one(tmp_path: Path) -> None:
+def test_wheel_builds_both_distributions_and_the_draft_attaches_them() -> None:
+    recipe = commands("wheel")
+    assert re.search(r"pip wheel .*--wheel-dir dist \. \./envtest$", recipe, re.MULTILINE)
+    assert re.search(
+        r"gh release create v\S+ --draft .*dist/\*\.whl$", commands("release-draft").replace("\\\n", ""), re.MULTILINE
+    )
+
+
+def test_untagged_head_is_not_pushed_as_a_release(tmp_path: Path) -> None:
     for name in ("Makefile", "hack/deploy.mk", "cfo/version.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
@@ -164,14 +178,14 @@ def test_what_is_no_release_is_not_pushed_as_one(tmp_path: Path) -> None:
     if done.returncode == 127:
         pytest.skip("make is not installed")
     assert done.returncode != 0
-    assert f"release-images: what is checked out is not the release v{__version__}" in done.stderr
+    assert f"release-images: HEAD is not tagged v{__version__}" in done.stderr
 
 
-def test_all_that_is_promised_is_there() -> None:
+def test_all_workflows_exist() -> None:
     assert {path.stem for path in WORKFLOWS} == {"tests", "e2e", "olm", "image", "release", "nightly"}
 
 
-def test_each_target_is_listed_and_phony() -> None:
+def test_every_make_target_is_listed_and_phony() -> None:
     done = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 127:
         pytest.skip("make is not installed")
@@ -193,11 +207,7 @@ def test_each_target_is_listed_and_phony() -> None:
         ("v2.0.0-rc.1", ["v2.0.0-rc.1"]),
     ],
 )
-def test_images_get_the_names_that_the_release_process_asks_for(
-    ref: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "hack"))
-    tags = importlib.import_module("tags")
+def test_image_tags_of_a_ref(ref: str, expected: list[str]) -> None:
     releases = {"1.9.1": "stable", "1.10.0": "stable", "1.11.0": "fast"}
     text = yaml.safe_dump({"releases": [{"version": v, "channel": c} for v, c in releases.items()]}, sort_keys=False)
-    assert tags.names(ref, text) == expected
+    assert image_tags.names(ref, text) == expected

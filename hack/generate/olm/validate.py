@@ -1,7 +1,7 @@
-"""Checks bundle and catalog against the published rules: what registries, OLM v0 and OLM v1 would refuse.
+"""Checks bundle and catalog against the published rules of registries, OLM v0 and OLM v1.
 
-``python hack/validate_olm.py [--previous CATALOG]`` prints every problem; with the catalog of the release before it
-also sees what was dropped.
+``python -m hack.generate.olm.validate [--previous CATALOG]`` prints every problem; with the catalog of the previous
+release it also reports bundles that were dropped.
 """
 
 from __future__ import annotations
@@ -17,47 +17,49 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from released import tagged_bundles
-from semver import Version
 
-ROOT = Path(__file__).parent.parent
+from hack import ROOT
+from hack.release.history import tagged_bundles
+from hack.release.semver import Version
+
 MODES = {"OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"}
 ICONS = {"image/svg+xml", "image/png", "image/jpeg", "image/gif"}
 ANNOTATIONS = ("mediatype", "manifests", "metadata", "package", "channels")
-HOOKS = {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ConversionWebhook"}
+WEBHOOK_TYPES = {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ConversionWebhook"}
 
 REQUIRED = {
     "olm.package": ("name", "defaultChannel"),
     "olm.channel": ("name", "package", "entries"),
     "olm.bundle": ("name", "package", "image", "properties"),
 }
-"""What each schema of a file-based catalog asks for: https://olm.operatorframework.io/docs/reference/file-based-catalogs/"""
+"""The required fields of each schema: https://olm.operatorframework.io/docs/reference/file-based-catalogs/"""
 
 Blob = dict[str, Any]
+"""A Kubernetes object, or one document of a file-based catalog."""
 
 
 def read(path: Path) -> list[Blob]:
-    """The documents of a file, or of all files of a folder."""
+    """Return the documents of a file, or of all files of a folder."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
 
 
-def _parsed(text: object, where: str, problems: list[str]) -> Version | None:
+def _parse_version(value: object, where: str, problems: list[str]) -> Version | None:
     try:
-        return Version.parse(str(text))
+        return Version.parse(str(value))
     except ValueError as error:
         problems.append(f"{where}: {error}")
         return None
 
 
 def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[str]:
-    """What is wrong with a bundle."""
+    """Return the problems of a bundle."""
     versions = [obj for obj in manifests if obj.get("kind") == "ClusterServiceVersion"]
     if len(versions) != 1:
         return [f"bundle: must hold exactly one ClusterServiceVersion, holds {len(versions)}"]
     (csv,) = versions
     problems = [*_annotation_problems(annotations), *_csv_problems(csv)]
-    definitions = {
+    crds = {
         (obj["metadata"]["name"], version["name"])
         for obj in manifests
         if obj.get("kind") == "CustomResourceDefinition"
@@ -67,8 +69,8 @@ def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[
         (each.get("name"), each.get("version"))
         for each in csv.get("spec", {}).get("customresourcedefinitions", {}).get("owned", [])
     }
-    problems += [f"CSV: owns {name} {version}, which is not in the bundle" for name, version in owned - definitions]
-    problems += [f"bundle: holds {name} {version}, which the CSV does not own" for name, version in definitions - owned]
+    problems += [f"CSV: owns {name} {version}, which is not in the bundle" for name, version in owned - crds]
+    problems += [f"bundle: holds {name} {version}, which the CSV does not own" for name, version in crds - owned]
     return problems
 
 
@@ -98,37 +100,37 @@ def _csv_problems(csv: Blob) -> list[str]:
     ):
         if not spec.get(field):
             problems.append(f"CSV: spec.{field} is missing")
-    version = _parsed(spec.get("version"), "CSV: spec.version", problems)
+    version = _parse_version(spec.get("version"), "CSV: spec.version", problems)
     if not str(metadata.get("name", "")).endswith(f".v{spec.get('version')}"):
         problems.append(f"CSV: metadata.name: {metadata.get('name')!r} must end in .v{spec.get('version')}")
     if replaced := spec.get("replaces"):
-        before = _parsed(str(replaced).partition(".v")[2], "CSV: spec.replaces", problems)
+        before = _parse_version(str(replaced).partition(".v")[2], "CSV: spec.replaces", problems)
         if version and before and not before < version:
             problems.append(f"CSV: spec.replaces: {replaced} is not older than {version}")
     if spec.get("minKubeVersion"):
-        _parsed(spec["minKubeVersion"], "CSV: spec.minKubeVersion", problems)
+        _parse_version(spec["minKubeVersion"], "CSV: spec.minKubeVersion", problems)
     modes = {each.get("type"): each.get("supported") for each in spec.get("installModes") or ()}
     if set(modes) != MODES:
         problems.append(f"CSV: spec.installModes: must name {', '.join(sorted(MODES))}")
     elif not any(modes.values()):
         problems.append("CSV: spec.installModes: one must be supported")
-    return problems + _deployment_problems(spec) + _webhook_problems(spec) + _look_problems(spec, metadata)
+    return problems + _deployment_problems(spec) + _webhook_problems(spec) + _display_problems(spec, metadata)
 
 
-def _look_problems(spec: Blob, metadata: Blob) -> list[str]:
+def _display_problems(spec: Blob, metadata: Blob) -> list[str]:
     problems = []
     for icon in spec.get("icon") or ():
         try:
             base64.b64decode(icon.get("base64data", ""), validate=True)
         except binascii.Error:
-            problems.append("CSV: spec.icon.base64data: is no base64")
+            problems.append("CSV: spec.icon.base64data: is not valid base64")
         if icon.get("mediatype") not in ICONS:
             problems.append(f"CSV: spec.icon.mediatype: must be one of {', '.join(sorted(ICONS))}")
     try:
         examples = json.loads((metadata.get("annotations") or {}).get("alm-examples", "[]"))
     except ValueError as error:
-        return [*problems, f"CSV: alm-examples: is no JSON: {error}"]
-    shown = {example.get("kind") for example in examples}
+        return [*problems, f"CSV: alm-examples: is not valid JSON: {error}"]
+    example_kinds = {example.get("kind") for example in examples}
     owned = spec.get("customresourcedefinitions", {}).get("owned", [])
     problems += [
         f"CSV: owned {each.get('name')}: {field} is missing"
@@ -136,13 +138,17 @@ def _look_problems(spec: Blob, metadata: Blob) -> list[str]:
         for field in ("name", "version", "kind")
         if not each.get(field)
     ]
-    problems += [f"CSV: alm-examples: has no {each.get('kind')}" for each in owned if each.get("kind") not in shown]
+    problems += [
+        f"CSV: alm-examples: must have an example of {each.get('kind')}"
+        for each in owned
+        if each.get("kind") not in example_kinds
+    ]
     return problems
 
 
 def _deployments(spec: Blob) -> list[Blob]:
-    found: list[Blob] = ((spec.get("install") or {}).get("spec") or {}).get("deployments") or []
-    return found
+    deployments: list[Blob] = ((spec.get("install") or {}).get("spec") or {}).get("deployments") or []
+    return deployments
 
 
 def _deployment_problems(spec: Blob) -> list[str]:
@@ -151,7 +157,7 @@ def _deployment_problems(spec: Blob) -> list[str]:
         problems.append("CSV: spec.install.strategy: must be deployment")
     deployments = _deployments(spec)
     if not deployments:
-        problems.append("CSV: spec.install.spec.deployments: there is none")
+        problems.append("CSV: spec.install.spec.deployments: must not be empty")
     images = {each.get("image") for each in spec.get("relatedImages") or ()}
     for deployment in deployments:
         where = f"CSV: deployment {deployment.get('name')}"
@@ -184,26 +190,26 @@ def _webhook_problems(spec: Blob) -> list[str]:
         name = str(hook.get("generateName"))
         names.append(name)
         where = f"CSV: webhook {name}"
-        if hook.get("type") not in HOOKS:
-            problems.append(f"{where}: type: must be one of {', '.join(sorted(HOOKS))}")
+        if hook.get("type") not in WEBHOOK_TYPES:
+            problems.append(f"{where}: type: must be one of {', '.join(sorted(WEBHOOK_TYPES))}")
         if hook.get("deploymentName") not in deployments:
-            problems.append(f"{where}: deploymentName: there is no deployment {hook.get('deploymentName')}")
+            problems.append(f"{where}: deploymentName: deployment {hook.get('deploymentName')} does not exist")
         if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
             problems.append(f"{where}: sideEffects: must be None or NoneOnDryRun")
         if not hook.get("admissionReviewVersions"):
             problems.append(f"{where}: admissionReviewVersions is missing")
         if not str(hook.get("webhookPath", "")).startswith("/"):
-            problems.append(f"{where}: webhookPath: must begin with /")
+            problems.append(f"{where}: webhookPath: must start with /")
         for rule in hook.get("rules") or ():
             if "*" in rule.get("apiGroups", ()):
-                problems.append(f"{where}: rules: OLM refuses webhooks for all API groups")
+                problems.append(f"{where}: rules: OLM rejects webhooks for all API groups")
     return problems + [
-        f"CSV: webhook {name}: is there twice" for name in sorted({n for n in names if names.count(n) > 1})
+        f"CSV: webhook {name}: is duplicated" for name in sorted({n for n in names if names.count(n) > 1})
     ]
 
 
 def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[str]:
-    """What is wrong with a file-based catalog; ``previous``: that of the release before."""
+    """Return the problems of a file-based catalog; ``previous`` is that of the previous release."""
     problems = list(_blob_problems(blobs))
     packages = [blob for blob in blobs if blob.get("schema") == "olm.package"]
     channels = [blob for blob in blobs if blob.get("schema") == "olm.channel" and blob.get("name")]
@@ -214,11 +220,11 @@ def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[s
             continue
         name = str(blob.get("name"))
         properties = blob.get("properties") or []
-        found = [each["value"].get("version") for each in properties if each["type"] == "olm.package"]
-        if len(found) != 1:
-            problems.append(f"catalog: bundle {name}: must have one olm.package property, has {len(found)}")
+        versions = [each["value"].get("version") for each in properties if each["type"] == "olm.package"]
+        if len(versions) != 1:
+            problems.append(f"catalog: bundle {name}: must have one olm.package property, has {len(versions)}")
             continue
-        version = _parsed(found[0], f"catalog: bundle {name}", problems)
+        version = _parse_version(versions[0], f"catalog: bundle {name}", problems)
         if version is not None:
             bundles[name] = version
         kinds[name] = {
@@ -230,17 +236,17 @@ def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[s
         problems.append(f"catalog: must have one olm.package, has {len(packages)}")
     for package in packages:
         if package.get("defaultChannel") not in {each["name"] for each in channels}:
-            problems.append(f"catalog: defaultChannel: there is no channel {package.get('defaultChannel')}")
+            problems.append(f"catalog: defaultChannel: channel {package.get('defaultChannel')} does not exist")
     for channel in channels:
         problems += _channel_problems(channel, bundles)
-    offered = {entry.get("name") for channel in channels for entry in channel.get("entries") or ()}
-    problems += [f"catalog: bundle {name}: is in no channel" for name in sorted(bundles.keys() - offered)]
+    in_channels = {entry.get("name") for channel in channels for entry in channel.get("entries") or ()}
+    problems += [f"catalog: bundle {name}: is in no channel" for name in sorted(bundles.keys() - in_channels)]
     problems += dropped(previous, blobs)
     return problems + _breaking(bundles, kinds)
 
 
 def _blob_problems(blobs: list[Blob]) -> Iterator[str]:
-    """What single documents lack, and those of a package that there is not."""
+    """Yield missing fields of the documents, and references to packages that do not exist."""
     packages = {blob.get("name") for blob in blobs if blob.get("schema") == "olm.package"}
     for blob in blobs:
         if blob.get("schema") not in REQUIRED:
@@ -251,7 +257,7 @@ def _blob_problems(blobs: list[Blob]) -> Iterator[str]:
             if not blob.get(field):
                 yield f"{where}: {field} is missing"
         if blob.get("package") and blob["package"] not in packages:
-            yield f"{where}: package: there is no package {blob['package']}"
+            yield f"{where}: package: {blob['package']} does not exist"
         for index, entry in enumerate(blob.get("entries") or ()):
             if not entry.get("name"):
                 yield f"{where}: entries[{index}]: name is missing"
@@ -260,56 +266,56 @@ def _blob_problems(blobs: list[Blob]) -> Iterator[str]:
 def _channel_problems(channel: Blob, bundles: dict[str, Version]) -> list[str]:
     where = f"catalog: channel {channel['name']}"
     entries = {entry["name"]: entry for entry in channel.get("entries") or () if entry.get("name")}
-    problems = [f"{where}: {name}: there is no such bundle" for name in entries if name not in bundles]
-    onward: dict[str, set[str]] = {name: set() for name in entries}
+    problems = [f"{where}: {name}: bundle does not exist" for name in entries if name not in bundles]
+    successors: dict[str, set[str]] = {name: set() for name in entries}
     for name, entry in entries.items():
         for older in filter(None, [entry.get("replaces"), *(entry.get("skips") or ())]):
-            onward.setdefault(older, set()).add(name)
+            successors.setdefault(older, set()).add(name)
             if older in bundles and name in bundles and not bundles[older] < bundles[name]:
                 problems.append(f"{where}: {name}: replaces or skips {older}, which is not older")
             if older not in bundles:
-                problems.append(f"{where}: {name}: replaces or skips {older}, which is no bundle")
-    heads = sorted(name for name in entries if not onward[name])
+                problems.append(f"{where}: {name}: replaces or skips {older}, which is not a bundle")
+    heads = sorted(name for name in entries if not successors[name])
     if len(heads) != 1:
         problems.append(f"{where}: must have one head, has {', '.join(heads) or 'none'}")
     major = channel["name"].rpartition("-v")[2]
     for name in entries:
         if name in bundles and major.isdigit() and bundles[name].major != int(major):
-            problems.append(f"{where}: {name}: is of another major version")
-        reached, todo = {name}, [name]
-        while todo:
-            following = onward.get(todo.pop(), set()) - reached
+            problems.append(f"{where}: {name}: belongs to another major version")
+        reached, queue = {name}, [name]
+        while queue:
+            following = successors.get(queue.pop(), set()) - reached
             reached |= following
-            todo += following
+            queue += following
         if heads and not reached & set(heads):
-            problems.append(f"{where}: {name}: no upgrade leads from it to {heads[0]}")
+            problems.append(f"{where}: {name}: cannot be upgraded to {heads[0]}")
     return problems
 
 
 def dropped(previous: Iterable[Blob], blobs: Iterable[Blob]) -> list[str]:
-    """The bundles of catalogs before that are in this one no more."""
+    """Return the bundles of previous catalogs that are missing in this one."""
     bundles = {blob.get("name") for blob in blobs if blob.get("schema") == "olm.bundle"}
     return [
-        f"catalog: bundle {blob.get('name')}: was in the catalog before, and must stay"
+        f"catalog: bundle {blob.get('name')}: was in a previous catalog and must not be removed"
         for blob in previous
         if blob.get("schema") == "olm.bundle" and blob.get("name") not in bundles
     ]
 
 
 def _breaking(bundles: dict[str, Version], kinds: dict[str, set[tuple[str, str, str]]]) -> list[str]:
-    """A kind or a version of one that a bundle takes away needs a new major version."""
+    """Report removed kinds, or versions of kinds, without a new major version."""
     problems = []
     ordered = sorted(bundles, key=lambda name: bundles[name])
     for older, newer in itertools.pairwise(ordered):
-        gone = kinds[older] - kinds[newer]
-        if gone and bundles[older].major == bundles[newer].major and bundles[newer].major > 0:
-            what = ", ".join("/".join(filter(None, each)) for each in sorted(gone))
-            problems.append(f"catalog: bundle {newer}: takes away {what}: needs a new major version")
+        removed = kinds[older] - kinds[newer]
+        if removed and bundles[older].major == bundles[newer].major and bundles[newer].major > 0:
+            what = ", ".join("/".join(filter(None, each)) for each in sorted(removed))
+            problems.append(f"catalog: bundle {newer}: removes {what}: needs a new major version")
     return problems
 
 
 def problems_of(root: Path, previous: Path | None = None) -> list[str]:
-    """Everything that is wrong in the tree ``root``."""
+    """Return all problems of the tree ``root``; ``previous`` is the catalog of the previous release."""
     (annotations,) = read(root / "bundle/metadata/annotations.yaml")
     before = read(previous) if previous is not None else []
     return [
@@ -320,8 +326,8 @@ def problems_of(root: Path, previous: Path | None = None) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--previous", type=Path, help="the catalog of the release before")
-    parser.add_argument("--released", action="store_true", help="also say what any tag has, and this catalog has not")
+    parser.add_argument("--previous", type=Path, help="the catalog of the previous release")
+    parser.add_argument("--released", action="store_true", help="also report missing bundles of tagged releases")
     options = parser.parse_args()
     problems = problems_of(ROOT, options.previous)
     if options.released:

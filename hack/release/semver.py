@@ -1,4 +1,4 @@
-"""Semantic versions (https://semver.org): what is one, and which one is newer."""
+"""Semantic versions (https://semver.org) and their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATTERN = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z-]+(?:\.[
 @total_ordering
 @dataclass(frozen=True)
 class Version:
-    """``major.minor.patch``, and what stands behind the dash; no build metadata, which has no order."""
+    """``major.minor.patch`` and an optional pre-release; build metadata is not supported because it has no order."""
 
     major: int
     minor: int
@@ -21,13 +21,18 @@ class Version:
     pre: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Version:
-        """Reads ``1.2.3``, ``v1.2.3`` or ``1.2.3-rc.1``. Raises :class:`ValueError`, which names the text."""
-        match = _PATTERN.fullmatch(text.removeprefix("v"))
+    def parse(cls, string: str) -> Version:
+        """Parse ``1.2.3``, ``v1.2.3`` or ``1.2.3-rc.1``. Raises :class:`ValueError`, which names the string."""
+        match = _PATTERN.fullmatch(string.removeprefix("v"))
         identifiers = (match[4] or "0").split(".") if match else []
         if match is None or any(each.isdigit() and each != "0" and each.startswith("0") for each in identifiers):
-            raise ValueError(f"{text!r}: must be a semantic version such as v1.2.3 or v1.2.3-rc.1")
+            raise ValueError(f"{string!r}: must be a semantic version such as v1.2.3 or v1.2.3-rc.1")
         return cls(int(match[1]), int(match[2]), int(match[3]), match[4] or "")
+
+    @property
+    def stream(self) -> tuple[int, int]:
+        """Major and minor version: the releases that share them are one stream."""
+        return self.major, self.minor
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}.{self.patch}" + (f"-{self.pre}" if self.pre else "")

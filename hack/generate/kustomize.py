@@ -1,7 +1,8 @@
-"""Writes ``config/`` from :mod:`cfo.manifests`: bases, components and overlays, as operator-sdk projects have them.
+"""The kustomize bases, components and overlays in ``config/``, in the layout of operator-sdk projects.
 
-The files hold the full names: they are part of the operator's configuration (Lease, Secret, webhook configurations),
-so there is no ``namePrefix`` to change them apart. The namespace is the placeholder ``system``.
+The files contain the full names of objects, without a ``namePrefix``: the names of the Lease, the Secret and the
+webhook configurations are also part of the operator's configuration and must not change separately. The namespace is
+the placeholder ``system``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _IMAGE_KEY = "codeflare-operator-controller-image"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists are indented below their key, no anchors, and text of several lines stays readable."""
+    """Indents lists below their key, writes no anchors, and writes strings with several lines as blocks."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -34,16 +35,16 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+def _represent_string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     style = "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_string)
 
 
 def dump(*documents: Any) -> str:
-    """YAML documents as they stand in ``config/``."""
+    """Return YAML documents in the style of the files in ``config/``."""
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120)
 
 
@@ -56,8 +57,9 @@ def _kustomization(resources: Iterable[str] = (), **rest: Any) -> str:
     return HEADER + dump({**content, **rest})
 
 
-def _targets(kind: str, *paths: str, **options_: Any) -> dict[str, Any]:
-    return {"select": {"kind": kind}, "fieldPaths": list(paths), **({"options": options_} if options_ else {})}
+def _targets(kind: str, *paths: str, **target_options: Any) -> dict[str, Any]:
+    target: dict[str, Any] = {"select": {"kind": kind}, "fieldPaths": list(paths)}
+    return {**target, "options": target_options} if target_options else target
 
 
 def _from_stack(key: str, targets: list[dict[str, Any]]) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def _certmanager() -> dict[str, str]:
                 {"target": {"kind": "ValidatingWebhookConfiguration"}, "path": "injection_patch.yaml"},
             ],
             replacements=[
-                # the Deployment's namespace is that of the overlay, which comes to these only after this component
+                # the overlay sets the namespace of these objects only after this component; the Deployment has it
                 {
                     "source": {"kind": "Deployment", "name": DEPLOYMENT, "fieldPath": "metadata.namespace"},
                     "targets": [
@@ -128,11 +130,11 @@ _FILES = {
 }
 
 
-def _file_of(folder: str, obj: dict[str, Any]) -> str:
+def _file_name(folder: str, obj: dict[str, Any]) -> str:
     if folder != "rbac":
         return _FILES[folder].get(obj["kind"]) or _FILES[folder][""]
     name = obj["metadata"]["name"].removeprefix(f"{PREFIX}-")
-    known = {
+    files_by_name = {
         "appwrapper-editor-role": "appwrapper_editor_role.yaml",
         "viewer-role": "appwrapper_viewer_role.yaml",
         "metrics-reader": "metrics_reader_role.yaml",
@@ -142,40 +144,43 @@ def _file_of(folder: str, obj: dict[str, Any]) -> str:
         "manager-role": "role.yaml",
         "manager-rolebinding": "role_binding.yaml",
     }
-    return known[name]
+    return files_by_name[name]
 
 
 def files() -> dict[str, str]:
-    """Every generated file below ``config/``, by its path from the repository's root."""
-    made: dict[str, str] = {}
+    """Return the content of every generated file below ``config/``, by its path from the root of the repository."""
+    generated: dict[str, str] = {}
     for folder, objects in bases(PLACEHOLDER, "controller:latest").items():
         grouped: dict[str, list[Any]] = {}
         for obj in objects:
-            grouped.setdefault(_file_of(folder, obj), []).append(obj)
-        made |= {f"config/{folder}/{name}": HEADER + dump(*group) for name, group in grouped.items()}
-        rest: dict[str, Any] = _stack() if folder == "manager" else {}
-        made[f"config/{folder}/kustomization.yaml"] = _kustomization(grouped, **rest)
-    made["config/manager/params.env"] = f"{_IMAGE_KEY}={default_image()}\nnamespace=opendatahub\n"
-    made["config/default/kustomization.yaml"] = _kustomization(
+            grouped.setdefault(_file_name(folder, obj), []).append(obj)
+        generated |= {f"config/{folder}/{name}": HEADER + dump(*group) for name, group in grouped.items()}
+        rest: dict[str, Any] = _image_replacement() if folder == "manager" else {}
+        generated[f"config/{folder}/kustomization.yaml"] = _kustomization(grouped, **rest)
+    generated["config/manager/params.env"] = f"{_IMAGE_KEY}={default_image()}\nnamespace=opendatahub\n"
+    generated["config/default/kustomization.yaml"] = _kustomization(
         ["../crd", "../rbac", "../manager", "../webhook"], namespace=DEFAULT_NAMESPACE
     )
-    made["config/odh/kustomization.yaml"] = _kustomization(["../default"], replacements=[_odh_namespace()])
-    made["config/e2e/config.yaml"] = HEADER + dump(e2e_config_map(DEFAULT_NAMESPACE))
-    made["config/e2e/deployment_patch.yaml"] = HEADER + dump(e2e_patch())
-    made["config/e2e/kustomization.yaml"] = _kustomization(
+    generated["config/odh/kustomization.yaml"] = _kustomization(["../default"], replacements=[_odh_namespace()])
+    generated["config/e2e/config.yaml"] = HEADER + dump(e2e_config_map(DEFAULT_NAMESPACE))
+    generated["config/e2e/deployment_patch.yaml"] = HEADER + dump(e2e_patch())
+    generated["config/e2e/kustomization.yaml"] = _kustomization(
         ["../default", "config.yaml"],
         patches=[{"target": {"kind": "Deployment", "name": DEPLOYMENT}, "path": "deployment_patch.yaml"}],
     )
-    made |= _certmanager()
-    made |= _component("network-policy", {"network_policy.yaml": options.network_policies(PLACEHOLDER)})
+    generated |= _certmanager()
+    generated |= _component("network-policy", {"network_policy.yaml": options.network_policies(PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)
-    made |= _component("prometheus", {"monitor.yaml": [monitor], "rules.yaml": [rules]})
-    made["config/grafana/codeflare-operator.json"] = json.dumps(dashboard(), indent=2) + "\n"
-    return made
+    generated |= _component("prometheus", {"monitor.yaml": [monitor], "rules.yaml": [rules]})
+    generated["config/grafana/codeflare-operator.json"] = json.dumps(dashboard(), indent=2) + "\n"
+    return generated
 
 
-def _stack() -> dict[str, Any]:
-    """``params.env``, which the ODH operator edits, decides on the image; the ConfigMap of it is not deployed."""
+def _image_replacement() -> dict[str, Any]:
+    """Take the image from ``params.env``, which the ODH operator edits.
+
+    The ConfigMap that is generated from this file is local to the build and not deployed.
+    """
     return {
         "configMapGenerator": [
             {
@@ -193,13 +198,13 @@ def _stack() -> dict[str, Any]:
 
 def _odh_namespace() -> dict[str, Any]:
     webhooks = "webhooks.*.clientConfig.service.namespace"
-    everywhere = {"select": {"namespace": DEFAULT_NAMESPACE}, "fieldPaths": ["metadata.namespace"]}
+    all_objects = {"select": {"namespace": DEFAULT_NAMESPACE}, "fieldPaths": ["metadata.namespace"]}
     targets = [
         {"select": {"kind": "Namespace", "name": DEFAULT_NAMESPACE}, "fieldPaths": ["metadata.name"]},
         _targets("RoleBinding", "subjects.*.namespace"),
         _targets("ClusterRoleBinding", "subjects.*.namespace"),
         _targets("MutatingWebhookConfiguration", webhooks),
         _targets("ValidatingWebhookConfiguration", webhooks),
-        everywhere,
+        all_objects,
     ]
     return _from_stack("namespace", targets)

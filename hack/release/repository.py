@@ -1,4 +1,4 @@
-"""Git, as a release uses it."""
+"""The git operations of a release."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from documents import Refused
-from semver import Version
+from hack.files import ToolError
+from hack.release.semver import Version
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Runs git. Raises :class:`Refused` with the last line that it said."""
+    """Run git and return its output. Raises :class:`ToolError` with the last line of its error output."""
     try:
         done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise Refused("git is not installed") from None
+        raise ToolError("git is not installed") from None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise Refused(f"git {arguments[0]}: {said}")
+        reason = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise ToolError(f"git {arguments[0]}: {reason}")
     return done.stdout.strip()
 
 
 def tags(root: Path) -> list[Version]:
-    """The releases that have been tagged, oldest first."""
-    found = []
+    """Return the versions of all release tags, oldest first."""
+    versions = []
     for tag in git(root, "tag", "--list", "v*").split():
         try:
-            found.append(Version.parse(tag))
+            versions.append(Version.parse(tag))
         except ValueError:
             continue
-    return sorted(found)
+    return sorted(versions)
 
 
 def content(root: Path, version: Version, name: str) -> str:
-    """A file as a release has it; empty where it has none."""
+    """Return a file of a tagged release; empty when the release does not have it."""
     try:
         return git(root, "show", f"v{version}:{name}")
-    except Refused:
+    except ToolError:
         return ""
 
 
 @contextmanager
 def worktree(root: Path) -> Iterator[Path]:
-    """A second working tree of what is checked out, which leaves no trace."""
+    """Check out HEAD in a second working tree, which is removed at the end."""
     with TemporaryDirectory(prefix="release-") as folder:
         tree = Path(folder) / "tree"
         git(root, "worktree", "add", "--quiet", "--detach", str(tree), "HEAD")

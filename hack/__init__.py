@@ -1,0 +1,12 @@
+"""Tools for developers and releases; run them from the root of the repository, as the Makefile does.
+
+* :mod:`hack.release`: ``python -m hack.release`` releases both distributions.
+* :mod:`hack.generate`: ``python -m hack.generate`` writes the files that are generated from code.
+* :mod:`hack.prose`: ``python -m hack.prose`` rejects words that ``docs/style.md`` replaces.
+* :mod:`hack.bench_report`: ``python -m hack.bench_report`` writes benchmark results to ``docs/performance.md``.
+"""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The root of the repository."""

@@ -1,0 +1,262 @@
+"""The bundle of this version: its manifests, annotations, scorecard and image, in the format `registry+v1`_.
+
+.. _registry+v1: https://olm.operatorframework.io/docs/tasks/creating-operator-bundle/
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cfo import operator
+from cfo.config import OperatorConfiguration
+from cfo.manifests import DEFAULT_NAMESPACE, default_image, options, workload
+from cfo.manifests.names import DEPLOYMENT, SERVICE_ACCOUNT
+from cfo.manifests.overlays import definitions
+from cfo.manifests.rbac import user_roles
+from cfo.runtime.reconcile import Rule, policy_rules
+from cfo.version import __version__
+from hack import ROOT
+from hack.generate.kustomize import HEADER, dump
+from hack.generate.olm.channels import PACKAGE, channel_names, channel_of, default_channel, releases
+from hack.release import stack
+from hack.release.history import CHANNELS
+from hack.release.semver import Version
+
+_ICON = Path(__file__).with_name("icon.svg")
+
+
+def files() -> dict[str, str]:
+    """Return the content of every generated file, by its path from the root of the repository."""
+    manifests = {f"bundle/manifests/{name}": content for name, content in _manifests().items()}
+    return {
+        **manifests,
+        "bundle/metadata/annotations.yaml": HEADER + dump({"annotations": bundle_annotations()}),
+        "bundle/tests/scorecard/config.yaml": HEADER + dump(_scorecard()),
+        "bundle.Dockerfile": _bundle_dockerfile(),
+    }
+
+
+def _manifests() -> dict[str, str]:
+    (crd,) = definitions()
+    manifests = {
+        f"{PACKAGE}.clusterserviceversion.yaml": cluster_service_version(),
+        "workload.codeflare.dev_appwrappers.yaml": crd,
+        **{
+            f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
+            for obj in (*workload.services(""), *user_roles())
+        },
+    }
+    return {name: HEADER + dump(obj) for name, obj in manifests.items()}
+
+
+def bundle_annotations() -> dict[str, str]:
+    """Return the annotations that registries read from the bundle's image."""
+    version = Version.parse(__version__)
+    names = channel_names(version, channel_of(version))
+    prefix = "operators.operatorframework.io"
+    return {
+        f"{prefix}.bundle.mediatype.v1": "registry+v1",
+        f"{prefix}.bundle.manifests.v1": "manifests/",
+        f"{prefix}.bundle.metadata.v1": "metadata/",
+        f"{prefix}.bundle.package.v1": PACKAGE,
+        f"{prefix}.bundle.channels.v1": ",".join(names),
+        f"{prefix}.bundle.channel.default.v1": default_channel(),
+        f"{prefix}.test.mediatype.v1": "scorecard+v1",
+        f"{prefix}.test.config.v1": "tests/scorecard/",
+    }
+
+
+def cluster_service_version() -> dict[str, Any]:
+    """Return the ClusterServiceVersion of this version."""
+    version = Version.parse(__version__)
+    image = default_image()
+    maturity = CHANNELS.index(channel_of(version))
+    older = [
+        each
+        for each, channel in releases()
+        if each < version and each.major == version.major and CHANNELS.index(channel) >= maturity
+    ]
+    deployment = _deployment(image)
+    spec: dict[str, Any] = {
+        "displayName": "CodeFlare Operator",
+        "description": _description(),
+        "version": str(version),
+        **({"replaces": f"{PACKAGE}.v{older[-1]}"} if older else {}),
+        "maturity": "alpha" if version.major == 0 else "stable",
+        "minKubeVersion": "1.28.0",
+        "keywords": ["ray", "raycluster", "appwrapper", "kueue", "machine learning", "batch"],
+        "maintainers": [{"name": "Project CodeFlare", "email": "maintainers@codeflare.dev"}],
+        "provider": {"name": "Project CodeFlare", "url": "https://github.com/project-codeflare"},
+        "links": [{"name": "Source", "url": "https://github.com/project-codeflare/cfo"}],
+        "icon": [
+            {
+                "base64data": base64.b64encode(_ICON.read_bytes()).decode(),
+                "mediatype": "image/svg+xml",
+            }
+        ],
+        "installModes": [
+            {"type": mode, "supported": mode == "AllNamespaces"}
+            for mode in ("OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces")
+        ],
+        "customresourcedefinitions": {"owned": _owned(), "required": _required()},
+        "install": {
+            "strategy": "deployment",
+            "spec": {
+                "clusterPermissions": [_permissions(cluster_wide=True)],
+                "permissions": [_permissions(cluster_wide=False)],
+                "deployments": [deployment],
+            },
+        },
+        "webhookdefinitions": webhook_definitions(),
+        "relatedImages": [{"name": "manager", "image": image}],
+    }
+    metadata = {
+        "name": f"{PACKAGE}.v{version}",
+        "namespace": "placeholder",
+        "annotations": {
+            "alm-examples": json.dumps(_examples(), indent=2),
+            "capabilities": "Seamless Upgrades",
+            "categories": "AI/Machine Learning, Big Data",
+            "containerImage": image,
+            # upgrades in place when a Subscription changes to the channel of the next major version
+            "olm.skipRange": f">={max(version.major - 1, 0)}.0.0 <{version}",
+            "operatorframework.io/suggested-namespace": DEFAULT_NAMESPACE,
+            "repository": "https://github.com/project-codeflare/cfo",
+            "support": "Community",
+        },
+        "labels": {f"operatorframework.io/arch.{architecture}": "supported" for architecture in ("amd64", "arm64")},
+    }
+    return {
+        "apiVersion": "operators.coreos.com/v1alpha1",
+        "kind": "ClusterServiceVersion",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _description() -> str:
+    rows = "\n".join(f"* {each['name']} {each['version']}" for each in stack.load())
+    return f"""Secures Ray clusters on Kubernetes and OpenShift: dashboards behind authentication, mutual TLS between
+nodes, NetworkPolicies. Adds AppWrappers, which put any workload under Kueue's quota as one unit.
+
+This version is built for:
+
+{rows}
+"""
+
+
+def _deployment(image: str) -> dict[str, Any]:
+    """Return the Deployment for OLM, which mounts the webhooks' certificate."""
+    obj = workload.deployment("", image)
+    directory = OperatorConfiguration().webhook.cert_dir
+    options.patch(
+        obj,
+        [{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": [f"--webhook-cert-dir={directory}"]}],
+    )
+    return {"name": DEPLOYMENT, "label": obj["metadata"]["labels"], "spec": obj["spec"]}
+
+
+def _permissions(*, cluster_wide: bool) -> dict[str, Any]:
+    """Return the permissions in the cluster or in the operator's namespace; OLM manages Secret and webhooks itself."""
+    webhook = OperatorConfiguration().webhook
+    managed = {
+        operator.WEBHOOK_SECRET_NAME,
+        webhook.mutating_configuration_name,
+        webhook.validating_configuration_name,
+    }
+    rules: list[Rule] = [
+        rule
+        for rule in operator.rules("own")
+        if bool(rule.namespace) is not cluster_wide
+        and not managed & set(rule.resource_names)
+        and not (rule.namespace and rule.resources == ("secrets",))
+    ]
+    return {"serviceAccountName": SERVICE_ACCOUNT, "rules": policy_rules(rules)}
+
+
+def _owned() -> list[dict[str, str]]:
+    return [
+        {
+            "name": crd["metadata"]["name"],
+            "kind": crd["spec"]["names"]["kind"],
+            "version": version["name"],
+            "displayName": "App Wrapper",
+            "description": "Any resources, wrapped as one unit that a queue admits, suspends, retries and cleans up.",
+        }
+        for crd in definitions()
+        for version in crd["spec"]["versions"]
+    ]
+
+
+def _required() -> list[dict[str, str]]:
+    """Return no required CRDs: the RayCluster controllers wait until KubeRay is installed."""
+    return []
+
+
+def webhook_definitions() -> list[dict[str, Any]]:
+    """Return the webhooks in the form from which OLM creates webhook configurations."""
+    webhooks = []
+    for configuration in operator.webhook_configurations(DEFAULT_NAMESPACE):
+        kind = configuration["kind"].removesuffix("Configuration").replace("Webhook", "AdmissionWebhook")
+        for webhook in configuration["webhooks"]:
+            rest = {key: value for key, value in webhook.items() if key not in ("name", "clientConfig")}
+            webhooks.append(
+                {
+                    "type": kind,
+                    "generateName": webhook["name"],
+                    "deploymentName": DEPLOYMENT,
+                    "containerPort": 443,
+                    "targetPort": workload.WEBHOOK_PORT,
+                    "webhookPath": webhook["clientConfig"]["service"]["path"],
+                    **rest,
+                }
+            )
+    return webhooks
+
+
+def _examples() -> list[dict[str, Any]]:
+    """Return one sample of each kind."""
+    samples = [
+        obj
+        for path in sorted((ROOT / "config/samples").glob("*.yaml"))
+        for obj in yaml.safe_load_all(path.read_text())
+        if obj and obj["kind"] in ("RayCluster", "AppWrapper")
+    ]
+    return [next(group) for _, group in groupby(sorted(samples, key=lambda obj: obj["kind"]), lambda obj: obj["kind"])]
+
+
+def _scorecard() -> dict[str, Any]:
+    image = "quay.io/operator-framework/scorecard-test:v1.39.2"
+    suites = {
+        "basic": ["basic-check-spec"],
+        "olm": ["olm-bundle-validation", "olm-crds-have-validation", "olm-crds-have-resources"],
+    }
+    tests = [
+        {"entrypoint": ["scorecard-test", test], "image": image, "labels": {"suite": suite, "test": f"{test}-test"}}
+        for suite, names in suites.items()
+        for test in names
+    ]
+    return {
+        "apiVersion": "scorecard.operatorframework.io/v1alpha3",
+        "kind": "Configuration",
+        "metadata": {"name": "config"},
+        "stages": [{"parallel": True, "tests": tests}],
+    }
+
+
+def _bundle_dockerfile() -> str:
+    labels = "\n".join(f"LABEL {key}={value}" for key, value in bundle_annotations().items())
+    return f"""{HEADER}FROM scratch
+
+{labels}
+
+COPY bundle/manifests /manifests/
+COPY bundle/metadata /metadata/
+COPY bundle/tests/scorecard /tests/scorecard/
+"""

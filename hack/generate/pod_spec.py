@@ -1,0 +1,66 @@
+"""The table of a pod spec's fields that AppWrapper admission uses: ``cfo/api/appwrapper/pod_spec.json``.
+
+The source are the schemas of built-in kinds in ``envtest`` (written by ``envtest/hack/generate_builtin_schemas.py``).
+Each line is one type. The shape of a field is a scalar (``string``, ``int32``, ``int64``, ``boolean``, ``Quantity``
+...), the name of another type, ``[shape]`` for a list, or ``{shape}`` for a map with string keys.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+from typing import Any
+
+from hack import ROOT
+
+SOURCE = ROOT / "envtest" / "src" / "envtest" / "data" / "types"
+TARGET = "cfo/api/appwrapper/pod_spec.json"
+START = "io.k8s.api.core.v1.PodSpec"
+
+
+def files() -> dict[str, str]:
+    """Return the content of the generated file, by its path from the root of the repository."""
+    return {TARGET: table()}
+
+
+def table() -> str:
+    """Return the table: the types that :data:`START` refers to, directly or not, and itself."""
+    types: dict[str, dict[str, str]] = {}
+    queue = [START]
+    while queue:
+        reference = queue.pop()
+        name = reference.rpartition(".")[2]
+        if name not in types and (properties := schema(reference).get("properties")):
+            types[name] = {field: shape(node, queue) for field, node in sorted(properties.items())}
+    lines = ",\n".join(f'"{name}": {json.dumps(types[name])}' for name in sorted(types))
+    return f"{{\n{lines}\n}}\n"
+
+
+def shape(node: dict[str, Any], queue: list[str]) -> str:
+    """Return the shape of a field; types that it refers to are appended to ``queue``."""
+    if "allOf" in node:
+        (node,) = node["allOf"]
+    if "$ref" in node:
+        reference = node["$ref"].rpartition("/")[2]
+        queue.append(reference)
+        return str(reference.rpartition(".")[2])
+    if node["type"] == "array":
+        return f"[{shape(node['items'], queue)}]"
+    if node["type"] == "object":
+        return f"{{{shape(node['additionalProperties'], queue)}}}"
+    return str(node["format"] if node["type"] == "integer" else node["type"])
+
+
+def schema(reference: str) -> dict[str, Any]:
+    """Return the schema of a type."""
+    package, _, name = reference.rpartition(".")
+    found: dict[str, Any] = package_types(package)[name]
+    return found
+
+
+@cache
+def package_types(package: str) -> dict[str, Any]:
+    """Return the schemas of a package of types."""
+    types: dict[str, Any] = json.loads(gzip.decompress((SOURCE / f"{package}.json.gz").read_bytes()))
+    return types

@@ -1,0 +1,65 @@
+"""The changelogs of both distributions: ``CHANGELOG.md`` and ``envtest/CHANGELOG.md``."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+
+from hack.files import ToolError, read
+from hack.release.semver import Version
+
+OPERATOR = "CHANGELOG.md"
+ENVTEST = "envtest/CHANGELOG.md"
+FILES = (OPERATOR, ENVTEST)
+
+
+def unreleased(root: Path, name: str) -> str:
+    """Return the section Unreleased of the changelog ``name``. Raises :class:`ToolError` if there is none."""
+    match = re.search(r"^## Unreleased\n(.*?)(?=^## |\Z)", read(root / name, root), re.MULTILINE | re.DOTALL)
+    if match is None:
+        raise ToolError(f"{name}: the heading `## Unreleased` is missing")
+    return match[1]
+
+
+def breaking_section(root: Path) -> tuple[str, str] | None:
+    """Return the changelog and the title of an unreleased section that announces a breaking change."""
+    for name in FILES:
+        if match := re.search(r"^### (Removed|Breaking)", unreleased(root, name), re.MULTILINE):
+            return name, match[1]
+    return None
+
+
+def is_empty(root: Path) -> bool:
+    """Return whether neither changelog has anything under Unreleased."""
+    return not any(unreleased(root, name).strip() for name in FILES)
+
+
+def has_heading(root: Path, version: Version) -> bool:
+    """Return whether a changelog has a section of ``version``."""
+    heading = re.compile(rf"^## {re.escape(str(version))}\b", re.MULTILINE)
+    return any(heading.search(read(root / name, root)) for name in FILES)
+
+
+def write_heading(root: Path, version: Version, today: date) -> None:
+    """Turn the section Unreleased into that of ``version``, in each changelog where it is not empty."""
+    for name in FILES:
+        if unreleased(root, name).strip():
+            path = root / name
+            heading = f"## Unreleased\n\n{_heading(version, today)}"
+            path.write_text(path.read_text().replace("## Unreleased", heading, 1))
+
+
+def notes(root: Path, version: Version, today: date) -> str:
+    """Return the sections of ``version`` of both changelogs, that of envtest under a heading of its own."""
+    operator, envtest = (_section(read(root / name, root), _heading(version, today)) for name in FILES)
+    return "\n\n".join(part for part in (operator, envtest and f"## envtest\n\n{envtest}") if part)
+
+
+def _heading(version: Version, today: date) -> str:
+    return f"## {version} - {today.isoformat()}"
+
+
+def _section(text: str, heading: str) -> str:
+    _, _, rest = text.partition(f"{heading}\n")
+    return rest.partition("\n## ")[0].strip()

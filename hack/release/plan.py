@@ -1,0 +1,68 @@
+"""The plan of a release, and the steps that remain after it, as text for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from hack.files import read
+from hack.release import changelogs, history, image_tags, pull_requests, versions
+from hack.release.request import SDK, Request
+from hack.release.semver import Version
+
+LAST_GO_VERSION = Version(1, 16, 0)
+"""The last release of the Go operator in the community's catalog, where it has the same package name."""
+
+
+def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str]], output: Path) -> str:
+    """Return the plan: versions, ``changed`` files, commands of the checks, and the folder of the pull requests."""
+    rows = "\n".join(
+        f"     {name:20} {number}" + (f"  (now {now})" if (now := request.previous[name]) != number else "")
+        for name, number in request.stack.items()
+    )
+    commands = "\n".join(f"     {shlex.join(command)}" for command in checks)
+    files = "\n".join(f"     {name}" for name in changed)
+    kind = "hotfix" if request.hotfix else "release"
+    return f"""Plan of the {kind} {request.tag}, channel {request.channel}:
+  1. versions of the stack (config/stack.yaml), and of both distributions ({", ".join(versions.FILES)}):
+{rows}
+  2. files generated from these: the matrix in README.md, bundle/, catalog/, config/manager/params.env, the Helm chart;
+     {" and ".join(changelogs.FILES)} get the heading {request.version} where they list changes. Changed files:
+{files}
+  3. checks, in a separate worktree:
+{commands}
+  4. one commit and one tag {request.tag}, on the branch that is checked out
+  5. written to {output}: pull requests for community operators and Open Data Hub"""
+
+
+def remaining(root: Path, request: Request, output: Path) -> str:
+    """Return the steps that a person or a workflow does next."""
+    names = image_tags.names(request.tag, read(root / history.RELEASES, root))
+    images = [f"{pull_requests.IMAGE}:{name}" for name in (*names, *([] if request.hotfix else ["dev"]))]
+    folders = ", ".join(f"{name}/" for name in _folders(root, request))
+    return f"""Next steps:
+  make release-push                  (git push --atomic --follow-tags origin HEAD)
+  make image-push TAGS="{" ".join(images)}"
+  make bundle-push catalog-push
+  make wheel release-draft           (a draft release on GitHub with the wheels and {output}/notes.md; publish it)
+  open the pull requests in {output}: {folders}
+  announce the release {request.tag} in chat and on the mailing lists"""
+
+
+def for_community_operators(root: Path, request: Request) -> bool:
+    """Return whether the community's catalog takes the release.
+
+    It takes no pre-releases and appends only: the release must be the newest of its major version, and newer than the
+    Go operator's last one.
+    """
+    newest = max(version for version in history.releases(root) if version.major == request.version.major)
+    return not request.version.pre and request.version == newest and request.version > LAST_GO_VERSION
+
+
+def _folders(root: Path, request: Request) -> list[str]:
+    return [
+        *(["community-operators"] if for_community_operators(root, request) else []),
+        "opendatahub",
+        *(["opendatahub-notebooks"] if request.components[SDK] != request.previous[SDK] else []),
+    ]
