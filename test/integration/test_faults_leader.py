@@ -21,8 +21,8 @@ from cfo.runtime.kinds import LEASE, NETWORK_POLICY
 from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, RunnableFailed
 from cfo.runtime.objects import NamespacedName
+from envtest import EmbeddedControlPlane
 from envtest.context import User
-from envtest.embedded import EmbeddedControlPlane
 from test.integration.chaos import new_manager
 from test.integration.test_operator import PLAIN, Operator, configure, operator
 from test.integration.wire import wire

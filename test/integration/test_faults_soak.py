@@ -28,7 +28,7 @@ from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.manager import Manager, RunnableFailed
 from cfo.runtime.objects import NamespacedName, Object
-from envtest.embedded import EmbeddedControlPlane
+from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.integration.chaos import Hasty, Unruly, new_manager, picture, running, same_end
 from test.integration.test_operator import PLAIN as PLAIN_PROCESS

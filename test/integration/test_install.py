@@ -25,8 +25,8 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
-from envtest.certificates import Authority
-from envtest.embedded import EmbeddedControlPlane
+from envtest import EmbeddedControlPlane
+from envtest.certificates import CertificateAuthority
 from test.integration.test_operator import Operator
 from test.integration.webhooks import free_url
 from test.integration.world import (
@@ -441,7 +441,7 @@ async def test_certificates_from_elsewhere_are_served_and_nothing_of_it_is_writt
     folder = tmp_path / "certs"
     folder.mkdir()
     host = f"codeflare-operator-webhook-service.{DEFAULT_NAMESPACE}.svc"
-    pair = Authority(name="olm").server([host])
+    pair = CertificateAuthority(name="olm").server([host])
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
     async with world(*RAY_CLUSTERS) as there:

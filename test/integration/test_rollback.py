@@ -31,7 +31,7 @@ from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, SECRET
 from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_references_of, uid_of
 from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
 from cfo.runtime.webhook.options import RotatedCertificates
-from envtest.certificates import Authority
+from envtest.certificates import CertificateAuthority
 from test.integration.go_operator import applied, cluster_of, is_applied, lives
 from test.integration.test_install import kubectl
 from test.integration.test_raycluster_golden import CONFIGURATIONS, as_persisted, comparable, definitions, managed
@@ -296,7 +296,7 @@ async def test_the_manifests_follow_each_other(tmp_path: Path, apply: list[str])
         assert {name_of(obj): uid_of(await _stored(here, obj)) for obj in go_manifests()} == uids
 
 
-CA_BUNDLE = b64encode(Authority(name="any").pem).decode()
+CA_BUNDLE = b64encode(CertificateAuthority(name="any").pem).decode()
 
 
 async def _stored(here: World, obj: Object) -> Object:

@@ -14,7 +14,7 @@ import pytest
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.objects import Object, gvk_of, key_of, name_of
-from envtest.embedded import EmbeddedControlPlane
+from envtest import EmbeddedControlPlane
 from test.integration.go_operator import cluster_of, lives, recreate
 from test.integration.test_raycluster_golden import CONFIGURATIONS, definitions
 from test.integration.world import World, kuberay, operating, world

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import aiohttp
 
-from envtest.plane import ControlPlane
+from envtest.base import BaseControlPlane
 
 __all__ = ["PATIENCE", "APIClient", "Answer", "Watch"]
 
@@ -56,7 +56,7 @@ class Watch:
 class APIClient:
     """Sends requests to ``plane`` as user ``admin``; use it as an asynchronous context manager."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: BaseControlPlane) -> None:
         self._plane = plane
         self._session: aiohttp.ClientSession | None = None
 

@@ -21,26 +21,27 @@ from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
 from envtest.builtins.table import register_builtins
 from envtest.context import RequestContext, User
-from envtest.core import Core
+from envtest.create_update import create_object
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, method_not_allowed_here
-from envtest.faults import Faults, faults_page
+from envtest.fault_injection import faults_page
+from envtest.faults import Faults
 from envtest.health import HealthChecks, RequestMetrics, version_answer
 from envtest.http import Answer, Call, Page, Reply, json_reply
 from envtest.objects import Object
 from envtest.server import Server
+from envtest.server_core import Core
 from envtest.storage import ADDED, Change
 from envtest.strategy import Strategy
-from envtest.write import create_object
 
 if TYPE_CHECKING:
     from envtest.builtins.catalog import Resource
     from envtest.builtins.strategy import BuiltinStrategy
-    from envtest.crd.lifecycle import Definitions
+    from envtest.crd.lifecycle import CRDController
     from envtest.discovery import Discovery
     from envtest.openapi import OpenAPI
 
-__all__ = ["NAMESPACES", "SYSTEM", "Machine", "assemble", "boot", "resume"]
+__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "assemble", "create_initial_objects", "resume"]
 
 _SERVICES = GroupResource("", "services")
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
@@ -49,7 +50,7 @@ SYSTEM = User("system:apiserver", groups=("system:masters",))
 
 
 @dataclass(slots=True)
-class Machine:
+class APIServer:
     """The parts of a running control plane that its owner may touch."""
 
     core: Core
@@ -70,7 +71,7 @@ def assemble(
     audit_log: Path | None,
     service_accounts: bool = False,
     token_key: bytes | None = None,
-) -> Machine:
+) -> APIServer:
     """Builds the parts; nothing runs and nothing is stored yet.
 
     ``service_accounts`` brings their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
@@ -96,34 +97,34 @@ def assemble(
         audit,
         faults,
     )
-    return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
+    return APIServer(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
 
 
 def _definition_strategy(resource: Resource) -> BuiltinStrategy:
-    from envtest.crd.definition import DefinitionStrategy
+    from envtest.crd.crd_strategy import CRDStrategy
 
-    return DefinitionStrategy(resource)
+    return CRDStrategy(resource)
 
 
 def _definitions(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
     """What follows the store on behalf of custom resources; it is loaded with the first definition."""
-    definitions: Definitions | None = None
+    definitions: CRDController | None = None
 
     def follow(resource: GroupResource, change: Change) -> None:
         nonlocal definitions
         if definitions is None:
             if resource != _CRDS:
                 return
-            from envtest.crd.lifecycle import Definitions
+            from envtest.crd.lifecycle import CRDController
 
-            definitions = Definitions(core.store, core.registry, webhooks)
+            definitions = CRDController(core.store, core.registry, webhooks)
         definitions.follow(resource, change)
 
     return follow
 
 
 def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
-    for resource in core.store.tables():
+    for resource in core.store.resources():
         yield str(resource), core.store.count(resource)
 
 
@@ -205,9 +206,9 @@ def _own_service(now: str) -> Object:
     }
 
 
-def resume(machine: Machine) -> None:
+def resume(api_server: APIServer) -> None:
     """Serves again what an earlier process stored: custom resources, addresses that were handed out."""
-    core = machine.core
+    core = api_server.core
     for record in core.store.list(_CRDS):
         for follower in core.store.followers:
             follower(_CRDS, Change(ADDED, record, None))
@@ -218,9 +219,9 @@ def resume(machine: Machine) -> None:
                 info.strategy.adopt(record.obj())
 
 
-async def boot(machine: Machine) -> None:
+async def create_initial_objects(api_server: APIServer) -> None:
     """Stores what every control plane has: its namespaces, its own Service and its bootstrap policy."""
-    core = machine.core
+    core = api_server.core
     info = core.registry.lookup("", "v1", "namespaces")
     assert info is not None
     for name in NAMESPACES:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Authority", "KeyPair", "server_context"]
+__all__ = ["CertificateAuthority", "KeyPair", "server_context"]
 
 _YEARS = timedelta(days=3650)
 
@@ -49,7 +49,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
     )
 
 
-class Authority:
+class CertificateAuthority:
     """A self-signed CA. ``pair`` continues an earlier one (a persistent plane); without it a new one is made."""
 
     def __init__(self, pair: KeyPair | None = None, *, name: str = "envtest-ca") -> None:

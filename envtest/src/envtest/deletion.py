@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from envtest.context import RequestContext
-from envtest.core import Core, from_storage, to_storage
 from envtest.errors import GroupResource, conflict, not_found
 from envtest.objects import Object
 from envtest.options import DeleteOptions
 from envtest.schema.shaping import copy_json
+from envtest.server_core import Core
 from envtest.storage import Record
+from envtest.storage_version import from_storage, to_storage
 
 __all__ = ["Deleted", "delete_object", "deletes_during_update", "mark_deleting"]
 

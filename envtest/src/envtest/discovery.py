@@ -19,8 +19,8 @@ import orjson
 from envtest.errors import resource_not_found
 from envtest.http import Answer
 from envtest.negotiation import Output, negotiate
-from envtest.output import encode_as
 from envtest.registry import Registry, ResourceInfo, Subresource
+from envtest.response_transform import encode_as
 
 __all__ = ["Discovery", "storage_version_hash", "version_order"]
 

@@ -8,7 +8,6 @@ from aiohttp import web
 
 from envtest.auth.attributes import Attributes
 from envtest.context import RequestContext
-from envtest.core import Core
 from envtest.errors import method_not_allowed_here, method_not_supported, not_found, resource_not_found
 from envtest.handlers.patch import patch
 from envtest.handlers.read import get_object, list_objects
@@ -19,6 +18,7 @@ from envtest.health import RequestLabels, RequestMetrics
 from envtest.http import Call, Reply, not_found_page
 from envtest.negotiation import Output, negotiate
 from envtest.registry import ResourceInfo
+from envtest.server_core import Core
 
 __all__ = ["Dispatcher"]
 

@@ -23,7 +23,7 @@ __all__ = [
     "forbidden",
     "forbidden_path",
     "internal_error",
-    "invalid",
+    "invalid_object",
     "method_not_allowed_here",
     "method_not_supported",
     "not_acceptable",
@@ -33,7 +33,6 @@ __all__ = [
     "request_entity_too_large",
     "resource_not_found",
     "rv_too_large",
-    "service_unavailable",
     "too_many_requests",
     "unauthorized",
     "unsupported_media_type",
@@ -216,7 +215,7 @@ def unsupported_media_type_here() -> StatusError:
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
+def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """422 ``Invalid`` with one cause for each field error; several are joined as apimachinery's aggregate does."""
     what = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {}
@@ -245,11 +244,6 @@ def internal_error(message: str) -> StatusError:
 def plain_error(message: str) -> StatusError:
     """500 without a reason: what the real server makes of an error that is no ``Status``."""
     return StatusError(500, "", message)
-
-
-def service_unavailable(message: str) -> StatusError:
-    """503 ``ServiceUnavailable``."""
-    return StatusError(503, "ServiceUnavailable", message)
 
 
 def rv_too_large(requested: int, current: int) -> StatusError:

@@ -11,16 +11,14 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from aiohttp import web
 
 from envtest.context import User
 from envtest.errors import StatusError, request_entity_too_large
-
-if TYPE_CHECKING:
-    from envtest.faults import Fault, Faults
+from envtest.faults import Fault, Faults
 
 __all__ = [
     "BODY_LIMIT",

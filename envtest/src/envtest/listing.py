@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from envtest.errors import GroupResource, StatusError, bad_request, expired, invalid, plain_error, rv_too_large
+from envtest.errors import GroupResource, StatusError, bad_request, expired, invalid_object, plain_error, rv_too_large
 from envtest.field_errors import FieldError, forbidden, not_supported
 from envtest.http import Call
 from envtest.options import META_GROUP, parse_integer
@@ -66,7 +66,7 @@ def list_options(call: Call, *, watch: bool) -> ListOptions:
     )
     errors = _watch_errors(options) if watch else _list_errors(options)
     if errors:
-        raise invalid(META_GROUP, "ListOptions", "", errors)
+        raise invalid_object(META_GROUP, "ListOptions", "", errors)
     return options
 
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envtest.certificates import Authority
+from envtest.certificates import CertificateAuthority
 from envtest.manifests import CRD, WEBHOOK_CONFIGURATIONS
 from envtest.objects import Object
 
-__all__ = ["LocalWebhooks", "conversion_of", "free_port"]
+__all__ = ["LocalWebhooks", "webhook_conversion", "free_port"]
 
 
-def conversion_of(obj: Object) -> dict[str, Any]:
+def webhook_conversion(obj: Object) -> dict[str, Any]:
     """The conversion of a CRD where a webhook does it, else nothing."""
     if obj.get("kind") != CRD:
         return {}
@@ -47,7 +47,7 @@ class LocalWebhooks:
 
         Only their owner can read them. ``port`` 0 picks one that is free now. Raises OSError.
         """
-        authority = Authority(name="envtest-webhooks-ca")
+        authority = CertificateAuthority(name="envtest-webhooks-ca")
         pair = authority.server([host, "localhost"])
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", authority.pem)):
@@ -72,7 +72,7 @@ class LocalWebhooks:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"https://{host}:{self.port}"
 
-    def rewritten(self, obj: Object) -> Object:
+    def rewrite(self, obj: Object) -> Object:
         """A copy of a webhook configuration, or of a CRD with a conversion webhook, that leads to this server.
 
         Other objects come back as they are.
@@ -80,12 +80,12 @@ class LocalWebhooks:
         rewritten = copy.deepcopy(obj)
         if obj.get("kind") in WEBHOOK_CONFIGURATIONS:
             for webhook in rewritten.get("webhooks") or ():
-                self._rewrite(webhook.setdefault("clientConfig", {}))
-        elif conversion := conversion_of(rewritten):
-            self._rewrite(conversion.setdefault("webhook", {}).setdefault("clientConfig", {}))
+                self._set_client_config(webhook.setdefault("clientConfig", {}))
+        elif conversion := webhook_conversion(rewritten):
+            self._set_client_config(conversion.setdefault("webhook", {}).setdefault("clientConfig", {}))
         return rewritten
 
-    def _rewrite(self, config: dict[str, Any]) -> None:
+    def _set_client_config(self, config: dict[str, Any]) -> None:
         service = config.pop("service", None)
         if service is not None:
             path = service.get("path") or "/"

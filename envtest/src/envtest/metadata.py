@@ -14,8 +14,7 @@ from typing import Any
 import orjson
 
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, required, too_long
-from envtest.field_errors import invalid as invalid_value
+from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, invalid, required, too_long
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
 
@@ -214,20 +213,20 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
         problems = info.strategy.validate_name(prefix, prefix=True)
         if problems is None:
             problems = dns_subdomain(mask_trailing_dash(prefix))
-        errors += [invalid_value(f"{path}.generateName", prefix, problem) for problem in problems]
+        errors += [invalid(f"{path}.generateName", prefix, problem) for problem in problems]
     if not name:
         errors.append(required(f"{path}.name", "name or generateName is required"))
     else:
         problems = info.strategy.validate_name(name)
         if problems is None:
             problems = dns_subdomain(name)
-        errors += [invalid_value(f"{path}.name", name, problem) for problem in problems]
+        errors += [invalid(f"{path}.name", name, problem) for problem in problems]
     namespace = metadata.get("namespace")
     if info.namespaced:
         if not namespace:
             errors.append(required(f"{path}.namespace"))
         else:
-            errors += [invalid_value(f"{path}.namespace", namespace, problem) for problem in dns_label(namespace)]
+            errors += [invalid(f"{path}.namespace", namespace, problem) for problem in dns_label(namespace)]
     elif namespace:
         errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
     return errors
@@ -236,8 +235,8 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
 def _validate_labels(labels: dict[str, str], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for key, value in labels.items():
-        errors += [invalid_value(path, key, problem) for problem in qualified_name(key)]
-        errors += [invalid_value(path, value, problem) for problem in label_value(value or "")]
+        errors += [invalid(path, key, problem) for problem in qualified_name(key)]
+        errors += [invalid(path, value, problem) for problem in label_value(value or "")]
     return errors
 
 
@@ -245,7 +244,7 @@ def _validate_annotations(annotations: dict[str, str], path: str) -> list[FieldE
     errors: list[FieldError] = []
     size = 0
     for key, value in annotations.items():
-        errors += [invalid_value(path, key, problem) for problem in qualified_name(key.lower())]
+        errors += [invalid(path, key, problem) for problem in qualified_name(key.lower())]
         size += len(key.encode()) + len((value or "").encode())
     if size > _ANNOTATIONS_LIMIT:
         errors.append(too_long(path, "", _ANNOTATIONS_LIMIT))
@@ -265,22 +264,22 @@ def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError
     for reference in owners:
         version, kind, name = reference.get("apiVersion"), reference.get("kind"), reference.get("name")
         if not version or version.count("/") > 1:
-            errors.append(invalid_value(f"{path}.apiVersion", version or "", "version must not be empty"))
+            errors.append(invalid(f"{path}.apiVersion", version or "", "version must not be empty"))
         if not kind:
-            errors.append(invalid_value(f"{path}.kind", "", "must not be empty"))
+            errors.append(invalid(f"{path}.kind", "", "must not be empty"))
         if not name:
-            errors.append(invalid_value(f"{path}.name", "", "must not be empty"))
+            errors.append(invalid(f"{path}.name", "", "must not be empty"))
         if not reference.get("uid"):
-            errors.append(invalid_value(f"{path}.uid", "", "must not be empty"))
+            errors.append(invalid(f"{path}.uid", "", "must not be empty"))
         if version == "v1" and kind == "Event":
-            errors.append(invalid_value(path, _printed(reference), "/v1, Kind=Event is disallowed from being an owner"))
+            errors.append(invalid(path, _printed(reference), "/v1, Kind=Event is disallowed from being an owner"))
         if reference.get("controller"):
             if controller:
                 detail = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {kind}/{name}"
                 )
-                errors.append(invalid_value(path, Verbatim("[" + ",".join(map(_printed, owners)) + "]"), detail))
+                errors.append(invalid(path, Verbatim("[" + ",".join(map(_printed, owners)) + "]"), detail))
             controller = controller or f"{kind}/{name}"
     return errors
 
@@ -291,16 +290,16 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 def _validate_finalizers(finalizers: list[str], path: str, *, strict: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, finalizer in enumerate(finalizers):
-        errors += [invalid_value(path, finalizer, problem) for problem in qualified_name(finalizer)]
+        errors += [invalid(path, finalizer, problem) for problem in qualified_name(finalizer)]
         if strict and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             errors.append(
-                invalid_value(
+                invalid(
                     f"{path}[{index}]", finalizer, "name is neither a standard finalizer name nor is it fully qualified"
                 )
             )
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
-        errors.append(invalid_value(path, finalizers, detail))
+        errors.append(invalid(path, finalizers, detail))
     return errors
 
 
@@ -319,13 +318,13 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
             detail = "no new finalizers can be added if the object is being deleted, found new finalizers " + shown
             errors.append(forbidden(f"{path}.finalizers", detail))
     changed = [name for name in _IMMUTABLE if after.get(name) != before.get(name)]
-    errors += [invalid_value(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
+    errors += [invalid(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
     errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
     generation = after.get("generation") or 0
     if generation < (before.get("generation") or 0):
-        errors.append(invalid_value(f"{path}.generation", generation, "must not be decremented"))
+        errors.append(invalid(f"{path}.generation", generation, "must not be decremented"))
     errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")

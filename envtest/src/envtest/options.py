@@ -8,11 +8,10 @@ from typing import Any
 
 import orjson
 
-from envtest.body import PROTOBUF, load_protobuf, media_type
 from envtest.context import RequestContext
-from envtest.errors import StatusError, bad_request, invalid
-from envtest.field_errors import FieldError, forbidden, not_supported, too_long
-from envtest.field_errors import invalid as invalid_value
+from envtest.decoder import PROTOBUF, load_protobuf, media_type
+from envtest.errors import StatusError, bad_request, invalid_object
+from envtest.field_errors import FieldError, forbidden, invalid, not_supported, too_long
 from envtest.http import Call
 from envtest.objects import Object
 
@@ -85,7 +84,7 @@ def _field_manager_errors(manager: str) -> list[FieldError]:
     for position, character in enumerate(manager):
         if not character.isprintable():
             detail = f"invalid character U+{ord(character):04X} (at position {position})"
-            return [invalid_value("fieldManager", manager, detail)]
+            return [invalid("fieldManager", manager, detail)]
     return []
 
 
@@ -109,7 +108,7 @@ def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOpti
     if validation and validation not in _FIELD_VALIDATION:
         errors.append(not_supported("fieldValidation", validation, _FIELD_VALIDATION))
     if errors:
-        raise invalid(META_GROUP, kind, "", errors)
+        raise invalid_object(META_GROUP, kind, "", errors)
     return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force, validation)
 
 
@@ -145,13 +144,13 @@ async def delete_options(call: Call) -> DeleteOptions:
     errors: list[FieldError] = []
     if propagation is not None and orphan is not None:
         detail = "orphanDependents and deletionPropagation cannot be both set"
-        errors.append(invalid_value("propagationPolicy", propagation, detail))
+        errors.append(invalid("propagationPolicy", propagation, detail))
     elif propagation is not None and propagation not in _PROPAGATION:
         supported = ("Foreground", "Background", "Orphan", "nil")
         errors.append(not_supported("propagationPolicy", propagation, supported))
     errors += _dry_run_errors(dry_run)
     if errors:
-        raise invalid(META_GROUP, "DeleteOptions", "", errors)
+        raise invalid_object(META_GROUP, "DeleteOptions", "", errors)
     preconditions = document.get("preconditions") or {}
     return DeleteOptions(
         grace_period=document.get("gracePeriodSeconds"),

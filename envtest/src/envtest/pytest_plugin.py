@@ -17,8 +17,9 @@ import pytest
 
 if TYPE_CHECKING:
     from envtest.api_client import APIClient
+    from envtest.base import BaseControlPlane
     from envtest.local_webhooks import LocalWebhooks
-    from envtest.plane import ControlPlane, Manifests
+    from envtest.manifests import Manifests
     from envtest.threaded import ThreadedControlPlane
 
 MARKER = "real_control_plane"
@@ -86,13 +87,13 @@ def _threaded_control_plane(pytestconfig: pytest.Config) -> Iterator[ThreadedCon
 
 
 @pytest.fixture(scope="session")
-def control_plane(_threaded_control_plane: ThreadedControlPlane) -> ControlPlane:
+def control_plane(_threaded_control_plane: ThreadedControlPlane) -> BaseControlPlane:
     """The session's control plane: ``url``, ``ca_pem``, ``token``, ``kubeconfig()``."""
     return _threaded_control_plane.plane
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kubeconfig(control_plane: BaseControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kubeconfig file of user ``admin``; give it to the program under test, or set ``$KUBECONFIG``."""
     path = tmp_path_factory.mktemp("control-plane") / "kubeconfig"
     control_plane.kubeconfig(path)
@@ -141,7 +142,7 @@ def install_webhooks(
     _threaded_control_plane.remove_webhooks(*installed)
 
 
-async def _api_client(control_plane: ControlPlane) -> AsyncIterator[APIClient]:
+async def _api_client(control_plane: BaseControlPlane) -> AsyncIterator[APIClient]:
     """Plain HTTP requests as user ``admin``, for asynchronous tests (pytest-asyncio)."""
     from envtest.api_client import APIClient
 

@@ -24,10 +24,11 @@ from envtest.auth.impersonation import impersonate, requested_user
 from envtest.auth.rbac import Authorizer
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
-from envtest.faults import FAULTS_PATH, Faults
+from envtest.fault_injection import FAULTS_PATH, inject
+from envtest.faults import Faults
 from envtest.http import Call, Page, Reply, log_failure, not_found_page, status_reply
 from envtest.request_timeout import check_timeout
-from envtest.response import send
+from envtest.response_writer import send
 
 __all__ = ["Server"]
 
@@ -114,11 +115,11 @@ class Server:
 
     async def _answer(self, call: Call, attributes: Attributes) -> Reply | web.StreamResponse:
         if call.path != FAULTS_PATH:
-            await self._faults.pass_gate()
+            await self._faults.wait_while_paused()
         call.faults = self._faults
         call.fault = self._faults.match(attributes)
         if call.fault is not None:
-            answer = await call.fault.strike(call, attributes)
+            answer = await inject(call.fault, call, attributes)
             if answer is not None:
                 return answer
         check_timeout(call.parameter("timeout"), attributes)

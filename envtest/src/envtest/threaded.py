@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from envtest.plane import ControlPlane, Manifests
+from envtest.base import BaseControlPlane
+from envtest.manifests import Manifests
 
 if TYPE_CHECKING:
     from envtest.local_webhooks import LocalWebhooks
@@ -26,7 +27,7 @@ class ThreadedControlPlane:
     :meth:`call`.
     """
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: BaseControlPlane) -> None:
         self.plane = plane
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)

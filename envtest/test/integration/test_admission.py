@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
-from envtest.certificates import Authority, server_context
-from envtest.embedded import EmbeddedControlPlane
+from envtest.certificates import CertificateAuthority, server_context
 
 PATIENCE = 20.0
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -27,7 +26,7 @@ class Hooks:
     """A webhook server: each path answers from a function of the request."""
 
     def __init__(self, names: list[str]) -> None:
-        self._authority = Authority(name="hooks-ca")
+        self._authority = CertificateAuthority(name="hooks-ca")
         self._names = names
         self.answers: dict[str, Answer] = {}
         self.requests: list[dict[str, Any]] = []
@@ -121,7 +120,7 @@ async def test_a_validating_webhook_refuses(api: APIClient, hooks: Hooks) -> Non
 
 async def test_a_webhook_with_a_foreign_certificate_is_not_believed(api: APIClient, hooks: Hooks) -> None:
     hooks.answers["/validate"] = lambda _: {}
-    other = b64encode(Authority(name="other-ca").pem).decode()
+    other = b64encode(CertificateAuthority(name="other-ca").pem).decode()
     configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/validate", "caBundle": other})
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
     answer = await until(api, lambda answer: answer.code == 500)

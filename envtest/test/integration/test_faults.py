@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
-from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.config_maps import CONFIG_MAPS, config_map
 
@@ -29,7 +28,7 @@ async def test_an_answer_scoped_by_verb_resource_and_count(plane: EmbeddedContro
         assert answer.body["details"]["retryAfterSeconds"] == 3
     assert (await api.get(CONFIG_MAPS)).code == 200
     assert (await api.get("/api/v1/secrets")).code == 200
-    assert fault.struck == 2
+    assert fault.injected == 2
 
 
 async def test_a_fault_is_over_after_its_time(plane: EmbeddedControlPlane, api: APIClient) -> None:

@@ -13,9 +13,8 @@ import aiohttp
 import pytest
 import yarl
 
-from envtest import ControlPlane, http, yaml_codec
+from envtest import ControlPlane, EmbeddedControlPlane, http, yaml_codec
 from envtest.api_client import APIClient
-from envtest.embedded import EmbeddedControlPlane
 from test.support.config_maps import CONFIG_MAPS, config_map
 from test.support.hostile import CRD, Request, Requests, originals
 

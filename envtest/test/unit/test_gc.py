@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from envtest.assembly import assemble, boot
+from envtest.assembly import assemble, create_initial_objects
 from envtest.controllers import UnknownController, make_runner
 from envtest.controllers.queue import KeyQueue
+from envtest.create_update import copy_object
 from envtest.errors import GroupResource
 from envtest.objects import Object, find_condition
-from envtest.write import copy_object
 from test.support.planes import Plane, plane, reference
 
 NAMESPACES = GroupResource("", "namespaces")
@@ -27,13 +27,13 @@ async def test_children_and_grandchildren_go_with_their_owner() -> None:
 
 
 async def test_what_was_there_before_the_collector_is_collected() -> None:
-    machine = assemble(admin_token="t", users={}, audit_log=None)
-    await boot(machine)
-    world = Plane(machine.core)
+    api_server = assemble(admin_token="t", users={}, audit_log=None)
+    await create_initial_objects(api_server)
+    world = Plane(api_server.core)
     owner = await world.create("owner")
     await world.create("child", owner)
     await world.delete(owner)
-    runner = make_runner(machine.core, ["gc"])
+    runner = make_runner(api_server.core, ["gc"])
     runner.start()
     try:
         await world.until(lambda: world.get("child") is None)

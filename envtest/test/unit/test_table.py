@@ -9,7 +9,7 @@ from envtest.printers import PRINTERS
 from envtest.printers.columns import selector_text, since
 from envtest.registry import ResourceInfo
 from envtest.strategy import Strategy
-from envtest.table import make_table
+from envtest.table_convertor import convert_to_table
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CREATED = "2026-01-01T23:59:00Z"
@@ -25,12 +25,12 @@ def obj(kind: str = "ConfigMap", **content: Any) -> Object:
 
 
 def row(kind: str, group: str = "", **content: Any) -> list[Any]:
-    cells: list[Any] = make_table(info(kind, group), [obj(kind, **content)], now=NOW)["rows"][0]["cells"]
+    cells: list[Any] = convert_to_table(info(kind, group), [obj(kind, **content)], now=NOW)["rows"][0]["cells"]
     return cells
 
 
 def test_a_table_has_columns_and_a_row_for_each_object() -> None:
-    table = make_table(info("ConfigMap"), [obj(data={"k": "v"})], metadata={"resourceVersion": "7"}, now=NOW)
+    table = convert_to_table(info("ConfigMap"), [obj(data={"k": "v"})], metadata={"resourceVersion": "7"}, now=NOW)
     assert (table["kind"], table["apiVersion"], table["metadata"]) == (
         "Table",
         "meta.k8s.io/v1",
@@ -51,21 +51,21 @@ def test_a_table_has_columns_and_a_row_for_each_object() -> None:
 
 @pytest.mark.parametrize(("include", "wanted"), [("None", None), ("Object", obj())])
 def test_what_a_row_carries(include: str, wanted: Any) -> None:
-    assert make_table(info("ConfigMap"), [obj()], include=include, now=NOW)["rows"][0]["object"] == wanted
+    assert convert_to_table(info("ConfigMap"), [obj()], include=include, now=NOW)["rows"][0]["object"] == wanted
 
 
 def test_later_events_of_a_watch_have_no_columns() -> None:
-    assert make_table(info("ConfigMap"), [obj()], headers=False)["columnDefinitions"] is None
+    assert convert_to_table(info("ConfigMap"), [obj()], headers=False)["columnDefinitions"] is None
 
 
 def test_an_empty_continue_token_is_left_out() -> None:
-    table = make_table(info("ConfigMap"), [], metadata={"resourceVersion": "7", "continue": ""})
+    table = convert_to_table(info("ConfigMap"), [], metadata={"resourceVersion": "7", "continue": ""})
     assert table["metadata"] == {"resourceVersion": "7"}
     assert table["rows"] == []
 
 
 def test_other_kinds_show_when_they_were_created() -> None:
-    table = make_table(info("Role", "rbac.authorization.k8s.io"), [obj("Role")])
+    table = convert_to_table(info("Role", "rbac.authorization.k8s.io"), [obj("Role")])
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Created At"]
     assert table["rows"][0]["cells"] == ["a", CREATED]
 
@@ -177,7 +177,7 @@ def test_pods(status: Any, cells: list[Any]) -> None:
 def test_pods_that_are_going_or_done() -> None:
     going = {"deletionTimestamp": CREATED}
     assert row("Pod", metadata=going, spec={"containers": [{}]}, status={"phase": "Running"})[2] == "Terminating"
-    table = make_table(info("Pod"), [obj("Pod", status={"phase": "Succeeded"})], now=NOW)
+    table = convert_to_table(info("Pod"), [obj("Pod", status={"phase": "Succeeded"})], now=NOW)
     assert table["rows"][0]["conditions"][0]["reason"] == "Succeeded"
 
 
@@ -254,7 +254,7 @@ COLUMNS = (
 
 def cart(**spec: Any) -> list[Any]:
     what = info("Cart", "x.io", is_crd=True, columns=COLUMNS)
-    cells: list[Any] = make_table(what, [obj("Cart", spec=spec)], now=NOW)["rows"][0]["cells"]
+    cells: list[Any] = convert_to_table(what, [obj("Cart", spec=spec)], now=NOW)["rows"][0]["cells"]
     return cells
 
 
@@ -273,7 +273,7 @@ def test_columns_of_custom_resources() -> None:
 
 
 def test_descriptions_of_custom_columns() -> None:
-    table = make_table(info("Cart", "x.io", is_crd=True, columns=COLUMNS), [])
+    table = convert_to_table(info("Cart", "x.io", is_crd=True, columns=COLUMNS), [])
     assert [column["description"] for column in table["columnDefinitions"]][1:3] == [
         "how many",
         "Custom resource definition column (in JSONPath format): .spec.since",
@@ -281,7 +281,7 @@ def test_descriptions_of_custom_columns() -> None:
 
 
 def test_custom_resources_without_columns_show_their_age() -> None:
-    table = make_table(info("Cart", "x.io", is_crd=True), [obj("Cart")], now=NOW)
+    table = convert_to_table(info("Cart", "x.io", is_crd=True), [obj("Cart")], now=NOW)
     assert [(column["name"], column["type"]) for column in table["columnDefinitions"]] == [
         ("Name", "string"),
         ("Age", "date"),

@@ -64,7 +64,7 @@ class Validator(Protocol):
 
 
 class AdmissionChain:
-    """Implements ``envtest.core.Admission``.
+    """Implements ``envtest.server_core.Admission``.
 
     ``last`` sees the object after all mutation, as the last judge of what is going to be stored.
     """

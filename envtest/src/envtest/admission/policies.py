@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from envtest.auth.rbac import Authorizer
 from envtest.context import RequestContext
-from envtest.core import from_storage
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
 from envtest.registry import Registry, ResourceInfo
 from envtest.schema.cel_authorizer import Answer
 from envtest.storage import Store
+from envtest.storage_version import from_storage
 
 from .conditions import Expression, ExpressionError, MatchConditions, asking, request_variables
 from .lifecycle import described_name

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from envtest.context import RequestContext
-from envtest.errors import StatusError, bad_request
-from envtest.errors import invalid as invalid_status
+from envtest.errors import StatusError, bad_request, invalid_object
 from envtest.field_errors import FieldError, Verbatim, go_json, invalid
 from envtest.objects import Object
 
@@ -203,4 +202,4 @@ def _printed_path(attributes: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _invalid(errors: list[FieldError]) -> StatusError:
-    return invalid_status(_AUTHORIZATION, "", "", errors)
+    return invalid_object(_AUTHORIZATION, "", "", errors)

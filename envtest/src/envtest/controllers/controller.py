@@ -16,8 +16,8 @@ import anyio
 
 from envtest.controllers.actor import Actor
 from envtest.controllers.queue import KeyQueue
-from envtest.core import Core
 from envtest.errors import GroupResource, StatusError
+from envtest.server_core import Core
 from envtest.storage import Change
 
 __all__ = ["Controller", "Runner"]

@@ -14,8 +14,8 @@ from typing import Any
 from envtest.admission.webhook_client import WebhookClient
 from envtest.builtins.catalog import object_meta, storage_hash
 from envtest.crd.conversion import Conversions
-from envtest.crd.definition import CLEANUP_FINALIZER, condition_of, set_condition
-from envtest.crd.resource import CustomResourceStrategy
+from envtest.crd.crd_strategy import CLEANUP_FINALIZER, condition_of, set_condition
+from envtest.crd.custom_resource_strategy import CustomResourceStrategy
 from envtest.errors import GroupResource
 from envtest.field_errors import go_quote
 from envtest.objects import Object
@@ -24,7 +24,7 @@ from envtest.schema.node import Schema
 from envtest.storage import Change, Record, Store
 from envtest.storage.record import DELETED
 
-__all__ = ["CRDS", "Definitions"]
+__all__ = ["CRDS", "CRDController"]
 
 CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -35,7 +35,7 @@ def _wall_clock() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Definitions:
+class CRDController:
     """Follows the table of definitions and keeps registry, statuses and objects in step with it.
 
     ``webhooks`` calls conversion webhooks; ``now`` gives the time of condition changes (RFC 3339).

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from envtest.body import parse_typed
 from envtest.context import RequestContext
-from envtest.core import Core
+from envtest.create_update import update_object
+from envtest.decoder import parse_typed
 from envtest.deletion import delete_object
 from envtest.errors import (
     GroupResource,
@@ -23,8 +23,8 @@ from envtest.label_selectors import matches_label_selector
 from envtest.negotiation import Output
 from envtest.objects import Object, find_condition, set_condition
 from envtest.options import DeleteOptions, begin_write
-from envtest.output import encode_as
-from envtest.write import update_object
+from envtest.response_transform import encode_as
+from envtest.server_core import Core
 
 __all__ = ["bind", "connect", "evict", "read_log"]
 

@@ -14,16 +14,17 @@ import orjson
 from aiohttp import web
 
 from envtest.context import RequestContext
-from envtest.core import Core, present
 from envtest.errors import StatusError
 from envtest.http import Call, log_failure
 from envtest.listing import ListOptions, list_options, parse_revision, too_old
 from envtest.negotiation import Output
-from envtest.output import check_include, encode_as, make_table, partial
 from envtest.registry import ResourceInfo
+from envtest.response_transform import check_include, encode_as, partial
 from envtest.selectors import Selector, selector_for
+from envtest.server_core import Core
 from envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
 from envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
+from envtest.storage_version import encode_records
 
 __all__ = ["watch_objects"]
 
@@ -59,7 +60,7 @@ class _Encoder:
 
     async def line(self, kind: str, record: Record) -> bytes:
         """The line of an event about ``record``."""
-        data = (await present(self.info, [record]))[0]
+        data = (await encode_records(self.info, [record]))[0]
         if not self.output.as_kind and not self.output.yaml:
             return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
         return self._encode(kind, self._convert(orjson.loads(data)))
@@ -73,7 +74,11 @@ class _Encoder:
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         self.tables += 1
         headers = self.tables == 1
-        return make_table(self.info, [obj], version=version, include=self.include, metadata=metadata, headers=headers)
+        from envtest.table_convertor import convert_to_table
+
+        return convert_to_table(
+            self.info, [obj], version=version, include=self.include, metadata=metadata, headers=headers
+        )
 
     def _encode(self, kind: str, obj: dict[str, Any]) -> bytes:
         if self.output.yaml:
@@ -131,7 +136,7 @@ class _Stream:
     async def send(self, lines: Sequence[bytes]) -> None:
         """Sends lines; raises ConnectionError when there is nobody to send to."""
         if self._call.faults is not None:
-            await self._call.faults.pass_gate()
+            await self._call.faults.wait_while_paused()
         if self._left is not None:
             self._left -= len(lines)
             if self._left <= 0:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from envtest.errors import GroupResource
 from envtest.objects import Object
 from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_from, record_of
-from envtest.storage.table import Key, Table
+from envtest.storage.watch_cache import Key, WatchCache
 from envtest.storage.watcher import Watcher
 
 __all__ = ["Compacted", "FutureRevision", "Store"]
@@ -45,15 +45,15 @@ class Store:
         self.compacted = 0
         self.journal: list[Callable[[GroupResource, Change], None]] = []
         self.followers: list[Callable[[GroupResource, Change], None]] = []
-        self._tables: dict[GroupResource, Table] = {}
+        self._tables: dict[GroupResource, WatchCache] = {}
 
-    def _table(self, resource: GroupResource) -> Table:
+    def _table(self, resource: GroupResource) -> WatchCache:
         table = self._tables.get(resource)
         if table is None:
-            table = self._tables[resource] = Table()
+            table = self._tables[resource] = WatchCache()
         return table
 
-    def tables(self) -> list[GroupResource]:
+    def resources(self) -> list[GroupResource]:
         """The tables that hold, or once held, objects."""
         return list(self._tables)
 

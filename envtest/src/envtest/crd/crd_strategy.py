@@ -28,7 +28,7 @@ from envtest.metadata import dns_1035_label, dns_subdomain
 from envtest.objects import Object
 from envtest.schema.node import Schema
 
-__all__ = ["CLEANUP_FINALIZER", "DefinitionStrategy", "condition_of", "set_condition"]
+__all__ = ["CLEANUP_FINALIZER", "CRDStrategy", "condition_of", "set_condition"]
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
@@ -62,7 +62,7 @@ def set_condition(crd: Object, kind: str, *, holds: bool, reason: str, message: 
     status["conditions"] = conditions
 
 
-class DefinitionStrategy(BuiltinStrategy):
+class CRDStrategy(BuiltinStrategy):
     """See :class:`~envtest.strategy.Strategy`."""
 
     allow_unconditional_update = False

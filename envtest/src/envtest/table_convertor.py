@@ -20,13 +20,13 @@ from envtest.printers import PRINTERS
 from envtest.printers.columns import AGE, NAME, Column, Print, age
 from envtest.registry import ResourceInfo
 
-__all__ = ["make_table"]
+__all__ = ["convert_to_table"]
 
 _CREATED_AT: Final = Column("Created At", AGE.description, "date")
 _DEFAULT_CRD_COLUMNS: Final = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
 
-def make_table(
+def convert_to_table(
     info: ResourceInfo,
     objects: Sequence[Object],
     *,

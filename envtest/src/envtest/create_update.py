@@ -13,10 +13,9 @@ import orjson
 
 from envtest.apply.manager import keep_times
 from envtest.context import RequestContext
-from envtest.core import Core, from_storage, to_storage
 from envtest.deletion import deletes_during_update
-from envtest.errors import MODIFIED, StatusError, already_exists, conflict, invalid, not_found, plain_error
-from envtest.field_errors import invalid as invalid_value
+from envtest.errors import MODIFIED, StatusError, already_exists, conflict, invalid_object, not_found, plain_error
+from envtest.field_errors import invalid
 from envtest.listing import parse_revision
 from envtest.metadata import (
     fill_for_create,
@@ -27,7 +26,9 @@ from envtest.metadata import (
     wipe_for_create,
 )
 from envtest.objects import Object
+from envtest.server_core import Core
 from envtest.storage import Record
+from envtest.storage_version import from_storage, to_storage
 
 __all__ = ["Transform", "create_object", "dedupe_owners", "registry_key", "update_object"]
 
@@ -138,7 +139,7 @@ def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     errors += info.strategy.validate(obj, old, ctx)
     if errors:
         kind = obj.get("kind") or info.kind
-        raise invalid(info.storage.group, kind, obj["metadata"].get("name") or "", errors)
+        raise invalid_object(info.storage.group, kind, obj["metadata"].get("name") or "", errors)
     for text in info.strategy.warnings(obj, old, ctx):
         ctx.warn(text)
 
@@ -209,8 +210,8 @@ async def _replace(
     revision = _sent_revision(metadata.get("resourceVersion") or "")
     if not revision:
         if not info.strategy.allow_unconditional_update:
-            error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid(info.group, info.plural, ctx.name, [error])
+            error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_object(info.group, info.plural, ctx.name, [error])
     elif revision != record.revision:
         raise conflict(info.resource, ctx.name, MODIFIED)
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]

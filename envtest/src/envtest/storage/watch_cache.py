@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from envtest.storage.record import Change, Record
 from envtest.storage.watcher import Watcher
 
-__all__ = ["Key", "Table"]
+__all__ = ["Key", "WatchCache"]
 
 Key = tuple[str, str]
 
@@ -17,7 +17,7 @@ WINDOW_EVENTS = 20_000
 WINDOW_BYTES = 48 * 1024 * 1024
 
 
-class Table:
+class WatchCache:
     """Current records, sorted keys, the changes of the recent past, and who watches.
 
     The window is bounded by number and by the bytes of the records that only history still holds.

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 
-from envtest.core import present
 from envtest.errors import bad_request, not_acceptable
 from envtest.field_errors import go_quote
 from envtest.http import Call, Reply
@@ -15,10 +14,10 @@ from envtest.listing import Page
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
-from envtest.storage import Record
 from envtest.storage.record import encode
+from envtest.storage_version import encode_records
 
-__all__ = ["check_include", "encode_as", "list_reply", "make_table", "object_reply", "partial", "status_document_reply"]
+__all__ = ["check_include", "encode_as", "list_reply", "object_reply", "partial"]
 
 
 _INCLUDE = ("Metadata", "Object", "None", "")
@@ -35,19 +34,14 @@ def encode_as(document: Any, output: Output) -> bytes:
     return orjson.dumps(document) + b"\n"
 
 
-def make_table(
-    info: ResourceInfo,
-    objects: Sequence[Object],
-    *,
-    version: str,
-    include: str,
-    metadata: Mapping[str, Any],
-    headers: bool = True,
+def _table(
+    call: Call, info: ResourceInfo, output: Output, objects: Sequence[Object], metadata: Mapping[str, Any]
 ) -> Object:
-    """The Table of objects; the printers are imported when somebody asks for the first one."""
-    from envtest.table import make_table as make
+    from envtest.table_convertor import (
+        convert_to_table,  # imports the printers of all kinds, which most programs never need
+    )
 
-    return make(info, objects, version=version, include=include, metadata=metadata, headers=headers)
+    return convert_to_table(info, objects, version=output.as_version, include=check_include(call), metadata=metadata)
 
 
 def check_include(call: Call) -> str:
@@ -81,19 +75,9 @@ def object_reply(call: Call, info: ResourceInfo, output: Output, obj: Object | b
         )
     if output.as_kind == "PartialObjectMetadata":
         return Reply(encode_as(partial(document, output.as_version), output), code, output.content_type)
-    table = make_table(
-        info,
-        [document],
-        version=output.as_version,
-        include=check_include(call),
-        metadata={"resourceVersion": document["metadata"].get("resourceVersion", "")},
-    )
+    metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
+    table = _table(call, info, output, [document], metadata)
     return Reply(encode_as(table, output), code, output.content_type)
-
-
-def status_document_reply(document: Object, output: Output, code: int = 200) -> Reply:
-    """A Status (or another document that has no other form)."""
-    return Reply(encode_as(document, output), code, output.content_type)
 
 
 def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
@@ -107,7 +91,7 @@ def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
 
 async def list_reply(call: Call, info: ResourceInfo, output: Output, page: Page) -> Reply:
     """A list in the form that the client wants, made from the stored bytes wherever that is possible."""
-    items = await present(info, page.records)
+    items = await encode_records(info, page.records)
     metadata = _list_metadata(info, page)
     if output.as_kind:
         return _converted_list(call, info, output, items, metadata)
@@ -145,11 +129,5 @@ def _converted_list(
             "items": [partial(obj, output.as_version) for obj in objects],
         }
     else:
-        include = check_include(call)
-        document = make_table(info, objects, version=output.as_version, include=include, metadata=metadata)
+        document = _table(call, info, output, objects, metadata)
     return Reply(encode_as(document, output), 200, output.content_type)
-
-
-def record_reply(call: Call, info: ResourceInfo, output: Output, record: Record, code: int = 200) -> Reply:
-    """A stored record that is in the served version already."""
-    return object_reply(call, info, output, record.data, code)
