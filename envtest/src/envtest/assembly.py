@@ -1,4 +1,4 @@
-"""How an embedded control plane is put together: every part, in one place, in the order of need."""
+"""Assembles an embedded API server: creates every part, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SYSTEM = User("system:apiserver", groups=("system:masters",))
 
 @dataclass(slots=True)
 class APIServer:
-    """The parts of a running control plane that its owner may touch."""
+    """The parts of a running API server, for its control plane and for tests."""
 
     core: Core
     authenticator: Authenticator
@@ -72,15 +72,15 @@ def assemble(
     service_accounts: bool = False,
     token_key: bytes | None = None,
 ) -> APIServer:
-    """Builds the parts; nothing runs and nothing is stored yet.
+    """Create the parts; nothing runs and nothing is stored yet.
 
-    ``service_accounts`` brings their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
+    ``service_accounts`` enables their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
     """
     core = Core(token_key=token_key)
-    register_builtins(core.registry, definitions=_definition_strategy)
+    register_builtins(core.registry, definitions=_crd_strategy)
     endpoints = ServiceEndpoints(core.store)
     webhooks = WebhookClient(endpoints)
-    core.store.followers.append(_definitions(core, webhooks))
+    core.store.followers.append(_crd_follower(core, webhooks))
     authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
     authorizer = RBACAuthorizer(core.store)
     core.reviews = Reviews(authorizer, authenticator)
@@ -100,25 +100,25 @@ def assemble(
     return APIServer(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
 
 
-def _definition_strategy(resource: Resource) -> BuiltinStrategy:
+def _crd_strategy(resource: Resource) -> BuiltinStrategy:
     from envtest.crd.crd_strategy import CRDStrategy
 
     return CRDStrategy(resource)
 
 
-def _definitions(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
-    """What follows the store on behalf of custom resources; it is loaded with the first definition."""
-    definitions: CRDController | None = None
+def _crd_follower(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
+    """Return a follower of the store that serves custom resources; its code is imported with the first CRD."""
+    controller: CRDController | None = None
 
     def follow(resource: GroupResource, change: Change) -> None:
-        nonlocal definitions
-        if definitions is None:
+        nonlocal controller
+        if controller is None:
             if resource != _CRDS:
                 return
             from envtest.crd.lifecycle import CRDController
 
-            definitions = CRDController(core.store, core.registry, webhooks)
-        definitions.follow(resource, change)
+            controller = CRDController(core.store, core.registry, webhooks)
+        controller.follow(resource, change)
 
     return follow
 
@@ -181,7 +181,7 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
 
 
 def _own_service(now: str) -> Object:
-    """The Service by which pods reach the API server; there are none, but clients look for it."""
+    """Return the Service ``kubernetes`` of the API server; no pods use it, but clients look it up."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -207,7 +207,7 @@ def _own_service(now: str) -> Object:
 
 
 def resume(api_server: APIServer) -> None:
-    """Serves again what an earlier process stored: custom resources, addresses that were handed out."""
+    """Restore the derived state of objects that an earlier process stored: served CRDs, allocated addresses."""
     core = api_server.core
     for record in core.store.list(_CRDS):
         for follower in core.store.followers:
@@ -220,7 +220,7 @@ def resume(api_server: APIServer) -> None:
 
 
 async def create_initial_objects(api_server: APIServer) -> None:
-    """Stores what every control plane has: its namespaces, its own Service and its bootstrap policy."""
+    """Store the objects that every control plane has: its namespaces, its own Service and the bootstrap RBAC policy."""
     core = api_server.core
     info = core.registry.lookup("", "v1", "namespaces")
     assert info is not None

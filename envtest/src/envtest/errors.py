@@ -1,7 +1,7 @@
-"""Refusals as the real kube-apiserver words them: a ``Status`` with code, reason, message and details.
+"""The errors of kube-apiserver: a ``Status`` with code, reason, message and details.
 
-Everything in the request pipeline refuses by raising :class:`StatusError`; the server turns it into the
-answer. The constructors below are those of apimachinery's ``api/errors`` package, with its messages.
+The request pipeline reports errors by raising :class:`StatusError`; the server converts it to the response. The
+constructors are those of apimachinery's ``api/errors`` package, with its messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class GroupResource(NamedTuple):
-    """A resource without its version: what messages and storage keys name."""
+    """A resource without its version, as messages and storage keys name it."""
 
     group: str
     resource: str
@@ -51,10 +51,10 @@ class GroupResource(NamedTuple):
 
 
 class StatusError(Exception):
-    """A refusal: HTTP ``code``, ``reason``, ``message``, ``details``, and headers that go with it.
+    """An error response: HTTP ``code``, ``reason``, ``message``, ``details`` and headers.
 
-    ``details=None`` leaves the details out; an empty dict is written as ``{}``, as the real server does
-    where it refuses before it knows the resource.
+    ``details=None`` omits the details; an empty dict is written as ``{}``, as in the errors that kube-apiserver returns
+    before it knows the resource.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class StatusError(Exception):
         self.list_meta: Mapping[str, Any] = {}
 
     def status(self) -> dict[str, Any]:
-        """The ``Status`` object of the answer."""
+        """Return the ``Status`` object of the response."""
         body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
         body["metadata"].update(self.list_meta)
         body["status"] = "Failure"
@@ -106,14 +106,14 @@ def bad_request(message: str) -> StatusError:
 
 
 def unauthorized() -> StatusError:
-    """401: no or a wrong credential."""
+    """401: missing or invalid credentials."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(
     resource: GroupResource, name: str, why: str, *, causes: Sequence[Mapping[str, Any]] | None = None
 ) -> StatusError:
-    """403 for a resource; ``why`` is the sentence after ``is forbidden:``. ``name`` may be empty."""
+    """403 for a resource; ``why`` is the text after ``is forbidden:``. ``name`` may be empty."""
     what = f'{resource} "{name}"' if name else str(resource)
     if not resource.resource:
         return StatusError(403, "Forbidden", f"forbidden: {why}", {})
@@ -123,7 +123,7 @@ def forbidden(
 
 
 def forbidden_path(why: str) -> StatusError:
-    """403 for a path that is not a resource's."""
+    """403 for a path that is not a resource."""
     return StatusError(403, "Forbidden", f"forbidden: {why}", {})
 
 
@@ -133,18 +133,18 @@ def not_found(resource: GroupResource, name: str) -> StatusError:
 
 
 def resource_not_found() -> StatusError:
-    """404 for a resource that a known group version does not have."""
+    """404 for a resource that does not exist in a known group version."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def method_not_supported(resource: GroupResource, verb: str) -> StatusError:
-    """405 by the resource's storage: ``delete is not supported on resources of kind "x"``."""
+    """405 from the resource's storage: ``delete is not supported on resources of kind "x"``."""
     message = f'{verb} is not supported on resources of kind "{resource}"'
     return StatusError(405, "MethodNotAllowed", message, _details(resource))
 
 
 def method_not_allowed_here(allowed: Iterable[str] = ()) -> StatusError:
-    """405 by the routing: no such method on this path. ``allowed`` goes into the ``Allow`` header."""
+    """405 from routing: the path does not have this method. ``allowed`` is the ``Allow`` header."""
     allow = ", ".join(allowed)
     return StatusError(
         405,
@@ -156,12 +156,12 @@ def method_not_allowed_here(allowed: Iterable[str] = ()) -> StatusError:
 
 
 def not_acceptable(message: str) -> StatusError:
-    """406 by content negotiation, with ``message`` in full."""
+    """406 from content negotiation; ``message`` is the whole message."""
     return StatusError(406, "NotAcceptable", message)
 
 
 def not_acceptable_here() -> StatusError:
-    """406 by the routing: nothing that ``Accept`` names is served."""
+    """406 from routing: none of the media types in ``Accept`` is served."""
     return StatusError(
         406,
         "NotAcceptable",
@@ -172,7 +172,7 @@ def not_acceptable_here() -> StatusError:
 
 
 def already_exists(resource: GroupResource, name: str, *, terminating: bool = False) -> StatusError:
-    """409 ``AlreadyExists``; ``terminating`` says that the existing object is being deleted."""
+    """409 ``AlreadyExists``; ``terminating`` means that the existing object is being deleted."""
     message = f'{resource} "{name}" already exists'
     if terminating:
         message = f"object is being deleted: {message}"
@@ -205,18 +205,18 @@ def request_entity_too_large(limit: int) -> StatusError:
 
 
 def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
-    """415 by the resource's handler, naming what is accepted."""
+    """415 from the resource's handler, with the accepted media types."""
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return StatusError(415, "UnsupportedMediaType", message)
 
 
 def unsupported_media_type_here() -> StatusError:
-    """415 by the routing."""
+    """415 from routing."""
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 ``Invalid`` with one cause for each field error; several are joined as apimachinery's aggregate does."""
+    """422 ``Invalid`` with one cause for each field error; several are joined as in apimachinery's aggregate."""
     what = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {}
     if name:
@@ -242,12 +242,12 @@ def internal_error(message: str) -> StatusError:
 
 
 def plain_error(message: str) -> StatusError:
-    """500 without a reason: what the real server makes of an error that is no ``Status``."""
+    """500 without a reason, as kube-apiserver reports an error that is not a ``Status``."""
     return StatusError(500, "", message)
 
 
 def rv_too_large(requested: int, current: int) -> StatusError:
-    """504: a resource version that this server has not reached."""
+    """504: the resourceVersion is newer than the server's."""
     message = f"Timeout: Too large resource version: {requested}, current: {current}"
     return StatusError(
         504,
@@ -278,5 +278,5 @@ _REASONS = {
 
 
 def error_of_code(code: int, message: str) -> StatusError:
-    """A refusal with the reason that apimachinery gives ``code`` when nothing else is known."""
+    """Return an error with the default reason of apimachinery for ``code``."""
     return StatusError(code, _REASONS.get(code, ""), message)

@@ -1,7 +1,7 @@
-"""Webhooks of an operator under test: where it serves them, with which certificate, and configurations that say so.
+"""Local servers for the webhooks of an operator under test, and webhook configurations that point to them.
 
-Manifests name a Service, and nothing stands behind it in a test. As controller-runtime's envtest does, the service
-reference of each webhook becomes a local url, with the CA of a certificate made for the occasion::
+Manifests name a Service, which does not exist in a test. As in controller-runtime's envtest, the service reference of
+each webhook is replaced by a local url, with the CA of a certificate created for the test::
 
     webhooks = await plane.install_webhooks("config/webhook", server=tmp_path)
     serve(webhooks.host, webhooks.port, certfile=webhooks.certificate, keyfile=webhooks.key)
@@ -21,11 +21,11 @@ from envtest.certificates import CertificateAuthority
 from envtest.manifests import CRD, WEBHOOK_CONFIGURATIONS
 from envtest.objects import Object
 
-__all__ = ["LocalWebhooks", "webhook_conversion", "free_port"]
+__all__ = ["LocalWebhooks", "free_port", "webhook_conversion"]
 
 
 def webhook_conversion(obj: Object) -> dict[str, Any]:
-    """The conversion of a CRD where a webhook does it, else nothing."""
+    """Return ``spec.conversion`` of a CRD with a conversion webhook, otherwise an empty dict."""
     if obj.get("kind") != CRD:
         return {}
     conversion: dict[str, Any] = (obj.get("spec") or {}).get("conversion") or {}
@@ -34,7 +34,7 @@ def webhook_conversion(obj: Object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LocalWebhooks:
-    """One local webhook server. ``ca_pem`` is the CA of its certificate, which is in ``directory``."""
+    """A local webhook server. ``ca_pem`` is the CA of its certificate, which is in ``directory``."""
 
     host: str
     port: int
@@ -43,9 +43,9 @@ class LocalWebhooks:
 
     @classmethod
     def prepare(cls, directory: Path, *, host: str = "127.0.0.1", port: int = 0) -> LocalWebhooks:
-        """Writes ``tls.crt``, ``tls.key`` and ``ca.crt`` to ``directory``, which is made if needed.
+        """Write ``tls.crt``, ``tls.key`` and ``ca.crt`` to ``directory``, which is created if needed.
 
-        Only their owner can read them. ``port`` 0 picks one that is free now. Raises OSError.
+        The files are readable only by their owner. ``port`` 0 selects a port that is free now. Raises OSError.
         """
         authority = CertificateAuthority(name="envtest-webhooks-ca")
         pair = authority.server([host, "localhost"])
@@ -58,12 +58,12 @@ class LocalWebhooks:
 
     @property
     def certificate(self) -> Path:
-        """The serving certificate (PEM)."""
+        """The file of the serving certificate (PEM)."""
         return self.directory / "tls.crt"
 
     @property
     def key(self) -> Path:
-        """The certificate's key (PEM)."""
+        """The file of the certificate's key (PEM)."""
         return self.directory / "tls.key"
 
     @property
@@ -73,9 +73,9 @@ class LocalWebhooks:
         return f"https://{host}:{self.port}"
 
     def rewrite(self, obj: Object) -> Object:
-        """A copy of a webhook configuration, or of a CRD with a conversion webhook, that leads to this server.
+        """Return a copy of a webhook configuration, or of a CRD with a conversion webhook, that points to this server.
 
-        Other objects come back as they are.
+        Other objects are copied unchanged.
         """
         rewritten = copy.deepcopy(obj)
         if obj.get("kind") in WEBHOOK_CONFIGURATIONS:
@@ -94,7 +94,7 @@ class LocalWebhooks:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of ``host`` that is free now."""
+    """Return a TCP port of ``host`` that is free now."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The metadata that every object has: what the server sets, what it restores, and what it refuses.
+"""Object metadata: the fields that the server sets, the ones it restores on update, and validation.
 
 The rules are those of ``BeforeCreate`` and ``BeforeUpdate`` of apiserver's ``registry/rest`` and of
 ``ValidateObjectMeta`` of apimachinery.
@@ -22,13 +22,13 @@ __all__ = [
     "dns_1035_label",
     "dns_label",
     "dns_subdomain",
+    "drop_empty_metadata",
     "fill_for_create",
     "generated_name",
     "mask_trailing_dash",
     "path_segment",
     "qualified_name",
     "restore_for_update",
-    "tidy",
     "validate_metadata",
     "validate_metadata_update",
     "wipe_for_create",
@@ -71,7 +71,7 @@ _VALUE_RULE = (
 
 
 def dns_subdomain(name: str) -> list[str]:
-    """What keeps ``name`` from being a DNS subdomain (RFC 1123), in apimachinery's words."""
+    """Return why ``name`` is not a DNS subdomain (RFC 1123), with apimachinery's messages."""
     problems = []
     if len(name.encode()) > 253:
         problems.append("must be no more than 253 characters")
@@ -81,7 +81,7 @@ def dns_subdomain(name: str) -> list[str]:
 
 
 def dns_label(name: str) -> list[str]:
-    """What keeps ``name`` from being a DNS label (RFC 1123)."""
+    """Return why ``name`` is not a DNS label (RFC 1123)."""
     problems = []
     if len(name.encode()) > 63:
         problems.append("must be no more than 63 characters")
@@ -91,7 +91,7 @@ def dns_label(name: str) -> list[str]:
 
 
 def dns_1035_label(name: str) -> list[str]:
-    """What keeps ``name`` from being a DNS label that begins with a letter (RFC 1035)."""
+    """Return why ``name`` is not a DNS label that starts with a letter (RFC 1035)."""
     problems = []
     if len(name.encode()) > 63:
         problems.append("must be no more than 63 characters")
@@ -101,14 +101,14 @@ def dns_1035_label(name: str) -> list[str]:
 
 
 def path_segment(name: str) -> list[str]:
-    """What keeps ``name`` from being a segment of a URL path."""
+    """Return why ``name`` cannot be a segment of a URL path."""
     if name in {".", ".."}:
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]
 
 
 def qualified_name(name: str) -> list[str]:
-    """What keeps ``name`` from being a label key: ``[prefix/]name``."""
+    """Return why ``name`` is not a label key: ``[prefix/]name``."""
     prefix, slash, short = name.rpartition("/")
     if name.count("/") > 1:
         prefix_rule = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -129,7 +129,7 @@ def qualified_name(name: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """What keeps ``value`` from being a label's value."""
+    """Return why ``value`` is not a label value."""
     problems = []
     if len(value.encode()) > 63:
         problems.append("must be no more than 63 bytes")
@@ -138,8 +138,8 @@ def label_value(value: str) -> list[str]:
     return problems
 
 
-def tidy(obj: Object) -> None:
-    """Drops what the wire form leaves out: empty maps and lists, nulls and empty texts of the metadata."""
+def drop_empty_metadata(obj: Object) -> None:
+    """Remove the metadata that Go's encoder omits: empty maps and lists, nulls and empty strings."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
@@ -158,23 +158,23 @@ def tidy(obj: Object) -> None:
 
 
 def wipe_for_create(metadata: dict[str, Any]) -> None:
-    """Takes out what only the server sets."""
+    """Remove the fields that only the server sets."""
     for name in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
         metadata.pop(name, None)
 
 
 def generated_name(prefix: str) -> str:
-    """A name from a ``generateName``: the prefix, cut to 58 characters, and five random ones."""
+    """Return a name for a ``generateName``: the prefix, cut to 58 characters, and five random characters."""
     return prefix[:_GENERATED_LIMIT] + "".join(secrets.choice(_RANDOM) for _ in range(5))
 
 
 def mask_trailing_dash(prefix: str) -> str:
-    """A ``generateName`` as it is judged: a dash at its end is as good as what will follow it."""
+    """Return a ``generateName`` in the form that is validated: its last dash is replaced, as characters follow it."""
     return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 
 def fill_for_create(metadata: dict[str, Any], ctx: RequestContext) -> None:
-    """Sets uid, creationTimestamp and, from ``generateName``, the name."""
+    """Set uid, creationTimestamp and, from ``generateName``, the name."""
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = ctx.now
     if metadata.get("generateName") and not metadata.get("name"):
@@ -182,7 +182,7 @@ def fill_for_create(metadata: dict[str, Any], ctx: RequestContext) -> None:
 
 
 def restore_for_update(new: dict[str, Any], old: dict[str, Any]) -> None:
-    """Puts back what an update can neither remove nor change."""
+    """Restore the fields that an update can neither remove nor change."""
     if not new.get("uid") and "uid" in old:
         new["uid"] = old["uid"]
     if "creationTimestamp" in old:
@@ -195,7 +195,7 @@ def restore_for_update(new: dict[str, Any], old: dict[str, Any]) -> None:
 
 
 def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -> list[FieldError]:
-    """The errors of an object's metadata."""
+    """Return the errors of an object's metadata."""
     metadata = obj["metadata"]
     errors: list[FieldError] = []
     errors += _validate_names(metadata, info, path)
@@ -307,12 +307,12 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 
 
 def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> list[FieldError]:
-    """The errors of a change of metadata."""
+    """Return the errors of a change of metadata."""
     after, before = new["metadata"], old["metadata"]
     errors: list[FieldError] = []
     if before.get("deletionTimestamp"):
-        held = before.get("finalizers") or []
-        added = sorted(set(after.get("finalizers") or []) - set(held))
+        existing = before.get("finalizers") or []
+        added = sorted(set(after.get("finalizers") or []) - set(existing))
         if added:
             shown = "[]string{" + ", ".join(go_quote(each) for each in added) + "}"
             detail = "no new finalizers can be added if the object is being deleted, found new finalizers " + shown

@@ -1,4 +1,4 @@
-"""The query parameters of writes, and the body of a DELETE: read and validated as apiserver does."""
+"""Write options from query parameters, and the body of a DELETE, parsed and validated as in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["DeleteOptions", "WriteOptions", "begin_write", "delete_options", "pa
 
 META_GROUP = "meta.k8s.io"
 _LONGEST_INTEGER = 4000
-"""Digits: Python refuses to read more."""
+"""Digits; Python refuses to parse longer integers."""
 _FIELD_VALIDATION = ("", "Ignore", "Strict", "Warn")
 _PROPAGATION = ("Foreground", "Background", "Orphan")
 
@@ -33,10 +33,10 @@ class WriteOptions:
     field_manager: str = ""
     field_validation: str = "Warn"
     force: bool | None = None
-    asked_validation: str = ""
+    requested_validation: str = ""
 
     def document(self) -> Object:
-        """The options as admission reviews carry them."""
+        """Return the options in the form of admission reviews."""
         document: Object = {"kind": self.kind, "apiVersion": f"{META_GROUP}/v1"}
         if self.dry_run:
             document["dryRun"] = ["All"]
@@ -44,14 +44,14 @@ class WriteOptions:
             document["force"] = self.force
         if self.field_manager:
             document["fieldManager"] = self.field_manager
-        if self.asked_validation:
-            document["fieldValidation"] = self.asked_validation
+        if self.requested_validation:
+            document["fieldValidation"] = self.requested_validation
         return document
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """DeleteOptions; ``None`` where a client did not say. ``grace_period`` is in seconds."""
+    """DeleteOptions; fields that the client did not set are ``None``. ``grace_period`` is in seconds."""
 
     grace_period: int | None = None
     propagation: str | None = None
@@ -63,7 +63,7 @@ class DeleteOptions:
 
 
 def parse_integer(text: str) -> int:
-    """A number of the query; raises StatusError (400) in Go's words."""
+    """Parse an integer of the query. Raises StatusError (400) with Go's message."""
     body = text[1:] if text[:1] in {"-", "+"} else text
     if not (body.isascii() and body.isdigit()):
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
@@ -89,9 +89,9 @@ def _field_manager_errors(manager: str) -> list[FieldError]:
 
 
 def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOptions:
-    """The options of a write; ``kind`` is ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``.
+    """Parse the options of a write; ``kind`` is ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``.
 
-    Raises StatusError: 422 with the causes of what is wrong.
+    Raises StatusError: 422 with the causes.
     """
     manager = call.parameter("fieldManager")
     validation = call.parameter("fieldValidation")
@@ -113,7 +113,7 @@ def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOpti
 
 
 def begin_write(call: Call, ctx: RequestContext, operation: str, *, kind: str = "", is_apply: bool = False) -> None:
-    """Reads the options of a write into ``ctx``; ``operation`` is ``CREATE`` or ``UPDATE``, as admission sees it.
+    """Parse the options of a write into ``ctx``; ``operation`` is ``CREATE`` or ``UPDATE``, as in admission.
 
     Raises as :func:`write_options`.
     """
@@ -124,7 +124,7 @@ def begin_write(call: Call, ctx: RequestContext, operation: str, *, kind: str = 
 
 
 def _manager_name(call: Call, requested: str) -> str:
-    """The field manager: what the client asked for, else the start of its User-Agent."""
+    """Return the field manager: the requested one, or the first part of the User-Agent."""
     if requested:
         return requested
     agent = call.headers.get("User-Agent", "").split("/", 1)[0][:128]
@@ -132,9 +132,9 @@ def _manager_name(call: Call, requested: str) -> str:
 
 
 async def delete_options(call: Call) -> DeleteOptions:
-    """The options of a deletion, from the body where there is one, else from the query.
+    """Parse the options of a deletion from the body, or from the query if there is no body.
 
-    Raises StatusError: 400 for a body that does not decode, 422 for impossible options.
+    Raises StatusError: 400 for a body that cannot be decoded, 422 for invalid options.
     """
     body = await call.body()
     document: dict[str, Any] = _decode_delete_options(call, body) if body else _query_delete_options(call)

@@ -1,4 +1,4 @@
-"""The bytes of answers: objects, lists, Tables, PartialObjectMetadata, watch events; as JSON or YAML."""
+"""Transforms objects into response bodies: objects, lists, Tables and PartialObjectMetadata, as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from envtest.registry import ResourceInfo
 from envtest.storage.record import encode
 from envtest.storage_version import encode_records
 
-__all__ = ["check_include", "encode_as", "list_reply", "object_reply", "partial"]
+__all__ = ["check_include", "encode_as", "list_reply", "object_reply", "partial_metadata"]
 
 
 _INCLUDE = ("Metadata", "Object", "None", "")
 
 
 def encode_as(document: Any, output: Output) -> bytes:
-    """A document in the negotiated encoding."""
+    """Encode a document in the negotiated encoding."""
     if output.yaml:
         from envtest.yaml_codec import dump
 
@@ -45,7 +45,7 @@ def _table(
 
 
 def check_include(call: Call) -> str:
-    """``includeObject`` of a Table request; raises StatusError (400)."""
+    """Return ``includeObject`` of a Table request. Raises StatusError (400)."""
     include = call.parameter("includeObject")
     if include not in _INCLUDE:
         raise bad_request(
@@ -55,13 +55,13 @@ def check_include(call: Call) -> str:
     return include or "Metadata"
 
 
-def partial(obj: Object, version: str) -> Object:
-    """The PartialObjectMetadata of an object."""
+def partial_metadata(obj: Object, version: str) -> Object:
+    """Return the PartialObjectMetadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
 
 
 def object_reply(call: Call, info: ResourceInfo, output: Output, obj: Object | bytes, code: int = 200) -> Reply:
-    """One object in the form that the client wants."""
+    """Return one object in the form that the client accepts."""
     if not output.as_kind:
         if isinstance(obj, bytes) and not output.yaml and not output.pretty:
             return Reply(obj + b"\n", code)
@@ -74,7 +74,7 @@ def object_reply(call: Call, info: ResourceInfo, output: Output, obj: Object | b
             f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
         )
     if output.as_kind == "PartialObjectMetadata":
-        return Reply(encode_as(partial(document, output.as_version), output), code, output.content_type)
+        return Reply(encode_as(partial_metadata(document, output.as_version), output), code, output.content_type)
     metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
     table = _table(call, info, output, [document], metadata)
     return Reply(encode_as(table, output), code, output.content_type)
@@ -90,7 +90,7 @@ def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
 
 
 async def list_reply(call: Call, info: ResourceInfo, output: Output, page: Page) -> Reply:
-    """A list in the form that the client wants, made from the stored bytes wherever that is possible."""
+    """Return a list in the form that the client accepts, assembled from the stored bytes whenever possible."""
     items = await encode_records(info, page.records)
     metadata = _list_metadata(info, page)
     if output.as_kind:
@@ -126,7 +126,7 @@ def _converted_list(
             "kind": "PartialObjectMetadataList",
             "apiVersion": f"meta.k8s.io/{output.as_version}",
             "metadata": metadata,
-            "items": [partial(obj, output.as_version) for obj in objects],
+            "items": [partial_metadata(obj, output.as_version) for obj in objects],
         }
     else:
         document = _table(call, info, output, objects, metadata)

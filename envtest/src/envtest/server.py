@@ -1,7 +1,7 @@
-"""The HTTPS server: from a connection to a handler and back, with every failure turned into a Status.
+"""The HTTPS server: passes each connection's requests to a handler and turns every failure into a Status.
 
-The order is that of kube-apiserver's filter chain: faults, authentication, impersonation, authorization, routing;
-the audit event is written when the answer is done.
+The order is that of kube-apiserver's filter chain: injected faults, the ``timeout`` parameter, authentication,
+impersonation, authorization, routing. The audit event is written when the response is complete.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from envtest.response_writer import send
 __all__ = ["Server"]
 
 HEADER_LIMIT = 1 << 20
-"""Bytes of a request line or a header, as in Go's ``net/http``: selectors in urls grow long."""
+"""Maximum bytes of a request line or a header, as in Go's ``net/http``: urls with selectors get long."""
 
 
 def _logger() -> logging.Logger:
-    """aiohttp's logger, without what a client gets as a 400: that it sent no HTTP is not this server's failure."""
+    """Return aiohttp's logger without errors that clients receive as a 400: malformed HTTP is not a server failure."""
     logger = logging.getLogger("envtest.http")
     if not logger.filters:
         logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
@@ -66,7 +66,7 @@ class Server:
         self.port = 0
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        """Listens; ``port`` 0 takes a free one, :attr:`port` says which. Raises OSError."""
+        """Start listening. ``port`` 0 selects a free port; :attr:`port` is the actual one. Raises OSError."""
         server = web.Server(
             self._handle,
             access_log=None,
@@ -87,7 +87,7 @@ class Server:
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Closes the listener and all connections."""
+        """Close the listener and all connections."""
         if self._runner is not None:
             runner, self._runner = self._runner, None
             await runner.cleanup()
@@ -103,7 +103,7 @@ class Server:
             answer = status_reply(error)
         except (asyncio.CancelledError, ConnectionError):
             raise
-        except Exception as error:  # noqa: BLE001 - a bug is an answer, never the end of the server
+        except Exception as error:  # noqa: BLE001 - a bug in a handler must not stop the server
             answer = status_reply(_failure(call, error))
         self._audit.record(
             call, attributes, answer.status if isinstance(answer, web.StreamResponse) else answer.code, received
@@ -131,33 +131,36 @@ class Server:
             raise unauthorized()
         call.user = user
         attributes = attributes.by(user)
-        wanted = requested_user(call.headers.items())
-        if wanted is not None:
-            call.user = impersonate(self._authorizer, attributes, wanted)
+        impersonated = requested_user(call.headers.items())
+        if impersonated is not None:
+            call.user = impersonate(self._authorizer, attributes, impersonated)
             call.audit["impersonator"] = user
             attributes = attributes.by(call.user)
         decision = self._authorizer.authorize(attributes)
         call.audit["decision"] = decision
         if not decision.allowed:
-            raise _refused(attributes, decision.reason)
+            raise _forbidden(attributes, decision.reason)
         if attributes.is_resource_request:
             return await self._dispatcher.dispatch(call, attributes)
         for page in self._pages:
-            found = await page(call)
-            if found is not None:
-                return found
+            reply = await page(call)
+            if reply is not None:
+                return reply
         return not_found_page()
 
 
 def _failure(call: Call, error: Exception) -> StatusError:
-    """A bug in a handler; or a body with so many levels that no honest client sends it, which is nobody's bug."""
+    """Return the response to an unexpected exception.
+
+    Only a body nested too deeply, which no legitimate client sends, is the client's fault; all others are bugs.
+    """
     if isinstance(error, RecursionError) or (isinstance(error, orjson.JSONEncodeError) and "Recursion" in str(error)):
         return bad_request("exceeded max depth")
-    log_failure("a request failed", method=call.method, path=call.path)
+    log_failure("Request failed", method=call.method, path=call.path)
     return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})
 
 
-def _refused(attributes: Attributes, reason: str) -> StatusError:
+def _forbidden(attributes: Attributes, reason: str) -> StatusError:
     message = forbidden_message(attributes, reason)
     if not attributes.is_resource_request:
         return forbidden_path(message)

@@ -1,4 +1,4 @@
-"""What the handlers work with: the store, the registry and the parts that judge requests."""
+"""The state that handlers share: the store, the registry, admission, field management and tokens."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["Admission", "Core"]
 
 
 class Admission(Protocol):
-    """The admission chain. Both raise StatusError to refuse; warnings go into the context."""
+    """The admission chain. Both methods raise StatusError to reject; warnings are added to the context."""
 
     async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
-        """Returns the object to go on with. For DELETE ``obj`` is empty and ``old`` what is deleted."""
+        """Return the object to continue with. For DELETE ``obj`` is empty and ``old`` is the object to delete."""
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Allows or refuses the finished object."""
+        """Accept or reject the final object."""
 
 
 class NoAdmission:
-    """Allows everything, changes nothing."""
+    """Accepts everything and changes nothing."""
 
     async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
-        """Returns ``obj``."""
+        """Return ``obj``."""
         return obj
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Allows it."""
+        """Accept the object."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Core:
     registry: Registry = field(default_factory=Registry)
     admission: Admission = field(default_factory=NoAdmission)
     token_key: bytes | None = None
-    """The key (PEM) that signs service account tokens; without it one is made."""
+    """The key (PEM) that signs service account tokens; generated if ``None``."""
     trackers: Trackers = field(init=False)
     tokens: ServiceAccountTokens = field(init=False)
     reviews: Reviews = field(init=False)

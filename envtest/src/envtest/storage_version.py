@@ -17,7 +17,7 @@ def _is_direct(info: ResourceInfo, record: Record) -> bool:
 
 
 async def from_storage(info: ResourceInfo, record: Record) -> Object:
-    """The stored object in the version of ``info``, pruned and defaulted as that version's schema says."""
+    """Return the stored object in the version of ``info``, pruned and defaulted by the schema of that version."""
     obj = record.obj()
     if _is_direct(info, record):
         return obj
@@ -37,7 +37,7 @@ async def _converted(info: ResourceInfo, objects: list[Object]) -> list[Object]:
 
 
 async def to_storage(info: ResourceInfo, obj: Object) -> Object:
-    """The object in the version it is stored in."""
+    """Return the object in the version in which it is stored."""
     if info.api_version == info.storage_version:
         return obj
     if info.convert is not None:
@@ -46,7 +46,7 @@ async def to_storage(info: ResourceInfo, obj: Object) -> Object:
 
 
 async def encode_records(info: ResourceInfo, records: Sequence[Record]) -> list[bytes]:
-    """The encoded objects in the version of ``info``: the stored bytes themselves wherever that is possible."""
+    """Return the encoded objects in the version of ``info``: the stored bytes themselves whenever possible."""
     if info.api_version == info.storage_version and not info.read_through:
         return [record.data for record in records]
     out: list[bytes | None] = [record.data if _is_direct(info, record) else None for record in records]

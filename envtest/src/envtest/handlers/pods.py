@@ -66,7 +66,7 @@ async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> R
             set_condition(conditions, {"type": "PodScheduled", "status": "True", "lastProbeTime": None}, now=ctx.now)
         return pod
 
-    await update_object(core, ctx, assign, quiet=True)
+    await update_object(core, ctx, assign, skip_validating=True)
     return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
 
 
@@ -95,7 +95,7 @@ async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         dry_run=ctx.dry_run or bool(wanted.get("dryRun")),
     )
     ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
-    await delete_object(core, ctx, options, allowed=True)
+    await delete_object(core, ctx, options, skip_admission=True)
     return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
 
 

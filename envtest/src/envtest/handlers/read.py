@@ -7,7 +7,7 @@ from dataclasses import replace
 from envtest.context import RequestContext
 from envtest.errors import not_found, rv_too_large
 from envtest.http import Call, Reply
-from envtest.listing import list_options, parse_revision, take_page
+from envtest.listing import list_options, list_page, parse_revision
 from envtest.negotiation import Output
 from envtest.response_transform import list_reply, object_reply
 from envtest.selectors import selector_for
@@ -46,5 +46,5 @@ async def list_objects(core: Core, call: Call, ctx: RequestContext, output: Outp
     stale = _stale(call, core)
     if stale is not None:
         options = replace(options, resource_version=str(stale), match="Exact")
-    page = take_page(core.store, ctx.info.storage, ctx.namespace, options, selector)
+    page = list_page(core.store, ctx.info.storage, ctx.namespace, options, selector)
     return await list_reply(call, ctx.info, output, page)

@@ -147,7 +147,7 @@ async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
             old["metadata"].pop("managedFields", None)
         return old
 
-    obj, _ = await update_object(core, ctx, transform, view=lambda each: scale_of(info, each))
+    obj, _ = await update_object(core, ctx, transform, admission_view=lambda each: scale_of(info, each))
     return Reply(encode_as(scale_of(info, obj), output), 200, output.content_type)
 
 

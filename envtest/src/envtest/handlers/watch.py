@@ -16,10 +16,10 @@ from aiohttp import web
 from envtest.context import RequestContext
 from envtest.errors import StatusError
 from envtest.http import Call, log_failure
-from envtest.listing import ListOptions, list_options, parse_revision, too_old
+from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
 from envtest.negotiation import Output
 from envtest.registry import ResourceInfo
-from envtest.response_transform import check_include, encode_as, partial
+from envtest.response_transform import check_include, encode_as, partial_metadata
 from envtest.selectors import Selector, selector_for
 from envtest.server_core import Core
 from envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
@@ -68,7 +68,7 @@ class _Encoder:
     def _convert(self, obj: dict[str, Any]) -> dict[str, Any]:
         version = self.output.as_version
         if self.output.as_kind in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
-            return partial(obj, version)
+            return partial_metadata(obj, version)
         if self.output.as_kind != "Table":
             return obj
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
@@ -168,7 +168,7 @@ async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Out
     stream = _Stream(call, output)
     watcher, initial, error = _open(core, ctx, options, revision)
     if call.fault is not None and call.fault.expired:
-        error = too_old(Compacted(revision, core.store.revision))
+        error = too_old_error(Compacted(revision, core.store.revision))
     try:
         await stream.open()
         if error is not None or watcher is None:
@@ -205,7 +205,7 @@ def _open(
     try:
         return store.watch(table, ctx.namespace, since=revision), None, None
     except Compacted as error:
-        return None, None, too_old(error)
+        return None, None, too_old_error(error)
 
 
 async def _send_initial(

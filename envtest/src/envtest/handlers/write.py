@@ -8,7 +8,7 @@ from envtest.decoder import decode_object
 from envtest.deletion import delete_object
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden
 from envtest.http import Call, Reply
-from envtest.listing import list_options, take_page
+from envtest.listing import list_options, list_page
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import DeleteOptions, begin_write, delete_options
@@ -121,7 +121,7 @@ async def delete_collection(core: Core, call: Call, ctx: RequestContext, output:
     ctx.dry_run, ctx.options = options.dry_run, options.document
     _warn_of_orphans(ctx, options)
     selector = selector_for(ctx.info, chosen.labels, chosen.fields)
-    page = take_page(core.store, ctx.info.storage, ctx.namespace, chosen, selector)
+    page = list_page(core.store, ctx.info.storage, ctx.namespace, chosen, selector)
     reply = await list_reply(call, ctx.info, output, page)
     namespace = ctx.namespace
     for record in page.records:
