@@ -86,7 +86,7 @@ def command(
     try:
         asyncio.run(_serve(plane, kubeconfig))
     except (OSError, ValueError) as error:
-        click.echo(f"envtest: {error}", err=True)
+        click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
         sys.exit(2)
 
 

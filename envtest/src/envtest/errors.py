@@ -101,19 +101,19 @@ def _details(resource: GroupResource, name: str = "", **more: Any) -> dict[str, 
 
 
 def bad_request(message: str) -> StatusError:
-    """400 ``BadRequest``."""
+    """Return a 400 ``BadRequest``."""
     return StatusError(400, "BadRequest", message)
 
 
 def unauthorized() -> StatusError:
-    """401: missing or invalid credentials."""
+    """Return a 401: missing or invalid credentials."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(
     resource: GroupResource, name: str, why: str, *, causes: Sequence[Mapping[str, Any]] | None = None
 ) -> StatusError:
-    """403 for a resource; ``why`` is the text after ``is forbidden:``. ``name`` may be empty."""
+    """Return a 403 for a resource; ``why`` is the text after ``is forbidden:``. ``name`` may be empty."""
     what = f'{resource} "{name}"' if name else str(resource)
     if not resource.resource:
         return StatusError(403, "Forbidden", f"forbidden: {why}", {})
@@ -123,28 +123,28 @@ def forbidden(
 
 
 def forbidden_path(why: str) -> StatusError:
-    """403 for a path that is not a resource."""
+    """Return a 403 for a path that is not a resource."""
     return StatusError(403, "Forbidden", f"forbidden: {why}", {})
 
 
 def not_found(resource: GroupResource, name: str) -> StatusError:
-    """404 for an object."""
+    """Return a 404 for an object."""
     return StatusError(404, "NotFound", f'{resource} "{name}" not found', _details(resource, name))
 
 
 def resource_not_found() -> StatusError:
-    """404 for a resource that does not exist in a known group version."""
+    """Return a 404 for a resource that does not exist in a known group version."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def method_not_supported(resource: GroupResource, verb: str) -> StatusError:
-    """405 from the resource's storage: ``delete is not supported on resources of kind "x"``."""
+    """Return a 405 from the resource's storage: ``delete is not supported on resources of kind "x"``."""
     message = f'{verb} is not supported on resources of kind "{resource}"'
     return StatusError(405, "MethodNotAllowed", message, _details(resource))
 
 
 def method_not_allowed_here(allowed: Iterable[str] = ()) -> StatusError:
-    """405 from routing: the path does not have this method. ``allowed`` is the ``Allow`` header."""
+    """Return a 405 from routing: the path does not have this method. ``allowed`` is the ``Allow`` header."""
     allow = ", ".join(allowed)
     return StatusError(
         405,
@@ -156,12 +156,12 @@ def method_not_allowed_here(allowed: Iterable[str] = ()) -> StatusError:
 
 
 def not_acceptable(message: str) -> StatusError:
-    """406 from content negotiation; ``message`` is the whole message."""
+    """Return a 406 from content negotiation; ``message`` is the whole message."""
     return StatusError(406, "NotAcceptable", message)
 
 
 def not_acceptable_here() -> StatusError:
-    """406 from routing: none of the media types in ``Accept`` is served."""
+    """Return a 406 from routing: none of the media types in ``Accept`` is served."""
     return StatusError(
         406,
         "NotAcceptable",
@@ -172,7 +172,7 @@ def not_acceptable_here() -> StatusError:
 
 
 def already_exists(resource: GroupResource, name: str, *, terminating: bool = False) -> StatusError:
-    """409 ``AlreadyExists``; ``terminating`` means that the existing object is being deleted."""
+    """Return a 409 ``AlreadyExists``; ``terminating`` means that the existing object is being deleted."""
     message = f'{resource} "{name}" already exists'
     if terminating:
         message = f"object is being deleted: {message}"
@@ -183,40 +183,40 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def conflict(resource: GroupResource, name: str, why: str = MODIFIED) -> StatusError:
-    """409 ``Conflict``: ``Operation cannot be fulfilled on ...``."""
+    """Return a 409 ``Conflict``: ``Operation cannot be fulfilled on ...``."""
     message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
     return StatusError(409, "Conflict", message, _details(resource, name))
 
 
 def apply_conflict(message: str, causes: Sequence[tuple[str, str]]) -> StatusError:
-    """409 of a server-side apply; ``causes`` are (message, field path) pairs."""
+    """Return a 409 of a server-side apply; ``causes`` are (message, field path) pairs."""
     listed = [{"reason": "FieldManagerConflict", "message": text, "field": path} for text, path in causes]
     return StatusError(409, "Conflict", message, {"causes": listed})
 
 
 def expired(message: str) -> StatusError:
-    """410 ``Expired``: the resource version or the continue token is too old."""
+    """Return a 410 ``Expired``: the resource version or the continue token is too old."""
     return StatusError(410, "Expired", message)
 
 
 def request_entity_too_large(limit: int) -> StatusError:
-    """413; ``limit`` in bytes."""
+    """Return a 413; ``limit`` in bytes."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
 def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
-    """415 from the resource's handler, with the accepted media types."""
+    """Return a 415 from the resource's handler, with the accepted media types."""
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return StatusError(415, "UnsupportedMediaType", message)
 
 
 def unsupported_media_type_here() -> StatusError:
-    """415 from routing."""
+    """Return a 415 from routing."""
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 ``Invalid`` with one cause for each field error; several are joined as in apimachinery's aggregate."""
+    """Return a 422 ``Invalid`` with one cause for each field error; several are joined as in apimachinery's aggregate."""
     what = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {}
     if name:
@@ -231,23 +231,23 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
 
 
 def too_many_requests(message: str, retry_after: int, *, details: Mapping[str, Any] | None = None) -> StatusError:
-    """429; ``retry_after`` in seconds."""
+    """Return a 429; ``retry_after`` in seconds."""
     body = {"retryAfterSeconds": retry_after, **(details or {})}
     return StatusError(429, "TooManyRequests", message, body, headers={"Retry-After": str(retry_after)})
 
 
 def internal_error(message: str) -> StatusError:
-    """500 ``InternalError``: ``Internal error occurred: message``."""
+    """Return a 500 ``InternalError``: ``Internal error occurred: message``."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
 def plain_error(message: str) -> StatusError:
-    """500 without a reason, as kube-apiserver reports an error that is not a ``Status``."""
+    """Return a 500 without a reason, as kube-apiserver reports an error that is not a ``Status``."""
     return StatusError(500, "", message)
 
 
 def rv_too_large(requested: int, current: int) -> StatusError:
-    """504: the resourceVersion is newer than the server's."""
+    """Return a 504: the resourceVersion is newer than the server's."""
     message = f"Timeout: Too large resource version: {requested}, current: {current}"
     return StatusError(
         504,

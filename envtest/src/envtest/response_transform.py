@@ -37,9 +37,8 @@ def encode_as(document: Any, output: Output) -> bytes:
 def _table(
     call: Call, info: ResourceInfo, output: Output, objects: Sequence[Object], metadata: Mapping[str, Any]
 ) -> Object:
-    from envtest.table_convertor import (
-        convert_to_table,  # imports the printers of all kinds, which most programs never need
-    )
+    # Imports the printers of all kinds, which most programs never need.
+    from envtest.table_convertor import convert_to_table
 
     return convert_to_table(info, objects, version=output.as_version, include=check_include(call), metadata=metadata)
 

@@ -12,8 +12,6 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
-import anyio
-
 from envtest.controllers.actor import Actor
 from envtest.controllers.queue import KeyQueue
 from envtest.errors import GroupResource, StatusError
@@ -104,10 +102,10 @@ class Runner:
         self._task = asyncio.create_task(self._run(), name="controllers")
 
     async def _run(self) -> None:
-        async with anyio.create_task_group() as group:
+        async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
                 for _ in range(WORKERS):
-                    group.start_soon(controller.run_worker)
+                    group.create_task(controller.run_worker())
 
     async def stop(self) -> None:
         """Ends all work, in the middle if need be."""
