@@ -1,6 +1,6 @@
 """The embedded control plane against the recordings of the real kube-apiserver, where these exist.
 
-At least 98 % of the exchanges must match; ``docs/envtest.md`` explains what does not.
+At least 98 % of the exchanges must match; ``docs/differences.md`` explains what does not.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from envtest.api_client import APIClient
 from test.support.config_maps import CONFIG_MAPS, config_map
 from test.support.hostile import CRD, Request, Requests, originals
 
-SEED = int(os.environ.get("CFO_HOSTILE_SEED", "36"))
-COUNT = int(os.environ.get("CFO_HOSTILE_COUNT", "1200"))
+SEED = int(os.environ.get("ENVTEST_HOSTILE_SEED", "36"))
+COUNT = int(os.environ.get("ENVTEST_HOSTILE_COUNT", "1200"))
 PATIENCE = 10.0
 
 
@@ -68,7 +68,7 @@ def is_expected(code: int, body: bytes) -> bool:
 
 
 async def test_random_requests(embedded: EmbeddedControlPlane, victim: APIClient, attacker: Attacker) -> None:
-    print(f"CFO_HOSTILE_SEED={SEED}")
+    print(f"ENVTEST_HOSTILE_SEED={SEED}")
     await embedded.install_crds(CRD)
     requests = Requests(SEED)
     codes: dict[int, int] = {}
