@@ -216,7 +216,7 @@ def unsupported_media_type_here() -> StatusError:
 
 
 def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """Return a 422 ``Invalid`` with one cause for each field error; several are joined as in apimachinery's aggregate."""
+    """Return a 422 ``Invalid`` with one cause for each field error; joined as in apimachinery."""
     what = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {}
     if name:
