@@ -68,6 +68,13 @@ def test_links_and_files_exist(page: Path) -> None:
         assert (ROOT / path).exists(), path
 
 
+def test_tables_named_for_contributors_exist() -> None:
+    text = (ROOT / "docs" / "built-in-kinds.md").read_text()
+    source = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    for name in re.findall(r"`(_?[A-Z][A-Z_]+)`", text):
+        assert re.search(rf"^{name}\b", source, re.MULTILINE), name
+
+
 def test_options_of_the_command_line() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text()
     shown = CliRunner().invoke(command, ["--help"]).output
