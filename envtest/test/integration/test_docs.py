@@ -71,7 +71,7 @@ def test_links_and_files_exist(page: Path) -> None:
 def test_tables_named_for_contributors_exist() -> None:
     text = (ROOT / "docs" / "built-in-kinds.md").read_text()
     source = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
-    for name in re.findall(r"`(_?[A-Z][A-Z_]+)`", text):
+    for name in set(re.findall(r"`(_?[A-Z][A-Z_]+)`", text)) - {"KUBEBUILDER_ASSETS"}:
         assert re.search(rf"^{name}\b", source, re.MULTILINE), name
 
 
