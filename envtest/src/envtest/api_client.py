@@ -1,6 +1,6 @@
 """A small asynchronous HTTP client for tests that check what an API server answers.
 
-It sends requests as they are given and returns answers as they come: no retries, no cache, no types.
+It sends each request once and returns the response: no retries, no cache, no types.
 """
 
 from __future__ import annotations
