@@ -22,7 +22,7 @@ from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.kinds import JOB, NODE, POD
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object, controller_of, find_condition, is_deleting, name_of, uid_of
-from envtest.embedded import EmbeddedControlPlane
+from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.appwrapper_environment import (
     CONTROLLERS,

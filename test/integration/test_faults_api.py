@@ -23,10 +23,9 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import GVK, NamespacedName, Object
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.auth.attributes import Attributes
 from envtest.context import User
-from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault, Faults
 from test.support.faults import Hasty, new_manager, picture, running, same_end, settled
 from test.support.raycluster_environment import (
@@ -125,7 +124,8 @@ async def _is_over(storm: list[Fault]) -> bool:
     """Whether each fault has struck, and strikes no more (or not before somebody writes again)."""
     now = time.monotonic()
     return all(
-        fault.struck and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
+        fault.injected
+        and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
         for fault in storm
     )
 
@@ -227,7 +227,7 @@ async def test_a_token_that_expires() -> None:
                 await settled(here)
                 expected = await picture(here, namespace)
                 for number in range(3):
-                    plane.machine.authenticator.remove_user(given[-1])
+                    plane.api_server.authenticator.remove_user(given[-1])
                     plane.store.close_watchers()
                     later = await here.namespace(f"later-{number}")
                     await here.create(ray_cluster(namespace=later))

@@ -22,8 +22,8 @@ from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.lifecycle import RunnableFailed
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName
+from envtest import EmbeddedControlPlane
 from envtest.context import User
-from envtest.embedded import EmbeddedControlPlane
 from test.support.faults import new_manager
 from test.support.faulty_connection import wire
 from test.support.operator_process import PLAIN, Operator, configure, operator

@@ -29,7 +29,7 @@ from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.lifecycle import RunnableFailed
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object
-from envtest.embedded import EmbeddedControlPlane
+from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.faults import Hasty, Unruly, new_manager, picture, running, same_end
 from test.support.faulty_connection import Wire, wire

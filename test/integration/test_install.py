@@ -20,7 +20,7 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
-from envtest.certificates import Authority
+from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, configure, events_of_the_operator, in_cluster, install, kubectl
 from test.support.raycluster_environment import (
@@ -346,7 +346,7 @@ async def test_certificates_from_elsewhere_are_served_and_nothing_of_it_is_writt
     folder = tmp_path / "certs"
     folder.mkdir()
     host = f"codeflare-operator-webhook-service.{DEFAULT_NAMESPACE}.svc"
-    pair = Authority(name="olm").server([host])
+    pair = CertificateAuthority(name="olm").server([host])
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
     async with world(*RAY_CLUSTERS) as there:

@@ -31,7 +31,7 @@ from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, SECRET
 from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_references_of, uid_of
 from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.options import RotatedCertificates
-from envtest.certificates import Authority
+from envtest.certificates import CertificateAuthority
 from test.support.go_operator import applied, cluster_of, is_applied, lives
 from test.support.installation import kubectl
 from test.support.raycluster_environment import World, eventually, kuberay, operating, world
@@ -297,7 +297,7 @@ async def test_the_manifests_follow_each_other(tmp_path: Path, apply: list[str])
         assert {name_of(obj): uid_of(await _stored(here, obj)) for obj in go_manifests()} == uids
 
 
-CA_BUNDLE = b64encode(Authority(name="any").pem).decode()
+CA_BUNDLE = b64encode(CertificateAuthority(name="any").pem).decode()
 
 
 async def _stored(here: World, obj: Object) -> Object:

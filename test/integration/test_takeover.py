@@ -14,7 +14,7 @@ import pytest
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.objects import Object, gvk_of, key_of, name_of
-from envtest.embedded import EmbeddedControlPlane
+from envtest import EmbeddedControlPlane
 from test.support.go_operator import cluster_of, lives, recreate
 from test.support.raycluster_environment import World, kuberay, operating, world
 from test.support.raycluster_recordings import COMPLETED, CONFIGURATIONS, definitions

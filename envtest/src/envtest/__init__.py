@@ -1,12 +1,28 @@
-"""A control plane for development and tests: embedded and pure Python, or the real one, behind one interface.
+"""A Kubernetes control plane for development and tests: in pure Python, or the real one, behind one interface.
 
-``ControlPlane.embedded()`` answers as kube-apiserver 1.36 does, in this process, ready in a fraction of a second;
-``ControlPlane.real()`` starts the real etcd and kube-apiserver. The layers of the embedded one, each knowing only
-those before it: ``storage`` (revisions, history, watches), ``schema`` and ``builtins`` (what objects look
-like), ``apply`` (patches, ownership), ``auth`` and ``admission`` (who may, what is allowed), the pipeline
-(``write``, ``deletion``), ``handlers`` (HTTP), ``server``.
+``ControlPlane.embedded()`` answers as kube-apiserver 1.36 does, in this process, ready in a fraction of a second.
+``ControlPlane.real()`` starts the real etcd and kube-apiserver. The layers of the embedded control plane, each of which
+imports only those before it: ``storage`` (revisions, history, watches), ``schema`` and ``builtins`` (types, defaults,
+validation), ``apply`` (patches, field ownership), ``auth`` and ``admission``, the write path (``create_update``,
+``deletion``), ``handlers`` (HTTP), ``server``.
+
+The names below are imported on first use, because pytest imports this package in every project that has it installed.
 """
 
-from envtest.plane import ControlPlane
+from __future__ import annotations
 
-__all__ = ["ControlPlane"]
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envtest.base import InstallError
+    from envtest.plane import ControlPlane, EmbeddedControlPlane, RealControlPlane
+
+__all__ = ["ControlPlane", "EmbeddedControlPlane", "InstallError", "RealControlPlane"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from envtest import plane
+
+    return getattr(plane, name)

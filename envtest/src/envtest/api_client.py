@@ -1,6 +1,6 @@
 """A small asynchronous HTTP client for tests that check what an API server answers.
 
-It sends requests as they are given and returns answers as they come: no retries, no cache, no types.
+It sends each request once and returns the response: no retries, no cache, no types.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import aiohttp
 
-from envtest.plane import ControlPlane
+from envtest.base import BaseControlPlane
 
 __all__ = ["PATIENCE", "APIClient", "Answer", "Watch"]
 
@@ -56,7 +56,7 @@ class Watch:
 class APIClient:
     """Sends requests to ``plane`` as user ``admin``; use it as an asynchronous context manager."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: BaseControlPlane) -> None:
         self._plane = plane
         self._session: aiohttp.ClientSession | None = None
 

@@ -1,4 +1,4 @@
-"""How an embedded control plane is put together: every part, in one place, in the order of need."""
+"""Assembles an embedded API server: creates every part, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
 from envtest.builtins.table import register_builtins
 from envtest.context import RequestContext, User
-from envtest.core import Core
+from envtest.create_update import create_object
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, method_not_allowed_here
-from envtest.faults import Faults, faults_page
+from envtest.fault_injection import faults_page
+from envtest.faults import Faults
 from envtest.health import HealthChecks, RequestMetrics, version_answer
 from envtest.http import Answer, Call, Page, Reply, json_reply
 from envtest.objects import Object
 from envtest.server import Server
+from envtest.server_core import Core
 from envtest.storage import ADDED, Change
 from envtest.strategy import Strategy
-from envtest.write import create_object
 
 if TYPE_CHECKING:
     from envtest.builtins.catalog import Resource
     from envtest.builtins.strategy import BuiltinStrategy
-    from envtest.crd.lifecycle import Definitions
+    from envtest.crd.lifecycle import CRDController
     from envtest.discovery import Discovery
     from envtest.openapi import OpenAPI
 
-__all__ = ["NAMESPACES", "SYSTEM", "Machine", "assemble", "boot", "resume"]
+__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "assemble", "create_initial_objects", "resume"]
 
 _SERVICES = GroupResource("", "services")
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
@@ -49,8 +50,8 @@ SYSTEM = User("system:apiserver", groups=("system:masters",))
 
 
 @dataclass(slots=True)
-class Machine:
-    """The parts of a running control plane that its owner may touch."""
+class APIServer:
+    """The parts of a running API server, for its control plane and for tests."""
 
     core: Core
     authenticator: Authenticator
@@ -70,16 +71,16 @@ def assemble(
     audit_log: Path | None,
     service_accounts: bool = False,
     token_key: bytes | None = None,
-) -> Machine:
-    """Builds the parts; nothing runs and nothing is stored yet.
+) -> APIServer:
+    """Create the parts; nothing runs and nothing is stored yet.
 
-    ``service_accounts`` brings their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
+    ``service_accounts`` enables their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
     """
     core = Core(token_key=token_key)
-    register_builtins(core.registry, crd_strategy=_definition_strategy)
+    register_builtins(core.registry, crd_strategy=_crd_strategy)
     endpoints = ServiceEndpoints(core.store)
     webhooks = WebhookClient(endpoints)
-    core.store.followers.append(_definitions(core, webhooks))
+    core.store.followers.append(_crd_follower(core, webhooks))
     authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
     authorizer = RBACAuthorizer(core.store)
     core.reviews = Reviews(authorizer, authenticator)
@@ -96,34 +97,34 @@ def assemble(
         audit,
         faults,
     )
-    return Machine(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
+    return APIServer(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
 
 
-def _definition_strategy(resource: Resource) -> BuiltinStrategy:
-    from envtest.crd.definition import DefinitionStrategy
+def _crd_strategy(resource: Resource) -> BuiltinStrategy:
+    from envtest.crd.crd_strategy import CRDStrategy
 
-    return DefinitionStrategy(resource)
+    return CRDStrategy(resource)
 
 
-def _definitions(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
-    """What follows the store on behalf of custom resources; it is loaded with the first definition."""
-    definitions: Definitions | None = None
+def _crd_follower(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
+    """Return a follower of the store that serves custom resources; its code is imported with the first CRD."""
+    controller: CRDController | None = None
 
     def follow(resource: GroupResource, change: Change) -> None:
-        nonlocal definitions
-        if definitions is None:
+        nonlocal controller
+        if controller is None:
             if resource != _CRDS:
                 return
-            from envtest.crd.lifecycle import Definitions
+            from envtest.crd.lifecycle import CRDController
 
-            definitions = Definitions(core.store, core.registry, webhooks)
-        definitions.follow(resource, change)
+            controller = CRDController(core.store, core.registry, webhooks)
+        controller.follow(resource, change)
 
     return follow
 
 
 def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
-    for resource in core.store.tables():
+    for resource in core.store.resources():
         yield str(resource), core.store.count(resource)
 
 
@@ -180,7 +181,7 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
 
 
 def _own_service(now: str) -> Object:
-    """The Service by which pods reach the API server; there are none, but clients look for it."""
+    """Return the Service ``kubernetes`` of the API server; no pods use it, but clients look it up."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -205,9 +206,9 @@ def _own_service(now: str) -> Object:
     }
 
 
-def resume(machine: Machine) -> None:
-    """Serves again what an earlier process stored: custom resources, addresses that were handed out."""
-    core = machine.core
+def resume(api_server: APIServer) -> None:
+    """Restore the derived state of objects that an earlier process stored: served CRDs, allocated addresses."""
+    core = api_server.core
     for record in core.store.list(_CRDS):
         for follower in core.store.followers:
             follower(_CRDS, Change(ADDED, record, None))
@@ -218,9 +219,9 @@ def resume(machine: Machine) -> None:
                 info.strategy.adopt(record.obj())
 
 
-async def boot(machine: Machine) -> None:
-    """Stores what every control plane has: its namespaces, its own Service and its bootstrap policy."""
-    core = machine.core
+async def create_initial_objects(api_server: APIServer) -> None:
+    """Store the objects that every control plane has: its namespaces, its own Service and the bootstrap RBAC policy."""
+    core = api_server.core
     info = core.registry.lookup("", "v1", "namespaces")
     assert info is not None
     for name in NAMESPACES:

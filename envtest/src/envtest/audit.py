@@ -18,6 +18,7 @@ from envtest.http import Call
 __all__ = ["AuditLog"]
 
 KEEP = 10_000
+"""How many events are kept in memory."""
 
 
 def _micros(moment: datetime) -> str:
@@ -27,7 +28,8 @@ def _micros(moment: datetime) -> str:
 class AuditLog:
     """Collects audit events (``audit.k8s.io/v1``).
 
-    :attr:`events` are the latest, for tests; ``file`` gets each as a line; ``listeners`` are called with each.
+    :attr:`events` are the latest events, for tests; each event is also written to ``file`` as one line, and passed to
+    all ``listeners``.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -41,11 +43,11 @@ class AuditLog:
         return [orjson.loads(line) for line in self._latest]
 
     def clear(self) -> None:
-        """Forgets the events that :attr:`events` gives."""
+        """Clear the events that :attr:`events` returns."""
         self._latest.clear()
 
     def record(self, call: Call, attributes: Attributes, code: int, received: datetime) -> None:
-        """Records a request that was answered with ``code``."""
+        """Record a request that was answered with ``code``."""
         impersonator = call.audit.get("impersonator")
         event: dict[str, Any] = {
             "kind": "Event",
@@ -90,7 +92,7 @@ class AuditLog:
             listener(event)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._out is not None:
             self._out.close()
             self._out = None

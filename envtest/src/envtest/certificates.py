@@ -1,6 +1,6 @@
-"""The control plane's own CA, the server's certificate, and client certificates for users.
+"""The control plane's CA, its serving certificate, and client certificates for users.
 
-ECDSA P-256 throughout: keys are made in a millisecond, so each plane has its own.
+All keys are ECDSA P-256, which are generated in about a millisecond, so each control plane has its own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Authority", "KeyPair", "server_context"]
+__all__ = ["CertificateAuthority", "KeyPair", "server_context"]
 
-_YEARS = timedelta(days=3650)
+_VALIDITY = timedelta(days=3650)
 
 
 class KeyPair(NamedTuple):
@@ -45,19 +45,19 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _YEARS)
+        .not_valid_after(now + _VALIDITY)
     )
 
 
-class Authority:
-    """A self-signed CA. ``pair`` continues an earlier one (a persistent plane); without it a new one is made."""
+class CertificateAuthority:
+    """A self-signed CA. ``pair`` loads an existing CA, of a persistent control plane; otherwise one is generated."""
 
     def __init__(self, pair: KeyPair | None = None, *, name: str = "envtest-ca") -> None:
         if pair is not None:
             self._certificate = x509.load_pem_x509_certificate(pair.certificate)
             key = serialization.load_pem_private_key(pair.key, None)
             if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise ValueError("the CA's key is no ECDSA key")
+                raise ValueError("the CA's key is not an ECDSA key")
             self._key = key
             return
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -72,16 +72,16 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The CA's certificate as PEM."""
+        """The CA certificate as PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def pair(self) -> KeyPair:
-        """The CA's certificate and key, to be kept."""
+        """The CA certificate and its key, for storage."""
         return KeyPair(self.pem, _pem(self._key))
 
     def server(self, names: Sequence[str]) -> KeyPair:
-        """A serving certificate for DNS names and addresses."""
+        """Issue a serving certificate for DNS names and addresses."""
         alternatives: list[x509.GeneralName] = []
         for name in names:
             try:
@@ -95,7 +95,7 @@ class Authority:
         )
 
     def client(self, user: str, groups: Sequence[str] = ()) -> KeyPair:
-        """A certificate that authenticates as ``user`` in ``groups``."""
+        """Issue a certificate that authenticates as ``user`` in ``groups``."""
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
         return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, None)
@@ -135,7 +135,10 @@ def _usage(*, ca: bool) -> x509.KeyUsage:
 
 
 def server_context(pair: KeyPair, client_ca: bytes) -> ssl.SSLContext:
-    """TLS 1.2 and later, with client certificates of ``client_ca`` (PEM) accepted but not required."""
+    """Return a TLS context (1.2 and later) that accepts, but does not require, client certificates.
+
+    ``client_ca`` (PEM) is the CA of the client certificates.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.TemporaryDirectory(prefix="envtest-") as folder:

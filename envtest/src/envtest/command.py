@@ -1,6 +1,6 @@
-"""``envtest``: the embedded control plane until it is interrupted.
+"""The command ``envtest``: serves the embedded control plane until interrupted.
 
-Importing this costs nothing, so that the command line can list its commands.
+Only click is imported at import time, so that ``cfo`` can list its commands quickly.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from envtest.plane import ControlPlane
 from envtest.version import __version__
+
+if TYPE_CHECKING:
+    from envtest.plane import ControlPlane
 
 __all__ = ["command", "main"]
 
@@ -32,25 +35,30 @@ def _controllers(text: str) -> tuple[str, ...]:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="%(version)s")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes a free port.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 selects a free port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Write a kubeconfig here.")
-@click.option("--token", help="The admin's bearer token (random by default).")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Write a kubeconfig to this file.")
+@click.option("--token", help="Bearer token of user admin (random by default).")
 @click.option(
     "--token-auth-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help='More users: CSV lines token,user,uid[,"group1,group2"].',
 )
-@click.option("--audit-log", type=click.Path(dir_okay=False, path_type=Path), help="Write audit events here.")
+@click.option("--audit-log", type=click.Path(dir_okay=False, path_type=Path), help="Write audit events to this file.")
 @click.option(
     "--crds", multiple=True, type=click.Path(exists=True, path_type=Path), help="CRDs to install: file or folder."
 )
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep objects, CA and tokens here, to be continued.",
+    help="Keep objects, CA and tokens in this folder between runs.",
 )
-@click.option("--controllers", default=",".join(CONTROLLERS), show_default=True, help="Comma separated, or none.")
+@click.option(
+    "--controllers",
+    default=",".join(CONTROLLERS),
+    show_default=True,
+    help="Controllers to run, comma-separated, or none.",
+)
 def command(
     port: int,
     host: str,
@@ -63,6 +71,8 @@ def command(
     controllers: str,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
+    from envtest.plane import ControlPlane
+
     plane = ControlPlane.embedded(
         port=port,
         host=host,
@@ -86,7 +96,7 @@ async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with plane:
-        click.echo(f"serving on {plane.url}")
+        click.echo(f"Serving on {plane.url}")
         if kubeconfig is not None:
             plane.kubeconfig(kubeconfig)
             click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")

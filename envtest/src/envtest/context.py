@@ -1,4 +1,4 @@
-"""What is known of one request while it goes through the pipeline."""
+"""The context of one request, which is passed through the request pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["RequestContext", "User"]
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks."""
+    """An authenticated user."""
 
     name: str
     uid: str = ""
@@ -27,7 +27,7 @@ class User:
 class RequestContext:
     """One request for a resource.
 
-    ``verb`` is the API verb (``create``, ``deletecollection``, ...), ``subresource`` empty for the object itself.
+    ``verb`` is the API verb (``create``, ``deletecollection``, ...), ``subresource`` is empty for the object itself.
     ``operation`` is the admission operation (CREATE, UPDATE, DELETE, CONNECT). ``field_validation`` is ``Strict``,
     ``Warn`` or ``Ignore``. ``warnings`` become Warning headers, ``audit`` annotations of the audit event.
     """
@@ -51,10 +51,10 @@ class RequestContext:
 
     @property
     def now(self) -> str:
-        """The request's time as objects carry it: RFC 3339, whole seconds, UTC."""
+        """The time of the request in the format of object metadata: RFC 3339, whole seconds, UTC."""
         return self.moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def warn(self, text: str) -> None:
-        """Adds a Warning header, once."""
+        """Add a Warning header unless the response already has it."""
         if text and text not in self.warnings:
             self.warnings.append(text)

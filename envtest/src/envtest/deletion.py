@@ -1,7 +1,7 @@
-"""What a DELETE does: finalizers, propagation policies, grace periods, preconditions.
+"""Deletes objects: finalizers, propagation policies, grace periods, preconditions.
 
-The rules are those of ``BeforeDelete`` and ``deletionFinalizersForGarbageCollection`` of apiserver's generic
-registry: the object is removed at once when neither finalizers nor grace hold it, and marked otherwise.
+The rules are those of ``BeforeDelete`` and ``deletionFinalizersForGarbageCollection`` of apiserver's generic registry:
+an object is removed at once if it has neither finalizers nor a grace period, and marked for deletion otherwise.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from envtest.context import RequestContext
-from envtest.core import Core, from_storage, to_storage
 from envtest.errors import GroupResource, conflict, not_found
 from envtest.objects import Object
 from envtest.options import DeleteOptions
 from envtest.schema.shaping import copy_json
+from envtest.server_core import Core
 from envtest.storage import Record
+from envtest.storage_version import from_storage, to_storage
 
 __all__ = ["Deleted", "delete_object", "deletes_during_update", "mark_deleting"]
 
@@ -23,7 +24,10 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 class Deleted(NamedTuple):
-    """``obj`` is the last state; ``removed``: it is gone; ``marked``: it waits for its finalizers or its grace."""
+    """The result of a deletion: ``obj`` is the last state of the object.
+
+    ``removed``: it was removed from the store. ``marked``: it waits for its finalizers or for its grace period to end.
+    """
 
     obj: Object
     removed: bool
@@ -31,7 +35,7 @@ class Deleted(NamedTuple):
 
 
 def deletes_during_update(new: Object, old: Object) -> bool:
-    """Whether an update takes the last hold off an object that is being deleted."""
+    """Return whether an update removes the last finalizer of an object that is being deleted."""
     after, before = new["metadata"], old["metadata"]
     if after.get("finalizers") or not before.get("deletionTimestamp"):
         return False
@@ -51,7 +55,7 @@ def _parse_stamp(text: str) -> datetime:
 
 
 def mark_deleting(obj: Object, ctx: RequestContext) -> None:
-    """Sets deletionTimestamp, with no grace."""
+    """Set deletionTimestamp, with a grace period of 0."""
     metadata = obj["metadata"]
     if metadata.get("deletionGracePeriodSeconds") is None and metadata.get("generation"):
         metadata["generation"] += 1
@@ -87,7 +91,7 @@ class _Grace(NamedTuple):
 
 
 def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _Grace:
-    """Starts, shortens or confirms graceful deletion, in place."""
+    """Start, shorten or confirm graceful deletion, in place."""
     metadata = obj["metadata"]
     requested = options.grace_period
     if requested is not None and requested < 0:
@@ -113,7 +117,7 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
 
 
 def _settle_grace(ctx: RequestContext, obj: Object, options: DeleteOptions) -> None:
-    """Lets validating admission see the grace period that is going to hold."""
+    """Put the effective grace period into the options that validating admission receives."""
     if not obj["metadata"].get("deletionTimestamp"):
         seconds = ctx.info.strategy.grace_period(obj, options.grace_period)
         if seconds is not None:
@@ -146,14 +150,14 @@ def _wants_foreground(obj: Object, ctx: RequestContext, options: DeleteOptions) 
 
 
 def _set_gc_finalizers(obj: Object, ctx: RequestContext, options: DeleteOptions) -> bool:
-    """Adds or removes the collector's finalizers as the policy says; returns whether that changed anything."""
-    held: list[str] = obj["metadata"].get("finalizers") or []
-    wanted = [finalizer for finalizer in held if finalizer not in {ORPHAN, FOREGROUND}]
+    """Add or remove the garbage collector's finalizers by the propagation policy; return whether they changed."""
+    present: list[str] = obj["metadata"].get("finalizers") or []
+    wanted = [finalizer for finalizer in present if finalizer not in {ORPHAN, FOREGROUND}]
     if _wants_orphan(obj, ctx, options):
         wanted.append(ORPHAN)
     if _wants_foreground(obj, ctx, options):
         wanted.append(FOREGROUND)
-    if set(wanted) == set(held):
+    if set(wanted) == set(present):
         return False
     if wanted:
         obj["metadata"]["finalizers"] = wanted
@@ -162,10 +166,12 @@ def _set_gc_finalizers(obj: Object, ctx: RequestContext, options: DeleteOptions)
     return True
 
 
-async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions, *, allowed: bool = False) -> Deleted:
-    """Deletes the object that ``ctx`` names, or marks it; raises StatusError (404, 409, or admission's refusal).
+async def delete_object(
+    core: Core, ctx: RequestContext, options: DeleteOptions, *, skip_admission: bool = False
+) -> Deleted:
+    """Delete or mark the object that ``ctx`` names. Raises StatusError (404, 409, or the error of admission).
 
-    ``allowed`` says that admission need not be asked, because it allowed what this deletion is part of.
+    ``skip_admission`` is for deletions that are part of an operation that admission has already allowed.
     """
     info = ctx.info
     namespace = ctx.namespace if info.namespaced else ""
@@ -175,7 +181,7 @@ async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions,
             raise not_found(info.resource, ctx.name)
         obj = await from_storage(info, record)
         _check_preconditions(obj, ctx, options)
-        if not allowed:
+        if not skip_admission:
             grace = _begin_grace(copy_json(obj), ctx, options)
             if grace.pending:
                 return Deleted(obj, removed=False)
@@ -184,7 +190,7 @@ async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions,
             await core.admission.mutate(ctx, {}, obj)
             _settle_grace(ctx, obj, options)
             await core.admission.validate(ctx, {}, obj)
-            allowed = True
+            skip_admission = True
             if not core.store.is_current(info.storage, record):
                 continue
         result = await _delete_current(core, ctx, options, record, obj)
@@ -193,7 +199,7 @@ async def delete_object(core: Core, ctx: RequestContext, options: DeleteOptions,
 
 
 async def _mark(core: Core, ctx: RequestContext, options: DeleteOptions, record: Record, obj: Object) -> Deleted | None:
-    """Stores an object whose kind goes in its own way (Namespace, CustomResourceDefinition)."""
+    """Store an object that its strategy marked, of a kind with its own deletion procedure (Namespace, CRD)."""
     _set_gc_finalizers(obj, ctx, options)
     if ctx.dry_run:
         return Deleted(obj, removed=False, marked=True)
@@ -207,7 +213,7 @@ async def _mark(core: Core, ctx: RequestContext, options: DeleteOptions, record:
 async def _delete_current(
     core: Core, ctx: RequestContext, options: DeleteOptions, record: Record, obj: Object
 ) -> Deleted | None:
-    """One attempt on the current record; ``None`` when another write came between."""
+    """Try the deletion on the current record; return ``None`` if another write came first."""
     info = ctx.info
     if info.strategy.begin_deletion(obj, ctx):
         return await _mark(core, ctx, options, record, obj)
@@ -215,11 +221,11 @@ async def _delete_current(
     if grace.pending:
         return Deleted(obj, removed=False)
     changed = _set_gc_finalizers(obj, ctx, options)
-    held = bool(obj["metadata"].get("finalizers"))
-    if grace.graceful or held or changed:
-        if held and not grace.graceful:
+    has_finalizers = bool(obj["metadata"].get("finalizers"))
+    if grace.graceful or has_finalizers or changed:
+        if has_finalizers and not grace.graceful:
             mark_deleting(obj, ctx)
-        stays = held or grace.seconds > 0
+        stays = has_finalizers or grace.seconds > 0
         if ctx.dry_run:
             return Deleted(obj, removed=not stays, marked=stays)
         stored = await to_storage(info, obj)

@@ -1,9 +1,8 @@
-"""What is served, as clients ask for it: the legacy documents and aggregated discovery (KEP-3352).
+"""Discovery: the legacy documents and aggregated discovery (KEP-3352).
 
-All documents come from the :class:`~envtest.registry.Registry`; they are encoded once for each of its
-generations. Built-in groups come first, in the order of their priorities at the aggregator
-(``kube-aggregator``'s APIServices), then those of CRDs by name; the versions of a group by what
-kube-aware version order prefers (``v2``, ``v1``, ``v1beta1``).
+All documents are generated from the :class:`~envtest.registry.Registry` and encoded once for each of its generations.
+Built-in groups come first, in the order of their priorities in the aggregator (``kube-aggregator``'s APIServices), then
+the groups of CRDs by name. The versions of a group are in kube-aware version order (``v2``, ``v1``, ``v1beta1``).
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ import orjson
 from envtest.errors import resource_not_found
 from envtest.http import Answer
 from envtest.negotiation import Output, negotiate
-from envtest.output import encode_as
 from envtest.registry import Registry, ResourceInfo, Subresource
+from envtest.response_transform import encode_as
 
 __all__ = ["Discovery", "storage_version_hash", "version_order"]
 
@@ -66,7 +65,7 @@ _VERSION = re.compile(r"^v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?$")
 
 
 class Discovery:
-    """Answers ``/``, ``/api``, ``/apis`` and below."""
+    """Answers ``/``, ``/api``, ``/apis`` and the paths below."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -74,10 +73,10 @@ class Discovery:
         self._encoded: dict[tuple[str, str], bytes] = {}
 
     def answer(self, path: str, accept: str = "", if_none_match: str = "", *, address: str = "") -> Answer | None:
-        """The answer to a GET, ``None`` where nothing is served at all (a plain 404).
+        """Return the response to a GET, or ``None`` if the path is not served at all (a plain 404).
 
-        ``address`` is the server's own, ``host:port``. Raises StatusError: 404 for a version that a built-in group
-        does not have, 406 where ``accept`` names nothing that is spoken here.
+        ``address`` is that of this server, ``host:port``. Raises StatusError: 404 for a version that a built-in group
+        does not have, 406 if ``accept`` contains no supported media type.
         """
         parts = path.strip("/").split("/")
         if parts in (["api"], ["apis"]):
@@ -194,7 +193,7 @@ class Discovery:
 
 
 def version_order(version: str) -> tuple[int, int, int, str]:
-    """Sorts versions as kube-aware version priority does: GA before beta before alpha, higher numbers first."""
+    """Return a sort key for kube-aware version priority: GA before beta before alpha, higher numbers first."""
     match = _VERSION.match(version)
     if match is None:
         return (3, 0, 0, version)
@@ -203,13 +202,13 @@ def version_order(version: str) -> tuple[int, int, int, str]:
 
 
 def storage_version_hash(group: str, version: str, kind: str) -> str:
-    """The hash which tells clients that the version a resource is stored in has changed."""
+    """Return the hash by which clients detect that the storage version of a resource has changed."""
     digest = hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()
     return b64encode(digest[:8]).decode()
 
 
 def aggregated_version(accept: str) -> str:
-    """Which version of aggregated discovery the ``Accept`` header prefers to plain JSON, empty for none."""
+    """Return the version of aggregated discovery that ``Accept`` prefers to plain JSON, or an empty string."""
     for media_type in accept.split(","):
         name, *parameters = (part.strip() for part in media_type.split(";"))
         if name in (_JSON, "*/*", "application/*"):

@@ -1,4 +1,4 @@
-"""From a resource request to its handler: which resource, which verb, and what is said when there is none."""
+"""Finds the handler of a resource request, and the error to return if there is none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from aiohttp import web
 
 from envtest.auth.attributes import Attributes
 from envtest.context import RequestContext
-from envtest.core import Core
 from envtest.errors import method_not_allowed_here, method_not_supported, not_found, resource_not_found
 from envtest.handlers.patch import patch
 from envtest.handlers.read import get_object, list_objects
@@ -19,6 +18,7 @@ from envtest.health import RequestLabels, RequestMetrics
 from envtest.http import Call, Reply, not_found_page
 from envtest.negotiation import Output, negotiate
 from envtest.registry import ResourceInfo
+from envtest.server_core import Core
 
 __all__ = ["Dispatcher"]
 
@@ -39,7 +39,7 @@ _COLLECTION = frozenset({"list", "watch", "create", "deletecollection"})
 
 
 class Dispatcher:
-    """Finds and runs the handler of a request."""
+    """Finds and runs the handler of a request, and counts it in the request metrics."""
 
     def __init__(self, core: Core, metrics: RequestMetrics) -> None:
         self._core = core
@@ -55,8 +55,8 @@ class Dispatcher:
         return group in self._builtin_groups
 
     async def dispatch(self, call: Call, attributes: Attributes) -> Answer:
-        """Answers a request for a resource; raises StatusError."""
-        if call.path.startswith("//"):  # authorization passes over empty segments, routing does not
+        """Answer a request for a resource. Raises StatusError."""
+        if call.path.startswith("//"):  # authorization ignores empty segments, routing does not
             return not_found_page()
         info = self._core.registry.lookup(attributes.group, attributes.version, attributes.resource)
         if info is None:
@@ -117,7 +117,7 @@ class Dispatcher:
             raise method_not_allowed_here() from None
 
     def observe(self, attributes: Attributes, answer: Answer, seconds: float) -> None:
-        """Counts a finished request."""
+        """Record a finished request in the metrics."""
         code = answer.status if isinstance(answer, web.StreamResponse) else answer.code
         scope = ""
         if attributes.is_resource_request:
@@ -140,7 +140,7 @@ _METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 
 def _path_name(attributes: Attributes, call: Call | None = None) -> str:
-    """The name in the path; one that only a field selector gives does not count."""
+    """Return the object name in the path; a name that only a field selector gives does not count."""
     if attributes.verb == "watch" and call is not None and call.path.rstrip("/").endswith(f"/{attributes.name}"):
         return attributes.name if "/watch/" in call.path else ""
     if attributes.verb in {"list", "watch", "deletecollection"}:
@@ -149,7 +149,7 @@ def _path_name(attributes: Attributes, call: Call | None = None) -> str:
 
 
 def _misplaced(info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Reply | None:
-    """The answer to a path that has a namespace where none belongs, or lacks one."""
+    """Return the response to a path that has a namespace although the resource is cluster-scoped, or lacks one."""
     if info.namespaced and not attributes.namespace and attributes.verb not in {"list", "watch"}:
         if info.is_crd:
             return not_found_page()

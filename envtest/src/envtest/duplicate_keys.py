@@ -1,4 +1,4 @@
-"""Keys that a YAML text gives twice in one mapping, in the words of the server's YAML reader."""
+"""Finds duplicate keys in YAML mappings and reports them with kube-apiserver's messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def repeated_keys(data: bytes) -> list[str]:
-    """``line 4: key "a" already set in map`` for each key that is given once more; the line is that of its value."""
+    """Return ``line 4: key "a" already set in map`` for each duplicate key; the line is that of its value."""
     return list(_walk(yaml.compose(data, Loader=_Loader)))
 
 
@@ -35,5 +35,5 @@ def _walk(node: yaml.Node | None) -> Iterator[str]:
 
 
 def unmarshal_errors(lines: list[str]) -> str:
-    """What the reader says as a whole of what it found line by line."""
+    """Return the message that combines the errors of several lines."""
     return "\n  ".join(("yaml: unmarshal errors:", *lines))

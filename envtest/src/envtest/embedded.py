@@ -6,23 +6,24 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envtest.assembly import Machine, assemble, boot, resume
+from envtest.assembly import APIServer, assemble, create_initial_objects, resume
 from envtest.audit import AuditLog
 from envtest.auth.authenticator import load_token_file
-from envtest.certificates import Authority, KeyPair, server_context
+from envtest.base import BaseControlPlane, InstallError
+from envtest.certificates import CertificateAuthority, KeyPair, server_context
 from envtest.context import User
 from envtest.controllers import Runner, make_runner
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
 from envtest.faults import Faults
+from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object
-from envtest.plane import ControlPlane, InstallError, Manifests, load_crds
 from envtest.storage import Store
 
 if TYPE_CHECKING:
     from envtest.storage.archive import Archive
 
-__all__ = ["EmbeddedControlPlane"]
+__all__ = ["EmbeddedServer"]
 
 _NAMES = (
     "localhost",
@@ -41,8 +42,11 @@ def _open_archive(folder: Path) -> Archive:
     return Archive(folder)
 
 
-class EmbeddedControlPlane(ControlPlane):
-    """See :meth:`ControlPlane.embedded`. ``store``, ``faults`` and ``audit`` are for tests that look inside."""
+class EmbeddedServer(BaseControlPlane):
+    """Runs the API server; the parameters are those of :meth:`envtest.ControlPlane.embedded`.
+
+    ``store``, ``faults`` and ``audit`` let tests inspect and disturb it.
+    """
 
     def __init__(
         self,
@@ -64,114 +68,114 @@ class EmbeddedControlPlane(ControlPlane):
         self._controllers = controllers
         self._token_auth_file = token_auth_file
         self._audit_log = audit_log
-        self._machine: Machine | None = None
-        self._authority: Authority | None = None
+        self._api_server: APIServer | None = None
+        self._authority: CertificateAuthority | None = None
         self._runner: Runner | None = None
         self._token = token
 
     @property
-    def machine(self) -> Machine:
-        """The parts; only while it runs."""
-        if self._machine is None:
+    def api_server(self) -> APIServer:
+        """The parts of the running API server. Raises RuntimeError if it is not running."""
+        if self._api_server is None:
             raise RuntimeError("the control plane is not running")
-        return self._machine
+        return self._api_server
 
     @property
     def store(self) -> Store:
-        """What is stored."""
-        return self.machine.core.store
+        """The stored objects."""
+        return self.api_server.core.store
 
     @property
     def faults(self) -> Faults:
-        """What is to go wrong."""
-        return self.machine.faults
+        """The faults that the server injects."""
+        return self.api_server.faults
 
     @property
     def audit(self) -> AuditLog:
-        """What was asked."""
-        return self.machine.audit
+        """The audit log of all requests."""
+        return self.api_server.audit
 
     async def start(self) -> None:
-        """Listens, and returns when everything is in place. Raises OSError, TokenFileError, ValueError."""
+        """Start listening; return when everything is ready. Raises OSError, TokenFileError, ValueError."""
         users: dict[str, User] = load_token_file(self._token_auth_file) if self._token_auth_file else {}
         crds = load_crds(self._crds)
         self._archive = _open_archive(self._data_dir) if self._data_dir else None
         self._authority = self._load_authority()
         self.ca_pem = self._authority.pem
-        self.token = self._token or self._kept("token") or secrets.token_urlsafe(32)
-        machine = assemble(
+        self.token = self._token or self._setting("token") or secrets.token_urlsafe(32)
+        api_server = assemble(
             admin_token=self.token,
             users=users,
             audit_log=self._audit_log,
             service_accounts="serviceaccount" in self._controllers,
             token_key=self._archive.get("token-key") if self._archive else None,
         )
-        self._machine = machine
+        self._api_server = api_server
         try:
             if self._archive is not None:
-                self._keep(self._archive, machine)
-                self._archive.restore(machine.core.store)
-                resume(machine)
-            await boot(machine)
+                self._save_settings(self._archive, api_server)
+                self._archive.restore(api_server.core.store)
+                resume(api_server)
+            await create_initial_objects(api_server)
             await self.install_crds(*crds)
             names = (self._host, *(name for name in ("127.0.0.1", *_NAMES) if name != self._host))
             context = server_context(self._authority.server(names), self.ca_pem)
-            await machine.server.start(self._host, self._port, context)
-            self._runner = make_runner(machine.core, self._controllers, ca=self.ca_pem)
+            await api_server.server.start(self._host, self._port, context)
+            self._runner = make_runner(api_server.core, self._controllers, ca=self.ca_pem)
             self._runner.start()
         except BaseException:
             await self.stop()
             raise
-        self.url = f"https://{self._host}:{machine.server.port}"
+        self.url = f"https://{self._host}:{api_server.server.port}"
 
-    def _kept(self, name: str) -> str:
+    def _setting(self, name: str) -> str:
         value = self._archive.get(name) if self._archive is not None else None
         return value.decode() if value else ""
 
-    def _load_authority(self) -> Authority:
-        certificate, key = self._kept("ca.crt"), self._kept("ca.key")
-        return Authority(KeyPair(certificate.encode(), key.encode()) if certificate and key else None)
+    def _load_authority(self) -> CertificateAuthority:
+        certificate, key = self._setting("ca.crt"), self._setting("ca.key")
+        return CertificateAuthority(KeyPair(certificate.encode(), key.encode()) if certificate and key else None)
 
-    def _keep(self, archive: Archive, machine: Machine) -> None:
-        """Keeps what kubeconfigs and tokens of before need to be good for."""
+    def _save_settings(self, archive: Archive, api_server: APIServer) -> None:
+        """Save the CA, the admin token and the token key, so that existing kubeconfigs and tokens stay valid."""
         assert self._authority is not None
         pair = self._authority.pair
         archive.put("ca.crt", pair.certificate)
         archive.put("ca.key", pair.key)
         archive.put("token", self.token.encode())
-        archive.put("token-key", machine.core.tokens.private_key())
+        archive.put("token-key", api_server.core.tokens.private_key())
 
     async def stop(self) -> None:
-        """Ends all watches and closes all connections."""
+        """End all watches and close all connections."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.stop()
-        machine, self._machine = self._machine, None
-        if machine is not None:
-            machine.core.store.close_watchers()
-            await machine.server.stop()
-            await machine.webhooks.close()
-            machine.audit.close()
+        api_server, self._api_server = self._api_server, None
+        if api_server is not None:
+            api_server.core.store.close_watchers()
+            await api_server.server.stop()
+            await api_server.webhooks.close()
+            api_server.audit.close()
         archive, self._archive = self._archive, None
         if archive is not None:
             archive.close()
 
     def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> tuple[bytes, bytes]:
-        """Certificate and key (PEM) that authenticate as ``user`` in ``groups``."""
+        """Issue a certificate and key (PEM) that authenticate as ``user`` in ``groups``."""
         if self._authority is None:
             raise RuntimeError("the control plane is not running")
         return tuple(self._authority.client(user, groups))  # type: ignore[return-value]
 
     def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
-        """Lets webhooks of the Service ``name`` be called at the local ``url``, whose certificate names the Service."""
-        self.machine.endpoints.register(namespace, name, url, port=port)
+        """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must name the Service."""
+        self.api_server.endpoints.register(namespace, name, url, port=port)
 
     def add_user(self, token: str, user: User) -> None:
-        """Lets ``token`` authenticate as ``user``."""
-        self.machine.authenticator.add_user(token, user)
+        """Accept ``token`` as the bearer token of ``user``."""
+        self.api_server.authenticator.add_user(token, user)
 
     async def install_crds(self, *sources: Manifests) -> list[str]:
-        """Creates or updates CRDs; they are established when this returns. Raises InstallError."""
+        """Create or update CRDs; they are established when this returns. Raises InstallError."""
         names: list[str] = []
         for crd in load_crds(sources):
             await self._install({key: value for key, value in crd.items() if key != "status"})
@@ -179,7 +183,7 @@ class EmbeddedControlPlane(ControlPlane):
         return names
 
     def _installer(self) -> LoopbackClient:
-        return LoopbackClient(self.machine.core, "envtest", manager="envtest")
+        return LoopbackClient(self.api_server.core, "envtest", manager="envtest")
 
     async def _install(self, obj: Object) -> None:
         try:

@@ -1,7 +1,7 @@
-"""Refusals as the real kube-apiserver words them: a ``Status`` with code, reason, message and details.
+"""The errors of kube-apiserver: a ``Status`` with code, reason, message and details.
 
-Everything in the request pipeline refuses by raising :class:`StatusError`; the server turns it into the
-answer. The constructors below are those of apimachinery's ``api/errors`` package, with its messages.
+The request pipeline reports errors by raising :class:`StatusError`; the server converts it to the response. The
+constructors are those of apimachinery's ``api/errors`` package, with its messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "forbidden",
     "forbidden_path",
     "internal_error",
-    "invalid",
+    "invalid_object",
     "method_not_allowed_here",
     "method_not_supported",
     "not_acceptable",
@@ -33,7 +33,6 @@ __all__ = [
     "request_entity_too_large",
     "resource_not_found",
     "rv_too_large",
-    "service_unavailable",
     "too_many_requests",
     "unauthorized",
     "unsupported_media_type",
@@ -42,7 +41,7 @@ __all__ = [
 
 
 class GroupResource(NamedTuple):
-    """A resource without its version: what messages and storage keys name."""
+    """A resource without its version, as messages and storage keys name it."""
 
     group: str
     resource: str
@@ -52,10 +51,10 @@ class GroupResource(NamedTuple):
 
 
 class StatusError(Exception):
-    """A refusal: HTTP ``code``, ``reason``, ``message``, ``details``, and headers that go with it.
+    """An error response: HTTP ``code``, ``reason``, ``message``, ``details`` and headers.
 
-    ``details=None`` leaves the details out; an empty dict is written as ``{}``, as the real server does
-    where it refuses before it knows the resource.
+    ``details=None`` omits the details; an empty dict is written as ``{}``, as in the errors that kube-apiserver returns
+    before it knows the resource.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class StatusError(Exception):
         self.list_meta: Mapping[str, Any] = {}
 
     def status(self) -> dict[str, Any]:
-        """The ``Status`` object of the answer."""
+        """Return the ``Status`` object of the response."""
         body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
         body["metadata"].update(self.list_meta)
         body["status"] = "Failure"
@@ -102,19 +101,19 @@ def _details(resource: GroupResource, name: str = "", **more: Any) -> dict[str, 
 
 
 def bad_request(message: str) -> StatusError:
-    """400 ``BadRequest``."""
+    """Return a 400 ``BadRequest``."""
     return StatusError(400, "BadRequest", message)
 
 
 def unauthorized() -> StatusError:
-    """401: no or a wrong credential."""
+    """Return a 401: missing or invalid credentials."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(
     resource: GroupResource, name: str, why: str, *, causes: Sequence[Mapping[str, Any]] | None = None
 ) -> StatusError:
-    """403 for a resource; ``why`` is the sentence after ``is forbidden:``. ``name`` may be empty."""
+    """Return a 403 for a resource; ``why`` is the text after ``is forbidden:``. ``name`` may be empty."""
     what = f'{resource} "{name}"' if name else str(resource)
     if not resource.resource:
         return StatusError(403, "Forbidden", f"forbidden: {why}", {})
@@ -124,28 +123,28 @@ def forbidden(
 
 
 def forbidden_path(why: str) -> StatusError:
-    """403 for a path that is not a resource's."""
+    """Return a 403 for a path that is not a resource."""
     return StatusError(403, "Forbidden", f"forbidden: {why}", {})
 
 
 def not_found(resource: GroupResource, name: str) -> StatusError:
-    """404 for an object."""
+    """Return a 404 for an object."""
     return StatusError(404, "NotFound", f'{resource} "{name}" not found', _details(resource, name))
 
 
 def resource_not_found() -> StatusError:
-    """404 for a resource that a known group version does not have."""
+    """Return a 404 for a resource that does not exist in a known group version."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def method_not_supported(resource: GroupResource, verb: str) -> StatusError:
-    """405 by the resource's storage: ``delete is not supported on resources of kind "x"``."""
+    """Return a 405 from the resource's storage: ``delete is not supported on resources of kind "x"``."""
     message = f'{verb} is not supported on resources of kind "{resource}"'
     return StatusError(405, "MethodNotAllowed", message, _details(resource))
 
 
 def method_not_allowed_here(allowed: Iterable[str] = ()) -> StatusError:
-    """405 by the routing: no such method on this path. ``allowed`` goes into the ``Allow`` header."""
+    """Return a 405 from routing: the path does not have this method. ``allowed`` is the ``Allow`` header."""
     allow = ", ".join(allowed)
     return StatusError(
         405,
@@ -157,12 +156,12 @@ def method_not_allowed_here(allowed: Iterable[str] = ()) -> StatusError:
 
 
 def not_acceptable(message: str) -> StatusError:
-    """406 by content negotiation, with ``message`` in full."""
+    """Return a 406 from content negotiation; ``message`` is the whole message."""
     return StatusError(406, "NotAcceptable", message)
 
 
 def not_acceptable_here() -> StatusError:
-    """406 by the routing: nothing that ``Accept`` names is served."""
+    """Return a 406 from routing: none of the media types in ``Accept`` is served."""
     return StatusError(
         406,
         "NotAcceptable",
@@ -173,7 +172,7 @@ def not_acceptable_here() -> StatusError:
 
 
 def already_exists(resource: GroupResource, name: str, *, terminating: bool = False) -> StatusError:
-    """409 ``AlreadyExists``; ``terminating`` says that the existing object is being deleted."""
+    """Return a 409 ``AlreadyExists``; ``terminating`` means that the existing object is being deleted."""
     message = f'{resource} "{name}" already exists'
     if terminating:
         message = f"object is being deleted: {message}"
@@ -184,40 +183,40 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def conflict(resource: GroupResource, name: str, why: str = MODIFIED) -> StatusError:
-    """409 ``Conflict``: ``Operation cannot be fulfilled on ...``."""
+    """Return a 409 ``Conflict``: ``Operation cannot be fulfilled on ...``."""
     message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
     return StatusError(409, "Conflict", message, _details(resource, name))
 
 
 def apply_conflict(message: str, causes: Sequence[tuple[str, str]]) -> StatusError:
-    """409 of a server-side apply; ``causes`` are (message, field path) pairs."""
+    """Return a 409 of a server-side apply; ``causes`` are (message, field path) pairs."""
     listed = [{"reason": "FieldManagerConflict", "message": text, "field": path} for text, path in causes]
     return StatusError(409, "Conflict", message, {"causes": listed})
 
 
 def expired(message: str) -> StatusError:
-    """410 ``Expired``: the resource version or the continue token is too old."""
+    """Return a 410 ``Expired``: the resource version or the continue token is too old."""
     return StatusError(410, "Expired", message)
 
 
 def request_entity_too_large(limit: int) -> StatusError:
-    """413; ``limit`` in bytes."""
+    """Return a 413; ``limit`` in bytes."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
 def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
-    """415 by the resource's handler, naming what is accepted."""
+    """Return a 415 from the resource's handler, with the accepted media types."""
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return StatusError(415, "UnsupportedMediaType", message)
 
 
 def unsupported_media_type_here() -> StatusError:
-    """415 by the routing."""
+    """Return a 415 from routing."""
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 ``Invalid`` with one cause for each field error; several are joined as apimachinery's aggregate does."""
+def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
+    """Return a 422 ``Invalid`` with one cause for each field error; joined as in apimachinery."""
     what = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {}
     if name:
@@ -232,28 +231,23 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> S
 
 
 def too_many_requests(message: str, retry_after: int, *, details: Mapping[str, Any] | None = None) -> StatusError:
-    """429; ``retry_after`` in seconds."""
+    """Return a 429; ``retry_after`` in seconds."""
     body = {"retryAfterSeconds": retry_after, **(details or {})}
     return StatusError(429, "TooManyRequests", message, body, headers={"Retry-After": str(retry_after)})
 
 
 def internal_error(message: str) -> StatusError:
-    """500 ``InternalError``: ``Internal error occurred: message``."""
+    """Return a 500 ``InternalError``: ``Internal error occurred: message``."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
 def plain_error(message: str) -> StatusError:
-    """500 without a reason: what the real server makes of an error that is no ``Status``."""
+    """Return a 500 without a reason, as kube-apiserver reports an error that is not a ``Status``."""
     return StatusError(500, "", message)
 
 
-def service_unavailable(message: str) -> StatusError:
-    """503 ``ServiceUnavailable``."""
-    return StatusError(503, "ServiceUnavailable", message)
-
-
 def rv_too_large(requested: int, current: int) -> StatusError:
-    """504: a resource version that this server has not reached."""
+    """Return a 504: the resourceVersion is newer than the server's."""
     message = f"Timeout: Too large resource version: {requested}, current: {current}"
     return StatusError(
         504,
@@ -284,5 +278,5 @@ _REASONS = {
 
 
 def error_of_code(code: int, message: str) -> StatusError:
-    """A refusal with the reason that apimachinery gives ``code`` when nothing else is known."""
+    """Return an error with the default reason of apimachinery for ``code``."""
     return StatusError(code, _REASONS.get(code, ""), message)

@@ -1,8 +1,8 @@
 """Field errors with the reasons and messages of apimachinery.
 
-A :class:`FieldError` is ``field.Error`` of ``k8s.io/apimachinery/pkg/util/validation/field``: its reason, the path, the
-offending value and a detail. Paths are plain strings, built with :func:`child`, :func:`index` and :func:`key`: building
-one costs nothing until there is an error.
+A :class:`FieldError` corresponds to ``field.Error`` of ``k8s.io/apimachinery/pkg/util/validation/field``: its reason,
+the path, the invalid value and a detail. Paths are plain strings, built with :func:`child`, :func:`index` and
+:func:`key` only when there is an error, so valid objects cost nothing.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = [
 
 
 class Verbatim(str):
-    """A value that is printed as it is: its owner knows the form in which Go prints it."""
+    """A value that is printed unchanged, because the caller has already formatted it as Go does."""
 
     __slots__ = ()
 
 
 class _Omit:
-    """The value which is not printed (``field.OmitValueType``)."""
+    """The value that is not printed (``field.OmitValueType``)."""
 
     def __repr__(self) -> str:
         return "OMIT"
@@ -70,7 +70,7 @@ _VALUELESS = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValue
 
 
 class FieldError(NamedTuple):
-    """One error: its reason (``FieldValueInvalid`` ...), the field's path, the value, and what is the matter."""
+    """One error: its reason (``FieldValueInvalid`` ...), the path of the field, the value and a detail."""
 
     reason: str
     field: str
@@ -79,7 +79,7 @@ class FieldError(NamedTuple):
 
     @property
     def body(self) -> str:
-        """The text without the path: the ``message`` of a cause."""
+        """The message without the path: the ``message`` of a cause."""
         text = _WORDS.get(self.reason, self.reason)
         if self.reason not in _VALUELESS and self.value is not OMIT:
             text = f"{text}: {go_value(self.value)}"
@@ -89,7 +89,7 @@ class FieldError(NamedTuple):
         return f"{self.field}: {self.body}"
 
     def cause(self) -> dict[str, str]:
-        """The entry of ``details.causes`` of a Status."""
+        """Return the entry in ``details.causes`` of a Status."""
         cause = {"reason": self.reason, "message": self.body}
         if self.field:
             cause["field"] = self.field
@@ -97,69 +97,69 @@ class FieldError(NamedTuple):
 
 
 def causes(errors: Iterable[FieldError]) -> list[dict[str, str]]:
-    """``details.causes`` of the Status that reports ``errors``."""
+    """Return ``details.causes`` of the Status that reports ``errors``."""
     return [error.cause() for error in errors]
 
 
 def aggregate(errors: Sequence[FieldError]) -> str:
-    """All errors as one text: the only one as it is, several in brackets, repeats once."""
+    """Join all errors, without duplicates, into one string; several are in brackets."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
 
 
 def child(path: str, name: str) -> str:
-    """The path of the field ``name`` below ``path``."""
+    """Return the path of the field ``name`` below ``path``."""
     return f"{path}.{name}" if path else name
 
 
 def index(path: str, position: int) -> str:
-    """The path of an item of the list at ``path``."""
+    """Return the path of an item of the list at ``path``."""
     return f"{path}[{position}]"
 
 
 def key(path: str, name: str) -> str:
-    """The path of the entry ``name`` of the map at ``path``."""
+    """Return the path of the entry ``name`` of the map at ``path``."""
     return f"{path}[{name}]"
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """A value is missing."""
+    """Return the error for a missing value."""
     return FieldError("FieldValueRequired", path, "", detail)
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldError:
-    """A value breaks a rule."""
+    """Return the error for a value that violates a rule."""
     return FieldError("FieldValueInvalid", path, value, detail)
 
 
 def type_invalid(path: str, value: Any, detail: str) -> FieldError:
-    """A value has the wrong JSON type."""
+    """Return the error for a value of the wrong JSON type."""
     return FieldError("FieldValueTypeInvalid", path, value, detail)
 
 
 def not_supported(path: str, value: Any, supported: Iterable[Any]) -> FieldError:
-    """A value is not one of those that the field knows; they are quoted in the order given."""
+    """Return the error for a value that is not in ``supported``, which are quoted in their order."""
     words = ", ".join(go_quote(str(item)) for item in supported)
     return FieldError("FieldValueNotSupported", path, value, f"supported values: {words}" if words else "")
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """A field may not be set (now, or together with another)."""
+    """Return the error for a field that must not be set (at all, or together with another)."""
     return FieldError("FieldValueForbidden", path, "", detail)
 
 
 def duplicate(path: str, value: Any) -> FieldError:
-    """A value appears twice where it may once."""
+    """Return the error for a value that occurs twice but must be unique."""
     return FieldError("FieldValueDuplicate", path, value)
 
 
 def not_found(path: str, value: Any) -> FieldError:
-    """A reference leads nowhere."""
+    """Return the error for a reference to a missing object."""
     return FieldError("FieldValueNotFound", path, value)
 
 
 def too_long(path: str, value: Any, limit: int) -> FieldError:
-    """A text has more than ``limit`` bytes."""
+    """Return the error for a string of more than ``limit`` bytes."""
     if limit < 0:
         return FieldError("FieldValueTooLong", path, value, "value is too long")
     unit = "byte" if limit == 1 else "bytes"
@@ -167,25 +167,25 @@ def too_long(path: str, value: Any, limit: int) -> FieldError:
 
 
 def too_many(path: str, actual: int | None, limit: int) -> FieldError:
-    """A list or map has more than ``limit`` entries."""
+    """Return the error for a list or map of more than ``limit`` entries."""
     unit = "item" if limit == 1 else "items"
     value = OMIT if actual is None or actual < 0 else actual
     return FieldError("FieldValueTooMany", path, value, f"must have at most {limit} {unit}")
 
 
 def too_few(path: str, actual: int, limit: int) -> FieldError:
-    """A list or map has fewer than ``limit`` entries."""
+    """Return the error for a list or map of fewer than ``limit`` entries."""
     unit = "item" if limit == 1 else "items"
     return FieldError("FieldValueTooFew", path, actual, f"must have at least {limit} {unit}")
 
 
 def internal(path: str, detail: str) -> FieldError:
-    """The check itself failed."""
+    """Return the error for a check that failed itself."""
     return FieldError("InternalError", path, "", detail)
 
 
 def go_value(value: Any) -> str:
-    """A value as ``field.Error`` prints it: numbers and booleans plainly, texts quoted, the rest as JSON."""
+    """Format a value as ``field.Error`` does: numbers and booleans plainly, strings quoted, the rest as JSON."""
     if isinstance(value, Verbatim):
         return str(value)
     if value is None:
@@ -200,7 +200,7 @@ def go_value(value: Any) -> str:
 
 
 def go_json(value: Any) -> str:
-    """JSON as Go's encoder writes it: compact, keys sorted, ``<``, ``>`` and ``&`` escaped."""
+    """Encode JSON as Go's encoder does: compact, keys sorted, ``<``, ``>`` and ``&`` escaped."""
     text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     for character in "<>&\u2028\u2029":
         if character in text:
@@ -209,7 +209,7 @@ def go_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with whole floats as Go prints them: ``1.0`` is ``1``."""
+    """Return ``value`` with whole floats as Go prints them: ``1.0`` is ``1``."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         return int(value)
     if isinstance(value, dict):
@@ -220,7 +220,7 @@ def _plain(value: Any) -> Any:
 
 
 def _go_float(value: float) -> str:
-    """``%v`` of a float64: the shortest form, with an exponent from 1e+21 and below 1e-4."""
+    """Format a float64 as ``%v``: the shortest form, with an exponent from 1e+21 and below 1e-4."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):
@@ -244,7 +244,7 @@ _ESCAPES = {
 
 
 def go_quote(text: str) -> str:
-    """``%q`` of a text: quoted and escaped as Go's ``strconv.Quote`` does."""
+    """Quote and escape a string as Go's ``strconv.Quote`` (``%q``) does."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_quoted(character) for character in text) + '"'

@@ -1,4 +1,4 @@
-"""Values as Go's ``fmt`` package prints them, for messages of the real server that quote them so."""
+"""Formats values as Go's ``fmt`` package does, for error messages of kube-apiserver that contain such values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _number(value: int | float) -> str:
 
 
 def go_text(value: Any) -> str:
-    """``%v``: ``map[a:1 b:[x y]]``, ``<nil>``."""
+    """Format as ``%v``: ``map[a:1 b:[x y]]``, ``<nil>``."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):
@@ -33,7 +33,7 @@ def go_text(value: Any) -> str:
 
 
 def go_syntax(value: Any) -> str:
-    """``%#v``: ``map[string]interface {}{"a":1}``."""
+    """Format as ``%#v``: ``map[string]interface {}{"a":1}``."""
     if value is None:
         return "interface {}(nil)"
     if isinstance(value, str):
@@ -47,7 +47,7 @@ def go_syntax(value: Any) -> str:
 
 
 def go_type(value: Any) -> str:
-    """``%T`` of a decoded JSON value."""
+    """Return ``%T`` of a decoded JSON value."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):

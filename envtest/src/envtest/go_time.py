@@ -1,4 +1,4 @@
-"""What Go's ``time.Parse`` says of texts that are no times."""
+"""The error messages of Go's ``time.Parse`` for invalid times."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _shown(byte: int) -> str:
 
 
 def time_problem(text: str, layout: str = RFC3339) -> str:
-    """Why ``text`` is no time of the layout; empty if it is one."""
+    """Return why ``text`` is not a time of the layout, or an empty string."""
     start = f"parsing time {_quote(text)}"
 
     def mismatch(rest: str, element: str) -> str:

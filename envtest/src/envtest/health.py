@@ -1,7 +1,7 @@
-"""``/healthz``, ``/livez``, ``/readyz``, ``/version`` and ``/metrics``: how the server is, what it is, what it did.
+"""``/healthz``, ``/livez``, ``/readyz``, ``/version`` and ``/metrics``: health, version and request metrics.
 
-The formats are those of ``k8s.io/apiserver``'s ``healthz`` package (``?verbose``, ``?exclude=``, one path
-for each check) and of its request metrics.
+The formats are those of ``k8s.io/apiserver``'s ``healthz`` package (``?verbose``, ``?exclude=``, one path for each
+check) and of its request metrics.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Check = Callable[[], bool]
 
 
 class HealthChecks:
-    """Named checks behind the three endpoints; ``ping`` and ``log`` are always there."""
+    """Named checks of the three endpoints; ``ping`` and ``log`` are always present."""
 
     def __init__(self) -> None:
         self._checks: dict[str, dict[str, Check]] = {endpoint: {} for endpoint in _ENDPOINTS}
@@ -41,12 +41,12 @@ class HealthChecks:
             self.add(name, lambda: True)
 
     def add(self, name: str, check: Check, *, endpoints: Sequence[str] = _ENDPOINTS) -> None:
-        """Lets ``check`` decide, with others, what ``endpoints`` answer; it must be quick and must not raise."""
+        """Add ``check`` to ``endpoints``; it must be fast and must not raise."""
         for endpoint in endpoints:
             self._checks[endpoint][name] = check
 
     def answer(self, path: str, *, verbose: bool = False, exclude: Sequence[str] = ()) -> Answer | None:
-        """The answer to a GET, ``None`` where the path is not of a health endpoint or names no check of it."""
+        """Return the response to a GET, or ``None`` if the path is not a health endpoint or names an unknown check."""
         endpoint, _, name = path.strip("/").partition("/")
         checks = self._checks.get(endpoint)
         if checks is None:
@@ -79,7 +79,7 @@ class HealthChecks:
 
 
 def version_answer() -> Answer:
-    """The answer to ``/version``: the Kubernetes version that this control plane is faithful to."""
+    """Return the response to ``/version``: the Kubernetes version that this control plane emulates."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     document = {
         "major": MAJOR,
@@ -100,7 +100,7 @@ def version_answer() -> Answer:
 
 
 class RequestLabels(NamedTuple):
-    """What requests are counted by; ``scope`` is ``cluster``, ``namespace``, ``resource`` or empty."""
+    """The labels of the request metrics; ``scope`` is ``cluster``, ``namespace``, ``resource`` or empty."""
 
     verb: str
     group: str = ""
@@ -122,7 +122,7 @@ class _Observed:
 
 
 class RequestMetrics:
-    """Counts requests as kube-apiserver does; text is made only when somebody asks."""
+    """Counts requests as kube-apiserver does; the text format is generated only on a scrape."""
 
     _BOUNDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 30.0)
 
@@ -133,7 +133,7 @@ class RequestMetrics:
         self.watches = 0
 
     def observe(self, labels: RequestLabels, seconds: float) -> None:
-        """Counts one answered request that took ``seconds``."""
+        """Count one request that took ``seconds``."""
         observed = self._observed.get(labels)
         if observed is None:
             observed = self._observed[labels] = _Observed(len(self._BOUNDS) + 1)
@@ -142,7 +142,7 @@ class RequestMetrics:
         observed.buckets[bisect_left(self._BOUNDS, seconds)] += 1
 
     def answer(self) -> Answer:
-        """The answer to ``/metrics``, in Prometheus' text format."""
+        """Return the response to ``/metrics``, in Prometheus' text format."""
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
@@ -187,7 +187,7 @@ class RequestMetrics:
             sum_of = joined.setdefault(labels._replace(code=""), _Observed(len(self._BOUNDS) + 1))
             sum_of.count += observed.count
             sum_of.total += observed.total
-            sum_of.buckets = [mine + more for mine, more in zip(sum_of.buckets, observed.buckets, strict=True)]
+            sum_of.buckets = [left + right for left, right in zip(sum_of.buckets, observed.buckets, strict=True)]
         return joined
 
     def _cumulative(self, observed: _Observed) -> list[tuple[str, float]]:
@@ -204,5 +204,5 @@ class _Collector:
         self._families = families
 
     def collect(self) -> Iterator[Any]:
-        """The families, made anew for each scrape."""
+        """Return the metric families, generated on each scrape."""
         return self._families()

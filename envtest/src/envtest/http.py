@@ -1,8 +1,8 @@
-"""A request and its answer, as the handlers see them.
+"""The request and response types that handlers use.
 
-A :class:`Call` wraps aiohttp's low-level request: the body is read once and bounded, query parameters are read
-as Go's ``url.Values`` are. A :class:`Reply` is bytes with a content type; a handler that streams returns aiohttp's
-own prepared response.
+A :class:`Call` wraps aiohttp's low-level request: the body is read once, up to a limit, and query parameters have the
+semantics of Go's ``url.Values``. A :class:`Reply` is bytes with a content type; a handler that streams returns
+aiohttp's own prepared response.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from aiohttp import web
 
 from envtest.context import User
 from envtest.errors import StatusError, request_entity_too_large
-
-if TYPE_CHECKING:
-    from envtest.faults import Fault, Faults
+from envtest.faults import Fault, Faults
 
 __all__ = [
     "BODY_LIMIT",
@@ -35,16 +33,16 @@ __all__ = [
 ]
 
 BODY_LIMIT = 3 * 1024 * 1024
-"""Bytes: kube-apiserver's limit of a request body."""
+"""Maximum bytes of a request body, as in kube-apiserver."""
 
 BODY_SECONDS = 60.0
-"""How long a client may take to send its body: kube-apiserver's ``--request-timeout``."""
+"""How long a client may take to send its body, as kube-apiserver's ``--request-timeout``."""
 
 JSON = "application/json"
 
 
 class Answer(NamedTuple):
-    """What a page that knows nothing of requests has to say: status code, headers, body."""
+    """A response of code that does not depend on HTTP types (discovery, health): status code, headers, body."""
 
     code: int
     headers: dict[str, str]
@@ -53,7 +51,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """An answer that is complete before it is sent; a big body is a sequence of pieces, so that it is not copied."""
+    """A response that is complete before it is sent; a large body is a sequence of pieces, to avoid copying it."""
 
     body: bytes | Sequence[bytes | memoryview]
     code: int = 200
@@ -64,8 +62,8 @@ class Reply:
 class Call:
     """One HTTP request.
 
-    ``user`` is set once it is authenticated. ``warnings`` become Warning headers of whatever answer is given.
-    ``faults`` are those in force, ``fault`` is the one that struck this request.
+    ``user`` is set after authentication. ``warnings`` become Warning headers of the response, whatever it is.
+    ``faults`` are the server's faults, ``fault`` is the rule that was injected into this request.
     """
 
     __slots__ = (
@@ -98,7 +96,7 @@ class Call:
         self._body: bytes | None = None
 
     async def body(self) -> bytes:
-        """The body; raises StatusError: 413 beyond :data:`BODY_LIMIT`, 504 where it takes :data:`BODY_SECONDS`."""
+        """Read the body. Raises StatusError: 413 beyond :data:`BODY_LIMIT`, 504 after :data:`BODY_SECONDS`."""
         if self._body is None:
             length = self.raw.content_length
             if length is not None and length > BODY_LIMIT:
@@ -122,41 +120,41 @@ class Call:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def parameter(self, name: str) -> str:
-        """The first value of a query parameter, empty where there is none."""
+        """Return the first value of a query parameter, or an empty string."""
         return self.query.get(name, "")
 
     def flag(self, name: str) -> bool:
-        """A boolean parameter: absent, ``0`` and ``false`` are false, any other value (the empty one too) is true."""
+        """Return a boolean parameter: absent, ``0`` and ``false`` are false, any other value (also empty) is true."""
         value = self.query.get(name)
         return value is not None and value not in {"0", "false"}
 
     def warn(self, text: str) -> None:
-        """Adds a Warning header, once."""
+        """Add a Warning header unless the response already has it."""
         if text and text not in self.warnings:
             self.warnings.append(text)
 
 
 Page = Callable[[Call], Awaitable["Reply | web.StreamResponse | None"]]
-"""Serves paths that are not resources' (discovery, OpenAPI, health); ``None``: not one of its paths."""
+"""Serves paths that are not resources (discovery, OpenAPI, health); returns ``None`` for a path that is not its own."""
 
 
 def log_failure(event: str, **details: str) -> None:
-    """Logs the exception that is being handled; the logger is imported when the first one comes."""
+    """Log the exception that is being handled. structlog is imported on the first failure, to keep startup fast."""
     import structlog
 
     structlog.get_logger("envtest").exception(event, **details)
 
 
 def json_reply(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
-    """A JSON document as an answer."""
+    """Return a JSON document as a response."""
     return Reply(orjson.dumps(document), code, JSON, dict(headers or {}))
 
 
 def status_reply(error: StatusError) -> Reply:
-    """A refusal as an answer."""
+    """Return the response that reports ``error``."""
     return Reply(orjson.dumps(error.status()), error.code, JSON, dict(error.headers))
 
 
 def not_found_page() -> Reply:
-    """What Go's mux says of a path that nobody serves."""
+    """Return the response of Go's ``ServeMux`` for a path that is not served."""
     return Reply(b"404 page not found\n", 404, "text/plain; charset=utf-8", {"X-Content-Type-Options": "nosniff"})

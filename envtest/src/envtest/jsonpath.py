@@ -1,7 +1,7 @@
-"""The JSONPath of Kubernetes (client-go's ``util/jsonpath``), as far as CRDs use it in columns and scale paths.
+r"""Kubernetes' JSONPath (client-go's ``util/jsonpath``), as far as CRDs use it in columns and scale paths.
 
-Fields (``.spec.size``, ``['a.b']``, ``.a\\.b``), indexes and slices (``[0]``, ``[-1]``, ``[0:2]``), wildcards,
-recursive descent (``..name``) and filters (``[?(@.type=="Ready")]``). Missing keys give no result.
+Supported are fields (``.spec.size``, ``['a.b']``, ``.a\.b``), indexes and slices (``[0]``, ``[-1]``, ``[0:2]``),
+wildcards, recursive descent (``..name``) and filters (``[?(@.type=="Ready")]``). Missing keys give no result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Step: TypeAlias = Callable[[Any], Iterable[Any]]
 
 
 class InvalidPath(ValueError):
-    """A text that is no JSONPath."""
+    """Raised for an invalid JSONPath."""
 
 
 _NAME: Final = re.compile(r"(?:\\.|[^.\[\]\\])+")
@@ -37,7 +37,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def find(path: str, document: Any) -> list[Any]:
-    """What ``path`` (``.spec.size``, with or without a leading ``$`` or enclosing braces) finds in ``document``.
+    """Return the values at ``path`` in ``document``; ``path`` may have a leading ``$`` or enclosing braces.
 
     Raises InvalidPath.
     """
@@ -49,7 +49,7 @@ def find(path: str, document: Any) -> list[Any]:
 
 @lru_cache(maxsize=4096)
 def parse(path: str) -> tuple[Step, ...]:
-    """The steps of a path; raises InvalidPath."""
+    """Parse a path into steps. Raises InvalidPath."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
@@ -85,7 +85,7 @@ def _name(text: str, at: int, steps: list[Step]) -> int:
 
 
 def _closing(text: str, at: int) -> int:
-    """The bracket that ends the one at ``at``; those within quotes and filters do not count."""
+    """Return the position of the bracket that closes the one at ``at``; brackets in quotes and filters do not count."""
     depth, quote = 0, ""
     for index in range(at, len(text)):
         char = text[index]

@@ -1,4 +1,4 @@
-"""Label selectors: parsed with the messages of ``k8s.io/apimachinery/pkg/labels``, compiled once."""
+"""Label selectors: parsed with the error messages of ``k8s.io/apimachinery/pkg/labels``, compiled once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _SelectorError(ValueError):
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """(kind, literal) pairs: a symbol is its own kind, ``id`` an identifier, ``in`` and ``notin`` themselves."""
+    """Return (kind, literal) pairs: a symbol is its own kind, ``id`` an identifier; ``in`` and ``notin`` are kinds."""
     tokens: list[tuple[str, str]] = []
     position, end = 0, len(text)
     while position < end:
@@ -187,7 +187,7 @@ def _integer(text: str) -> int | None:
 
 
 class LabelSelector:
-    """A compiled label selector; an empty one matches all."""
+    """A compiled label selector; an empty selector matches everything."""
 
     __slots__ = ("_requirements", "empty")
 
@@ -196,13 +196,13 @@ class LabelSelector:
         self.empty = not requirements
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether an object with these labels is selected."""
+        """Return whether an object with these labels is selected."""
         found = labels or {}
         return all(requirement(found) for requirement in self._requirements)
 
 
 def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether labels fit a ``LabelSelector`` object: ``None`` fits nothing, an empty one everything."""
+    """Return whether labels match a ``LabelSelector`` object: ``None`` matches nothing, an empty one everything."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
@@ -222,7 +222,7 @@ def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[s
 
 @lru_cache(maxsize=512)
 def parse_labels(text: str) -> LabelSelector:
-    """Compiles a label selector; raises StatusError (400) in apimachinery's words."""
+    """Compile a label selector. Raises StatusError (400) with apimachinery's message."""
     try:
         return LabelSelector(_Parser(text).parse())
     except _SelectorError as error:

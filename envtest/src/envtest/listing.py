@@ -1,4 +1,4 @@
-"""The options of lists and watches, continue tokens, and the snapshot that a list is made from."""
+"""List and watch options, continue tokens, and the pages of lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from envtest.errors import GroupResource, StatusError, bad_request, expired, invalid, plain_error, rv_too_large
+from envtest.errors import GroupResource, StatusError, bad_request, expired, invalid_object, plain_error, rv_too_large
 from envtest.field_errors import FieldError, forbidden, not_supported
 from envtest.http import Call
 from envtest.options import META_GROUP, parse_integer
@@ -17,14 +17,14 @@ from envtest.selectors import Selector
 from envtest.storage import Compacted, Record, Store
 from envtest.storage.store import FutureRevision
 
-__all__ = ["ListOptions", "Page", "list_options", "parse_revision", "take_page", "too_old"]
+__all__ = ["ListOptions", "Page", "list_options", "list_page", "parse_revision", "too_old_error"]
 
 _MATCHES = ("Exact", "NotOlderThan", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """ListOptions as the query gives them; ``timeout`` in seconds, ``None`` where unset."""
+    """ListOptions of the query; ``timeout`` is in seconds, ``None`` if unset."""
 
     resource_version: str = ""
     match: str = ""
@@ -40,7 +40,7 @@ class ListOptions:
 
 @dataclass(slots=True)
 class Page:
-    """A part of a list: its records, the revision it shows, and what goes into the list's metadata."""
+    """A page of a list: its records, their revision, and the list metadata."""
 
     records: Sequence[Record]
     revision: int
@@ -49,7 +49,7 @@ class Page:
 
 
 def list_options(call: Call, *, watch: bool) -> ListOptions:
-    """The options; raises StatusError: 400 for what does not parse, 422 for what does not go together."""
+    """Parse the options. Raises StatusError: 400 for invalid values, 422 for invalid combinations."""
     limit = parse_integer(call.parameter("limit")) if call.parameter("limit") else 0
     timeout = parse_integer(call.parameter("timeoutSeconds")) if call.parameter("timeoutSeconds") else None
     options = ListOptions(
@@ -66,7 +66,7 @@ def list_options(call: Call, *, watch: bool) -> ListOptions:
     )
     errors = _watch_errors(options) if watch else _list_errors(options)
     if errors:
-        raise invalid(META_GROUP, "ListOptions", "", errors)
+        raise invalid_object(META_GROUP, "ListOptions", "", errors)
     return options
 
 
@@ -106,7 +106,7 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
 
 
 def parse_revision(text: str) -> int:
-    """A resourceVersion; empty is 0. Raises StatusError, a 500 as the real server's storage layer answers."""
+    """Parse a resourceVersion; empty is 0. Raises StatusError, a 500 as from kube-apiserver's storage layer."""
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
@@ -124,8 +124,8 @@ def _unparsable(text: str, why: str) -> str:
     return f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {why}'
 
 
-def too_old(error: Compacted) -> StatusError:
-    """410 of a list or watch from a revision that is forgotten."""
+def too_old_error(error: Compacted) -> StatusError:
+    """Return the 410 of a list or watch from a compacted revision."""
     return expired(f"too old resource version: {error.requested} ({error.oldest})")
 
 
@@ -145,8 +145,8 @@ def _encode_token(revision: int, last: Record) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
 
 
-def take_page(store: Store, resource: GroupResource, namespace: str, options: ListOptions, selector: Selector) -> Page:
-    """The records that a list shows: of the snapshot that its token or its resourceVersion names.
+def list_page(store: Store, resource: GroupResource, namespace: str, options: ListOptions, selector: Selector) -> Page:
+    """Return a page of the snapshot that the continue token or the resourceVersion names.
 
     Raises StatusError: 400, 410 or 504.
     """
@@ -195,7 +195,7 @@ def _expired_token(after: tuple[str, str] | None) -> StatusError:
 
 def _cut(records: Sequence[Record], revision: int, options: ListOptions, selector: Selector) -> Page:
     from_cache = options.resource_version == "0" and not options.token
-    if options.limit <= 0 or from_cache:  # the watch cache of the real server knows no pages
+    if options.limit <= 0 or from_cache:  # kube-apiserver's watch cache ignores the limit
         chosen = records if selector.everything else [each for each in records if selector.matches(each)]
         return Page(chosen, revision)
     if selector.everything:

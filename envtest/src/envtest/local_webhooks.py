@@ -1,7 +1,7 @@
-"""Webhooks of an operator under test: where it serves them, with which certificate, and configurations that say so.
+"""Local servers for the webhooks of an operator under test, and webhook configurations that point to them.
 
-Manifests name a Service, and nothing stands behind it in a test. As controller-runtime's envtest does, the service
-reference of each webhook becomes a local url, with the CA of a certificate made for the occasion::
+Manifests name a Service, which does not exist in a test. As in controller-runtime's envtest, the service reference of
+each webhook is replaced by a local url, with the CA of a certificate created for the test::
 
     webhooks = await plane.install_webhooks("config/webhook", server=tmp_path)
     serve(webhooks.host, webhooks.port, certfile=webhooks.certificate, keyfile=webhooks.key)
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envtest.certificates import Authority
+from envtest.certificates import CertificateAuthority
 from envtest.manifests import CRD, WEBHOOK_CONFIGURATIONS
 from envtest.objects import Object
 
-__all__ = ["LocalWebhooks", "conversion_of", "free_port"]
+__all__ = ["LocalWebhooks", "free_port", "webhook_conversion"]
 
 
-def conversion_of(obj: Object) -> dict[str, Any]:
-    """The conversion of a CRD where a webhook does it, else nothing."""
+def webhook_conversion(obj: Object) -> dict[str, Any]:
+    """Return ``spec.conversion`` of a CRD with a conversion webhook, otherwise an empty dict."""
     if obj.get("kind") != CRD:
         return {}
     conversion: dict[str, Any] = (obj.get("spec") or {}).get("conversion") or {}
@@ -34,7 +34,7 @@ def conversion_of(obj: Object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LocalWebhooks:
-    """One local webhook server. ``ca_pem`` is the CA of its certificate, which is in ``directory``."""
+    """A local webhook server. ``ca_pem`` is the CA of its certificate, which is in ``directory``."""
 
     host: str
     port: int
@@ -43,11 +43,11 @@ class LocalWebhooks:
 
     @classmethod
     def prepare(cls, directory: Path, *, host: str = "127.0.0.1", port: int = 0) -> LocalWebhooks:
-        """Writes ``tls.crt``, ``tls.key`` and ``ca.crt`` to ``directory``, which is made if needed.
+        """Write ``tls.crt``, ``tls.key`` and ``ca.crt`` to ``directory``, which is created if needed.
 
-        Only their owner can read them. ``port`` 0 picks one that is free now. Raises OSError.
+        The files are readable only by their owner. ``port`` 0 selects a port that is free now. Raises OSError.
         """
-        authority = Authority(name="envtest-webhooks-ca")
+        authority = CertificateAuthority(name="envtest-webhooks-ca")
         pair = authority.server([host, "localhost"])
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", authority.pem)):
@@ -58,12 +58,12 @@ class LocalWebhooks:
 
     @property
     def certificate(self) -> Path:
-        """The serving certificate (PEM)."""
+        """The file of the serving certificate (PEM)."""
         return self.directory / "tls.crt"
 
     @property
     def key(self) -> Path:
-        """The certificate's key (PEM)."""
+        """The file of the certificate's key (PEM)."""
         return self.directory / "tls.key"
 
     @property
@@ -72,20 +72,20 @@ class LocalWebhooks:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"https://{host}:{self.port}"
 
-    def rewritten(self, obj: Object) -> Object:
-        """A copy of a webhook configuration, or of a CRD with a conversion webhook, that leads to this server.
+    def rewrite(self, obj: Object) -> Object:
+        """Return a copy of a webhook configuration, or of a CRD with a conversion webhook, that points to this server.
 
-        Other objects come back as they are.
+        Other objects are copied unchanged.
         """
         rewritten = copy.deepcopy(obj)
         if obj.get("kind") in WEBHOOK_CONFIGURATIONS:
             for webhook in rewritten.get("webhooks") or ():
-                self._rewrite(webhook.setdefault("clientConfig", {}))
-        elif conversion := conversion_of(rewritten):
-            self._rewrite(conversion.setdefault("webhook", {}).setdefault("clientConfig", {}))
+                self._set_client_config(webhook.setdefault("clientConfig", {}))
+        elif conversion := webhook_conversion(rewritten):
+            self._set_client_config(conversion.setdefault("webhook", {}).setdefault("clientConfig", {}))
         return rewritten
 
-    def _rewrite(self, config: dict[str, Any]) -> None:
+    def _set_client_config(self, config: dict[str, Any]) -> None:
         service = config.pop("service", None)
         if service is not None:
             path = service.get("path") or "/"
@@ -94,7 +94,7 @@ class LocalWebhooks:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of ``host`` that is free now."""
+    """Return a TCP port of ``host`` that is free now."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]

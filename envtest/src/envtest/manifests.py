@@ -1,25 +1,48 @@
-"""Manifest files: YAML or JSON, one object or many."""
+"""Reads manifest files: YAML or JSON, one object or many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from envtest.objects import Object
 
-__all__ = ["CRD", "WEBHOOK_CONFIGURATIONS", "read_manifests"]
+__all__ = ["CRD", "WEBHOOK_CONFIGURATIONS", "Manifests", "load_crds", "load_manifests", "read_manifests"]
 
 CRD = "CustomResourceDefinition"
 WEBHOOK_CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
+Manifests = Path | str | Mapping[str, Any]
+"""An object, a YAML or JSON file, or a folder of such files."""
+
+
+def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object]:
+    """Yield the objects of ``kinds`` in ``sources``. Raises ValueError, OSError."""
+    for source in sources:
+        objects = [dict(source)] if isinstance(source, Mapping) else read_manifests(Path(source), objects_only=True)
+        for obj in objects:
+            if obj.get("kind") not in kinds:
+                continue
+            metadata = obj.get("metadata")
+            if not isinstance(metadata, Mapping) or not metadata.get("name"):
+                where = "" if isinstance(source, Mapping) else f"{source}: "
+                raise ValueError(f"{where}{obj['kind']}: metadata.name is missing")
+            yield obj
+
+
+def load_crds(sources: Iterable[Manifests]) -> list[Object]:
+    """Return the CRDs in ``sources``. Raises ValueError, OSError."""
+    return list(load_manifests(sources, CRD))
+
 
 def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object]:
-    """The objects of a file, or of the manifest files of a folder in the order of their names.
+    """Yield the objects of a file, or of the manifest files of a folder in the order of their names.
 
-    ``objects_only`` passes over well-formed documents that are no objects, such as kustomize's files.
-    Raises OSError where it cannot be read, ValueError (naming the file) where it is no manifest.
+    ``objects_only`` skips well-formed documents that are not Kubernetes objects, such as kustomize's files.
+    Raises OSError if a file cannot be read, ValueError (naming the file) if it is not a manifest.
     """
     from envtest.yaml_codec import YAMLError, load
 

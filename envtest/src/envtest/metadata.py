@@ -1,4 +1,4 @@
-"""The metadata that every object has: what the server sets, what it restores, and what it refuses.
+"""Object metadata: the fields that the server sets, the ones it restores on update, and validation.
 
 The rules are those of ``BeforeCreate`` and ``BeforeUpdate`` of apiserver's ``registry/rest`` and of
 ``ValidateObjectMeta`` of apimachinery.
@@ -14,8 +14,7 @@ from typing import Any
 import orjson
 
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, required, too_long
-from envtest.field_errors import invalid as invalid_value
+from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, invalid, required, too_long
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
 
@@ -23,13 +22,13 @@ __all__ = [
     "dns_1035_label",
     "dns_label",
     "dns_subdomain",
+    "drop_empty_metadata",
     "fill_for_create",
     "generated_name",
     "mask_trailing_dash",
     "path_segment",
     "qualified_name",
     "restore_for_update",
-    "tidy",
     "validate_metadata",
     "validate_metadata_update",
     "wipe_for_create",
@@ -72,7 +71,7 @@ _VALUE_RULE = (
 
 
 def dns_subdomain(name: str) -> list[str]:
-    """What keeps ``name`` from being a DNS subdomain (RFC 1123), in apimachinery's words."""
+    """Return why ``name`` is not a DNS subdomain (RFC 1123), with apimachinery's messages."""
     problems = []
     if len(name.encode()) > 253:
         problems.append("must be no more than 253 characters")
@@ -82,7 +81,7 @@ def dns_subdomain(name: str) -> list[str]:
 
 
 def dns_label(name: str) -> list[str]:
-    """What keeps ``name`` from being a DNS label (RFC 1123)."""
+    """Return why ``name`` is not a DNS label (RFC 1123)."""
     problems = []
     if len(name.encode()) > 63:
         problems.append("must be no more than 63 characters")
@@ -92,7 +91,7 @@ def dns_label(name: str) -> list[str]:
 
 
 def dns_1035_label(name: str) -> list[str]:
-    """What keeps ``name`` from being a DNS label that begins with a letter (RFC 1035)."""
+    """Return why ``name`` is not a DNS label that starts with a letter (RFC 1035)."""
     problems = []
     if len(name.encode()) > 63:
         problems.append("must be no more than 63 characters")
@@ -102,14 +101,14 @@ def dns_1035_label(name: str) -> list[str]:
 
 
 def path_segment(name: str) -> list[str]:
-    """What keeps ``name`` from being a segment of a URL path."""
+    """Return why ``name`` cannot be a segment of a URL path."""
     if name in {".", ".."}:
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]
 
 
 def qualified_name(name: str) -> list[str]:
-    """What keeps ``name`` from being a label key: ``[prefix/]name``."""
+    """Return why ``name`` is not a label key: ``[prefix/]name``."""
     prefix, slash, short = name.rpartition("/")
     if name.count("/") > 1:
         prefix_rule = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -130,7 +129,7 @@ def qualified_name(name: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """What keeps ``value`` from being a label's value."""
+    """Return why ``value`` is not a label value."""
     problems = []
     if len(value.encode()) > 63:
         problems.append("must be no more than 63 bytes")
@@ -139,8 +138,8 @@ def label_value(value: str) -> list[str]:
     return problems
 
 
-def tidy(obj: Object) -> None:
-    """Drops what the wire form leaves out: empty maps and lists, nulls and empty texts of the metadata."""
+def drop_empty_metadata(obj: Object) -> None:
+    """Remove the metadata that Go's encoder omits: empty maps and lists, nulls and empty strings."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
@@ -159,23 +158,23 @@ def tidy(obj: Object) -> None:
 
 
 def wipe_for_create(metadata: dict[str, Any]) -> None:
-    """Takes out what only the server sets."""
+    """Remove the fields that only the server sets."""
     for name in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
         metadata.pop(name, None)
 
 
 def generated_name(prefix: str) -> str:
-    """A name from a ``generateName``: the prefix, cut to 58 characters, and five random ones."""
+    """Return a name for a ``generateName``: the prefix, cut to 58 characters, and five random characters."""
     return prefix[:_GENERATED_LIMIT] + "".join(secrets.choice(_RANDOM) for _ in range(5))
 
 
 def mask_trailing_dash(prefix: str) -> str:
-    """A ``generateName`` as it is judged: a dash at its end is as good as what will follow it."""
+    """Return a ``generateName`` in the form that is validated: its last dash is replaced, as characters follow it."""
     return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 
 def fill_for_create(metadata: dict[str, Any], ctx: RequestContext) -> None:
-    """Sets uid, creationTimestamp and, from ``generateName``, the name."""
+    """Set uid, creationTimestamp and, from ``generateName``, the name."""
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = ctx.now
     if metadata.get("generateName") and not metadata.get("name"):
@@ -183,7 +182,7 @@ def fill_for_create(metadata: dict[str, Any], ctx: RequestContext) -> None:
 
 
 def restore_for_update(new: dict[str, Any], old: dict[str, Any]) -> None:
-    """Puts back what an update can neither remove nor change."""
+    """Restore the fields that an update can neither remove nor change."""
     if not new.get("uid") and "uid" in old:
         new["uid"] = old["uid"]
     if "creationTimestamp" in old:
@@ -196,7 +195,7 @@ def restore_for_update(new: dict[str, Any], old: dict[str, Any]) -> None:
 
 
 def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -> list[FieldError]:
-    """The errors of an object's metadata."""
+    """Return the errors of an object's metadata."""
     metadata = obj["metadata"]
     errors: list[FieldError] = []
     errors += _validate_names(metadata, info, path)
@@ -214,20 +213,20 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
         problems = info.strategy.validate_name(prefix, prefix=True)
         if problems is None:
             problems = dns_subdomain(mask_trailing_dash(prefix))
-        errors += [invalid_value(f"{path}.generateName", prefix, problem) for problem in problems]
+        errors += [invalid(f"{path}.generateName", prefix, problem) for problem in problems]
     if not name:
         errors.append(required(f"{path}.name", "name or generateName is required"))
     else:
         problems = info.strategy.validate_name(name)
         if problems is None:
             problems = dns_subdomain(name)
-        errors += [invalid_value(f"{path}.name", name, problem) for problem in problems]
+        errors += [invalid(f"{path}.name", name, problem) for problem in problems]
     namespace = metadata.get("namespace")
     if info.namespaced:
         if not namespace:
             errors.append(required(f"{path}.namespace"))
         else:
-            errors += [invalid_value(f"{path}.namespace", namespace, problem) for problem in dns_label(namespace)]
+            errors += [invalid(f"{path}.namespace", namespace, problem) for problem in dns_label(namespace)]
     elif namespace:
         errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
     return errors
@@ -236,8 +235,8 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
 def _validate_labels(labels: dict[str, str], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for key, value in labels.items():
-        errors += [invalid_value(path, key, problem) for problem in qualified_name(key)]
-        errors += [invalid_value(path, value, problem) for problem in label_value(value or "")]
+        errors += [invalid(path, key, problem) for problem in qualified_name(key)]
+        errors += [invalid(path, value, problem) for problem in label_value(value or "")]
     return errors
 
 
@@ -245,7 +244,7 @@ def _validate_annotations(annotations: dict[str, str], path: str) -> list[FieldE
     errors: list[FieldError] = []
     size = 0
     for key, value in annotations.items():
-        errors += [invalid_value(path, key, problem) for problem in qualified_name(key.lower())]
+        errors += [invalid(path, key, problem) for problem in qualified_name(key.lower())]
         size += len(key.encode()) + len((value or "").encode())
     if size > _ANNOTATIONS_LIMIT:
         errors.append(too_long(path, "", _ANNOTATIONS_LIMIT))
@@ -265,22 +264,22 @@ def _validate_owners(owners: list[dict[str, Any]], path: str) -> list[FieldError
     for reference in owners:
         version, kind, name = reference.get("apiVersion"), reference.get("kind"), reference.get("name")
         if not version or version.count("/") > 1:
-            errors.append(invalid_value(f"{path}.apiVersion", version or "", "version must not be empty"))
+            errors.append(invalid(f"{path}.apiVersion", version or "", "version must not be empty"))
         if not kind:
-            errors.append(invalid_value(f"{path}.kind", "", "must not be empty"))
+            errors.append(invalid(f"{path}.kind", "", "must not be empty"))
         if not name:
-            errors.append(invalid_value(f"{path}.name", "", "must not be empty"))
+            errors.append(invalid(f"{path}.name", "", "must not be empty"))
         if not reference.get("uid"):
-            errors.append(invalid_value(f"{path}.uid", "", "must not be empty"))
+            errors.append(invalid(f"{path}.uid", "", "must not be empty"))
         if version == "v1" and kind == "Event":
-            errors.append(invalid_value(path, _printed(reference), "/v1, Kind=Event is disallowed from being an owner"))
+            errors.append(invalid(path, _printed(reference), "/v1, Kind=Event is disallowed from being an owner"))
         if reference.get("controller"):
             if controller:
                 detail = (
                     'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {kind}/{name}"
                 )
-                errors.append(invalid_value(path, Verbatim("[" + ",".join(map(_printed, owners)) + "]"), detail))
+                errors.append(invalid(path, Verbatim("[" + ",".join(map(_printed, owners)) + "]"), detail))
             controller = controller or f"{kind}/{name}"
     return errors
 
@@ -291,16 +290,16 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 def _validate_finalizers(finalizers: list[str], path: str, *, strict: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, finalizer in enumerate(finalizers):
-        errors += [invalid_value(path, finalizer, problem) for problem in qualified_name(finalizer)]
+        errors += [invalid(path, finalizer, problem) for problem in qualified_name(finalizer)]
         if strict and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             errors.append(
-                invalid_value(
+                invalid(
                     f"{path}[{index}]", finalizer, "name is neither a standard finalizer name nor is it fully qualified"
                 )
             )
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
-        errors.append(invalid_value(path, finalizers, detail))
+        errors.append(invalid(path, finalizers, detail))
     return errors
 
 
@@ -308,24 +307,24 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 
 
 def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> list[FieldError]:
-    """The errors of a change of metadata."""
+    """Return the errors of a change of metadata."""
     after, before = new["metadata"], old["metadata"]
     errors: list[FieldError] = []
     if before.get("deletionTimestamp"):
-        held = before.get("finalizers") or []
-        added = sorted(set(after.get("finalizers") or []) - set(held))
+        existing = before.get("finalizers") or []
+        added = sorted(set(after.get("finalizers") or []) - set(existing))
         if added:
             shown = "[]string{" + ", ".join(go_quote(each) for each in added) + "}"
             detail = "no new finalizers can be added if the object is being deleted, found new finalizers " + shown
             errors.append(forbidden(f"{path}.finalizers", detail))
     changed = [name for name in _IMMUTABLE if after.get(name) != before.get(name)]
-    errors += [invalid_value(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
+    errors += [invalid(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
     errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
     generation = after.get("generation") or 0
     if generation < (before.get("generation") or 0):
-        errors.append(invalid_value(f"{path}.generation", generation, "must not be decremented"))
+        errors.append(invalid(f"{path}.generation", generation, "must not be decremented"))
     errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")

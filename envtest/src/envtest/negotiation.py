@@ -1,7 +1,7 @@
-"""In which form an answer is wanted: what ``Accept`` says, by the rules of apiserver's negotiation.
+"""Content negotiation: the form of a response, from ``Accept``, by the rules of apiserver's negotiation.
 
-Resources are served as JSON and YAML, whole, as a Table or as PartialObjectMetadata. Protobuf is named in
-refusals, as the real server names it, and passed over when a client would take it: all of them take JSON too.
+Resources are served as JSON and YAML, in full, as a Table or as PartialObjectMetadata. Protobuf is listed in errors, as
+kube-apiserver lists it, but skipped when a client accepts it: all such clients also accept JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AS = {
 
 
 class Output(NamedTuple):
-    """The chosen form: ``as_kind`` is empty for the object itself, ``as_version`` the version of what it becomes."""
+    """The negotiated form: ``as_kind`` is empty for the object itself, ``as_version`` is the version of ``as_kind``."""
 
     yaml: bool = False
     as_kind: str = ""
@@ -31,7 +31,7 @@ class Output(NamedTuple):
 
     @property
     def content_type(self) -> str:
-        """The Content-Type of the answer."""
+        """The Content-Type of the response."""
         return "application/yaml" if self.yaml else "application/json"
 
 
@@ -57,10 +57,10 @@ def _parse(accept: str) -> list[_Clause]:
 
 @lru_cache(maxsize=256)
 def negotiate(accept: str, is_crd: bool, tables: bool = True) -> Output:
-    """Chooses the form of an answer; raises StatusError (406).
+    """Return the form of a response. Raises StatusError (406).
 
-    Built-in resources are refused by their route when no media type fits, custom ones by the negotiation itself,
-    which words it differently. ``tables`` says whether Table and PartialObjectMetadata can be had.
+    For built-in resources the route rejects unknown media types, for custom resources the negotiation itself, with
+    another message. ``tables`` is whether Table and PartialObjectMetadata are available.
     """
     clauses = _parse(accept) if accept else [_Clause("*/*", 1.0, {})]
     if not is_crd and not any(clause.media in {"*/*", *SERVED} for clause in clauses):

@@ -1,6 +1,6 @@
-"""Accessors for the metadata that every Kubernetes object has.
+"""Accessors for the metadata of Kubernetes objects.
 
-An object is a plain ``dict`` in its wire form. None of these functions copies.
+An object is a plain ``dict`` in its wire form. None of these functions copies it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 class NamespacedName(NamedTuple):
-    """The name of an object; ``namespace`` is empty for cluster-scoped ones."""
+    """The name of an object; ``namespace`` is empty for cluster-scoped objects."""
 
     namespace: str
     name: str
@@ -39,22 +39,22 @@ def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
-    """``metadata.labels``; an empty dict (not attached to the object) where there are none."""
+    """Return ``metadata.labels``, or an empty dict (not attached to the object)."""
     return _metadata(obj).get("labels") or {}
 
 
 def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
-    """``metadata.annotations``; an empty dict (not attached to the object) where there are none."""
+    """Return ``metadata.annotations``, or an empty dict (not attached to the object)."""
     return _metadata(obj).get("annotations") or {}
 
 
 def has_finalizer(obj: Mapping[str, Any], finalizer: str) -> bool:
-    """Whether ``finalizer`` holds the object."""
+    """Return whether the object has ``finalizer``."""
     return finalizer in (_metadata(obj).get("finalizers") or ())
 
 
 def owner_reference(owner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the owner reference of the controller ``owner``, which blocks its foreground deletion."""
+    """Return the controller reference to ``owner``, which blocks the owner's foreground deletion."""
     metadata = _metadata(owner)
     return {
         "apiVersion": owner.get("apiVersion") or "",
@@ -67,7 +67,7 @@ def owner_reference(owner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The owner reference whose ``controller`` is true, or ``None``."""
+    """Return the owner reference whose ``controller`` is true, or ``None``."""
     references: list[dict[str, Any]] = _metadata(obj).get("ownerReferences") or []
     for reference in references:
         if reference.get("controller"):
@@ -76,7 +76,7 @@ def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def find_condition(conditions: Iterable[Mapping[str, Any]] | None, kind: str) -> Mapping[str, Any] | None:
-    """The condition of type ``kind``, or ``None``."""
+    """Return the condition of type ``kind``, or ``None``."""
     for condition in conditions or ():
         if condition.get("type") == kind:
             return condition
@@ -84,17 +84,17 @@ def find_condition(conditions: Iterable[Mapping[str, Any]] | None, kind: str) ->
 
 
 def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *, now: str) -> bool:
-    """Adds or replaces the condition of the same type; returns whether anything changed.
+    """Add or replace the condition of the same type; return whether anything changed.
 
-    ``lastTransitionTime`` becomes ``now`` (RFC 3339) only when the status changes, as
-    apimachinery's ``meta.SetStatusCondition`` does.
+    ``lastTransitionTime`` becomes ``now`` (RFC 3339) only if the status changes, as in apimachinery's
+    ``meta.SetStatusCondition``.
     """
     for index, existing in enumerate(conditions):
         if existing.get("type") != condition["type"]:
             continue
-        moved = existing.get("status") != condition["status"]
+        transitioned = existing.get("status") != condition["status"]
         merged = {**existing, **condition}
-        merged["lastTransitionTime"] = now if moved else existing.get("lastTransitionTime", now)
+        merged["lastTransitionTime"] = now if transitioned else existing.get("lastTransitionTime", now)
         conditions[index] = merged
         return merged != existing
     conditions.append({**condition, "lastTransitionTime": now})

@@ -1,9 +1,10 @@
-"""``/openapi/v3`` and ``/openapi/v2``: what is served, described for clients that want to know.
+"""``/openapi/v3`` and ``/openapi/v2``: the types and paths of the served resources.
 
-Enough for kubectl: ``explain`` reads types and paths, ``apply`` and ``diff`` merge keys, ``create --validate`` whether
-the server judges unknown fields itself. Types come from the shipped tables and from CRDs; there is no prose.
+The documents contain what kubectl needs: types and paths for ``explain``, merge keys for ``apply`` and ``diff``, and
+for ``create --validate`` whether the server itself validates unknown fields. Types come from the shipped tables and
+from CRDs; there are no descriptions.
 
-A document is built when it is first asked for and kept until the registry changes what it describes.
+A document is built on the first request for it and kept until the resources that it describes change.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class OpenAPI:
         self._documents: dict[tuple[str, str], bytes] = {}
 
     def answer(self, path: str, accept: str = "", if_none_match: str = "", digest: str = "") -> Answer | None:
-        """The answer to a GET, or ``None`` where the path is not below ``/openapi``.
+        """Return the response to a GET, or ``None`` if the path is not below ``/openapi``.
 
-        ``digest`` is the query parameter ``hash``: with the right one an answer never changes.
+        ``digest`` is the query parameter ``hash``: a response to the current hash is immutable.
         """
         path = path.rstrip("/")
         if path == "/openapi/v2":
@@ -135,7 +136,7 @@ class OpenAPI:
         return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": ordered}}
 
     def _schemas(self, info: ResourceInfo) -> dict[str, Any]:
-        """The types of a resource: itself, its list, and all that they refer to."""
+        """Return the types of a resource: itself, its list, and all types that they reference."""
         schemas: dict[str, Any] = {}
         name = self._types.get((info.group, info.version, info.kind))
         if name is not None and not info.is_crd:
@@ -181,7 +182,7 @@ def _document(body: bytes, if_none_match: str) -> Answer:
 
 
 def _add_type(schemas: dict[str, Any], name: str) -> None:
-    """Adds a built-in type and all that it refers to. Raises KeyError for an unknown one."""
+    """Add a built-in type and all types that it references. Raises KeyError for an unknown type."""
     if name in schemas:
         return
     raw = resolve(name)
@@ -191,7 +192,7 @@ def _add_type(schemas: dict[str, Any], name: str) -> None:
 
 
 def _published(raw: Any) -> Any:
-    """A schema without the marks that are for this package alone."""
+    """Return a schema without the extensions that only this package uses."""
     if isinstance(raw, Mapping):
         return {word: _published(value) for word, value in raw.items() if word != _WIRE}
     if isinstance(raw, (list, tuple)):
@@ -241,7 +242,7 @@ def _custom_schemas(info: ResourceInfo) -> dict[str, Any]:
 
 
 def custom_type_name(info: ResourceInfo, kind: str) -> str:
-    """The name of a custom type: ``io.ray.v1.RayCluster``."""
+    """Return the name of a custom type: ``io.ray.v1.RayCluster``."""
     return ".".join([*reversed(info.group.split(".")), info.version, kind])
 
 
@@ -268,7 +269,7 @@ def _paths(info: ResourceInfo) -> Iterator[tuple[str, Any]]:
 
 
 def _operations(verbs: Iterable[str], kind: Mapping[str, str], *, strategic: bool) -> dict[str, Any]:
-    """The operations of a path; kubectl patches as these say that it can."""
+    """Return the operations of a path; kubectl chooses the patch type from them."""
     operations: dict[str, Any] = {}
     for verb in verbs:
         method = _METHODS[verb]

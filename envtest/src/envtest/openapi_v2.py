@@ -1,7 +1,7 @@
-"""The OpenAPI v2 form of the published types, as JSON and as the protobuf message that kubectl asks for.
+"""The OpenAPI v2 form of the published types, as JSON and as the protobuf message that kubectl requests.
 
-The message is ``openapi.v2.Document`` of the gnostic project; only what describes types is in it. Field numbers are
-those of its ``OpenAPIv2.proto``.
+The message is ``openapi.v2.Document`` of the gnostic project, reduced to the parts that describe types. Field numbers
+are those of its ``OpenAPIv2.proto``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import orjson
 __all__ = ["swagger", "swagger_protobuf"]
 
 _V3, _V2 = "#/components/schemas/", "#/definitions/"
-_LOST = frozenset({"anyOf", "oneOf", "not", "nullable", "x-kubernetes-validations"})
+_UNSUPPORTED = frozenset({"anyOf", "oneOf", "not", "nullable", "x-kubernetes-validations"})
 
 
 def swagger(schemas: Mapping[str, Any], paths: Mapping[str, Any], info: Mapping[str, str]) -> dict[str, Any]:
-    """The v2 document of what v3 publishes."""
+    """Convert v3 schemas and paths to the v2 document."""
     return {
         "swagger": "2.0",
         "info": dict(info),
@@ -40,17 +40,19 @@ def _path(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schema(raw: Any) -> Any:
-    """A v3 schema in the words of v2, which knows no alternatives and no null."""
+    """Convert a v3 schema to v2, which has no alternatives and no null."""
     if not isinstance(raw, Mapping):
         return raw
     reference = raw.get("$ref") or next((part["$ref"] for part in raw.get("allOf") or () if "$ref" in part), None)
     if reference:
-        rest = {word: value for word, value in raw.items() if word.startswith("x-kubernetes-") and word not in _LOST}
+        rest = {
+            word: value for word, value in raw.items() if word.startswith("x-kubernetes-") and word not in _UNSUPPORTED
+        }
         return {"$ref": reference.replace(_V3, _V2), **rest}
     out: dict[str, Any] = {}
     untyped = raw.get("x-kubernetes-preserve-unknown-fields") or raw.get("nullable")
     for word, value in raw.items():
-        if word in _LOST or word == "allOf" or (untyped and word in ("type", "properties", "items", "default")):
+        if word in _UNSUPPORTED or word == "allOf" or (untyped and word in ("type", "properties", "items", "default")):
             continue
         if word == "properties":
             out[word] = {name: _schema(inner) for name, inner in value.items()}
@@ -90,7 +92,7 @@ def _named(number: int, entries: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def swagger_protobuf(document: Mapping[str, Any]) -> bytes:
-    """A v2 document as the protobuf message; its paths are left out."""
+    """Encode a v2 document as the protobuf message, without its paths."""
     info = _text(1, document["info"]["title"]) + _text(2, document["info"]["version"])
     definitions = _named(1, ((name, _message(schema)) for name, schema in document["definitions"].items()))
     return _text(1, document["swagger"]) + _bytes(2, info) + _bytes(8, b"") + _bytes(9, definitions)

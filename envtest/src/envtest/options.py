@@ -1,4 +1,4 @@
-"""The query parameters of writes, and the body of a DELETE: read and validated as apiserver does."""
+"""Write options from query parameters, and the body of a DELETE, parsed and validated as in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import orjson
 
-from envtest.body import PROTOBUF, load_protobuf, media_type
 from envtest.context import RequestContext
-from envtest.errors import StatusError, bad_request, invalid
-from envtest.field_errors import FieldError, forbidden, not_supported, too_long
-from envtest.field_errors import invalid as invalid_value
+from envtest.decoder import PROTOBUF, load_protobuf, media_type
+from envtest.errors import StatusError, bad_request, invalid_object
+from envtest.field_errors import FieldError, forbidden, invalid, not_supported, too_long
 from envtest.http import Call
 from envtest.objects import Object
 
@@ -20,7 +19,7 @@ __all__ = ["DeleteOptions", "WriteOptions", "begin_write", "delete_options", "pa
 
 META_GROUP = "meta.k8s.io"
 _LONGEST_INTEGER = 4000
-"""Digits: Python refuses to read more."""
+"""Digits; Python refuses to parse longer integers."""
 _FIELD_VALIDATION = ("", "Ignore", "Strict", "Warn")
 _PROPAGATION = ("Foreground", "Background", "Orphan")
 
@@ -34,10 +33,10 @@ class WriteOptions:
     field_manager: str = ""
     field_validation: str = "Warn"
     force: bool | None = None
-    asked_validation: str = ""
+    requested_validation: str = ""
 
     def document(self) -> Object:
-        """The options as admission reviews carry them."""
+        """Return the options in the form of admission reviews."""
         document: Object = {"kind": self.kind, "apiVersion": f"{META_GROUP}/v1"}
         if self.dry_run:
             document["dryRun"] = ["All"]
@@ -45,14 +44,14 @@ class WriteOptions:
             document["force"] = self.force
         if self.field_manager:
             document["fieldManager"] = self.field_manager
-        if self.asked_validation:
-            document["fieldValidation"] = self.asked_validation
+        if self.requested_validation:
+            document["fieldValidation"] = self.requested_validation
         return document
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """DeleteOptions; ``None`` where a client did not say. ``grace_period`` is in seconds."""
+    """DeleteOptions; fields that the client did not set are ``None``. ``grace_period`` is in seconds."""
 
     grace_period: int | None = None
     propagation: str | None = None
@@ -64,7 +63,7 @@ class DeleteOptions:
 
 
 def parse_integer(text: str) -> int:
-    """A number of the query; raises StatusError (400) in Go's words."""
+    """Parse an integer of the query. Raises StatusError (400) with Go's message."""
     body = text[1:] if text[:1] in {"-", "+"} else text
     if not (body.isascii() and body.isdigit()):
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
@@ -85,14 +84,14 @@ def _field_manager_errors(manager: str) -> list[FieldError]:
     for position, character in enumerate(manager):
         if not character.isprintable():
             detail = f"invalid character U+{ord(character):04X} (at position {position})"
-            return [invalid_value("fieldManager", manager, detail)]
+            return [invalid("fieldManager", manager, detail)]
     return []
 
 
 def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOptions:
-    """The options of a write; ``kind`` is ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``.
+    """Parse the options of a write; ``kind`` is ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``.
 
-    Raises StatusError: 422 with the causes of what is wrong.
+    Raises StatusError: 422 with the causes.
     """
     manager = call.parameter("fieldManager")
     validation = call.parameter("fieldValidation")
@@ -109,12 +108,12 @@ def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOpti
     if validation and validation not in _FIELD_VALIDATION:
         errors.append(not_supported("fieldValidation", validation, _FIELD_VALIDATION))
     if errors:
-        raise invalid(META_GROUP, kind, "", errors)
+        raise invalid_object(META_GROUP, kind, "", errors)
     return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force, validation)
 
 
 def begin_write(call: Call, ctx: RequestContext, operation: str, *, kind: str = "", is_apply: bool = False) -> None:
-    """Reads the options of a write into ``ctx``; ``operation`` is ``CREATE`` or ``UPDATE``, as admission sees it.
+    """Parse the options of a write into ``ctx``; ``operation`` is ``CREATE`` or ``UPDATE``, as in admission.
 
     Raises as :func:`write_options`.
     """
@@ -125,7 +124,7 @@ def begin_write(call: Call, ctx: RequestContext, operation: str, *, kind: str = 
 
 
 def _manager_name(call: Call, requested: str) -> str:
-    """The field manager: what the client asked for, else the start of its User-Agent."""
+    """Return the field manager: the requested one, or the first part of the User-Agent."""
     if requested:
         return requested
     agent = call.headers.get("User-Agent", "").split("/", 1)[0][:128]
@@ -133,9 +132,9 @@ def _manager_name(call: Call, requested: str) -> str:
 
 
 async def delete_options(call: Call) -> DeleteOptions:
-    """The options of a deletion, from the body where there is one, else from the query.
+    """Parse the options of a deletion from the body, or from the query if there is no body.
 
-    Raises StatusError: 400 for a body that does not decode, 422 for impossible options.
+    Raises StatusError: 400 for a body that cannot be decoded, 422 for invalid options.
     """
     body = await call.body()
     document: dict[str, Any] = _decode_delete_options(call, body) if body else _query_delete_options(call)
@@ -145,13 +144,13 @@ async def delete_options(call: Call) -> DeleteOptions:
     errors: list[FieldError] = []
     if propagation is not None and orphan is not None:
         detail = "orphanDependents and deletionPropagation cannot be both set"
-        errors.append(invalid_value("propagationPolicy", propagation, detail))
+        errors.append(invalid("propagationPolicy", propagation, detail))
     elif propagation is not None and propagation not in _PROPAGATION:
         supported = ("Foreground", "Background", "Orphan", "nil")
         errors.append(not_supported("propagationPolicy", propagation, supported))
     errors += _dry_run_errors(dry_run)
     if errors:
-        raise invalid(META_GROUP, "DeleteOptions", "", errors)
+        raise invalid_object(META_GROUP, "DeleteOptions", "", errors)
     preconditions = document.get("preconditions") or {}
     return DeleteOptions(
         grace_period=document.get("gracePeriodSeconds"),

@@ -1,8 +1,8 @@
-"""Bodies that Go clients send as protobuf, read into the JSON form that everything here works on.
+"""Decodes request bodies in Kubernetes' protobuf format into JSON objects.
 
-``kubectl create`` and typed clients of client-go write built-in kinds in this form. The field numbers are those of the
+``kubectl create`` and client-go's typed clients send built-in kinds in this format. The field numbers are those of the
 ``generated.proto`` files of k8s.io/api, shipped as ``data/protobuf.json.gz`` (``hack/generate_protobuf_fields.py``).
-Answers are JSON, which each of these clients accepts too.
+Responses are JSON, which all these clients accept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Wire = tuple[int, Any]
 
 
 class ProtobufError(ValueError):
-    """The bytes are not what they claim to be."""
+    """Raised for a body that is not a valid message of its kind."""
 
 
 @cache
@@ -54,7 +54,7 @@ def _fields(kind: str) -> dict[int, Field]:
     try:
         entries = _table()[package][name]
     except KeyError:
-        raise ProtobufError(f"the fields of {kind} are not known") from None
+        raise ProtobufError(f"the fields of {kind} are unknown") from None
     return {int(number): (field[0], field[1], field[2]) for number, field in entries.items()}
 
 
@@ -73,21 +73,21 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(data) or shift > 63:
-            raise ProtobufError("a number is cut off")
+            raise ProtobufError("truncated number")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value >= 1 << 64:
-                raise ProtobufError("a number is too large")
+                raise ProtobufError("number out of range")
             return value, position
         shift += 7
 
 
 def _wire(data: Any) -> Iterator[tuple[int, Any]]:
-    """(field number, raw value): an int, or the bytes of a text, a message or a double."""
+    """Yield (field number, raw value): an int, or the bytes of a string, a message or a double."""
     if not isinstance(data, bytes):
-        raise ProtobufError("a message was expected")
+        raise ProtobufError("expected a message")
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)
@@ -101,26 +101,26 @@ def _wire(data: Any) -> Iterator[tuple[int, Any]]:
         elif kind in {1, 5}:
             length = 8 if kind == 1 else 4
         else:
-            raise ProtobufError(f"wire type {kind} is not known")
+            raise ProtobufError(f"unknown wire type {kind}")
         if position + length > len(data):
-            raise ProtobufError("a field is cut off")
+            raise ProtobufError("truncated field")
         yield number, data[position : position + length]
         position += length
 
 
 def _signed(value: Any) -> int:
     if not isinstance(value, int):
-        raise ProtobufError("a number was expected")
+        raise ProtobufError("expected a number")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, bytes):
-        raise ProtobufError("a text was expected")
+        raise ProtobufError("expected a string")
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise ProtobufError(f"a text is no UTF-8: {error}") from None
+        raise ProtobufError(f"string is not valid UTF-8: {error}") from None
 
 
 def _scalar(kind: str, value: Any) -> Any:
@@ -131,12 +131,12 @@ def _scalar(kind: str, value: Any) -> Any:
     if kind == "z":
         return bool(value)
     if not isinstance(value, bytes):
-        raise ProtobufError("bytes were expected")
+        raise ProtobufError("expected bytes")
     if kind == "b":
         return base64.b64encode(value).decode()
     if kind == "d":
         if len(value) != _DOUBLE.size:
-            raise ProtobufError("a double was expected")
+            raise ProtobufError("expected a double")
         return _DOUBLE.unpack(value)[0]
     special = _SPECIAL.get(kind)
     return special(value) if special else _message(kind, value)
@@ -187,7 +187,7 @@ def _moment(data: bytes) -> tuple[datetime, int] | None:
     try:
         return datetime.fromtimestamp(seconds, UTC), _signed(_one(data, 2, 0))
     except (ValueError, OverflowError, OSError):
-        raise ProtobufError(f"a time is out of range: {seconds}") from None
+        raise ProtobufError(f"time out of range: {seconds}") from None
 
 
 def _time(data: bytes) -> str | None:
@@ -253,7 +253,7 @@ _SPECIAL: dict[str, Callable[[bytes], Any]] = {
 
 
 def decode_body(data: bytes) -> Object:
-    """The object of a body in Kubernetes' protobuf envelope; raises :class:`ProtobufError`."""
+    """Decode the object in Kubernetes' protobuf envelope. Raises :class:`ProtobufError`."""
     if not data.startswith(_MAGIC):
         raise ProtobufError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     version = kind = ""

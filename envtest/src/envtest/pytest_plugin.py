@@ -1,8 +1,8 @@
-"""Fixtures that give a test a Kubernetes API server, whatever framework the tested operator is written in.
+"""Pytest fixtures that provide a Kubernetes API server, for operators in any language and framework.
 
-The control plane is started once for the session, on a thread of its own, so that synchronous and asynchronous
-tests and programs under test can all use it; each test gets a namespace of its own. It is the embedded one, or the
-real one where ``$KUBEBUILDER_ASSETS`` is set (``--control-plane`` decides otherwise).
+The control plane is started once for the session, on its own thread, so that synchronous tests, asynchronous tests and
+programs under test can all use it; each test gets its own namespace. It is the embedded control plane, or the real one
+if ``$KUBEBUILDER_ASSETS`` is set; ``--control-plane`` overrides this.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ import pytest
 
 if TYPE_CHECKING:
     from envtest.api_client import APIClient
+    from envtest.base import BaseControlPlane
     from envtest.local_webhooks import LocalWebhooks
-    from envtest.plane import ControlPlane, Manifests
+    from envtest.manifests import Manifests
     from envtest.threaded import ThreadedControlPlane
 
 MARKER = "real_control_plane"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--control-plane``."""
+    """Add the option ``--control-plane``."""
     group = parser.getgroup("control plane", "Kubernetes control planes for tests (envtest)")
     group.addoption(
         "--control-plane",
         choices=("auto", "embedded", "real"),
         default="auto",
-        help="which control plane the fixtures start; auto: the real one where $KUBEBUILDER_ASSETS is set",
+        help="which control plane the fixtures start; auto: the real one if $KUBEBUILDER_ASSETS is set",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker."""
+    """Register the marker ``real_control_plane``."""
     config.addinivalue_line("markers", f"{MARKER}: runs only on the real control plane ($KUBEBUILDER_ASSETS)")
 
 
@@ -46,7 +47,7 @@ def _wants_real(config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips what is marked for the real control plane where that is not used."""
+    """Skip tests marked for the real control plane if another one is used."""
     if _wants_real(config):
         return
     skip = pytest.mark.skip(reason="needs the real control plane: set KUBEBUILDER_ASSETS")
@@ -56,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _namespaces(thread: ThreadedControlPlane) -> Any:
-    """A way to make and remove namespaces that needs nothing but the standard library."""
+    """Return a function that creates and deletes namespaces with only the standard library."""
     import json
     import ssl
     import urllib.request
@@ -68,8 +69,8 @@ def _namespaces(thread: ThreadedControlPlane) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {thread.plane.token}", "Content-Type": "application/json"}
         url = f"{thread.plane.url}/api/v1/namespaces{path}"
-        asked = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - our own https url
-        with urllib.request.urlopen(asked, context=context):  # noqa: S310
+        prepared = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - our own https url
+        with urllib.request.urlopen(prepared, context=context):  # noqa: S310
             pass
 
     return request
@@ -86,14 +87,14 @@ def _threaded_control_plane(pytestconfig: pytest.Config) -> Iterator[ThreadedCon
 
 
 @pytest.fixture(scope="session")
-def control_plane(_threaded_control_plane: ThreadedControlPlane) -> ControlPlane:
+def control_plane(_threaded_control_plane: ThreadedControlPlane) -> BaseControlPlane:
     """The session's control plane: ``url``, ``ca_pem``, ``token``, ``kubeconfig()``."""
     return _threaded_control_plane.plane
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kubeconfig file of user ``admin``; give it to the program under test, or set ``$KUBECONFIG``."""
+def kubeconfig(control_plane: BaseControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Path of a kubeconfig file of user ``admin``; pass it to the program under test, or set ``$KUBECONFIG``."""
     path = tmp_path_factory.mktemp("control-plane") / "kubeconfig"
     control_plane.kubeconfig(path)
     return path
@@ -101,7 +102,7 @@ def kubeconfig(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def namespace(_threaded_control_plane: ThreadedControlPlane) -> Iterator[str]:
-    """A namespace for one test; its deletion begins when the test ends."""
+    """A namespace for one test; it is deleted when the test ends, without waiting until it is empty."""
     request = _namespaces(_threaded_control_plane)
     name = f"test-{secrets.token_hex(4)}"
     request("POST", "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -123,10 +124,10 @@ def install_crds(_threaded_control_plane: ThreadedControlPlane) -> Callable[...,
 def install_webhooks(
     _threaded_control_plane: ThreadedControlPlane, tmp_path: Path
 ) -> Iterator[Callable[..., LocalWebhooks]]:
-    """A function that lets webhook configurations (objects, files or folders) lead to a server of the test's.
+    """A function that installs webhook configurations (objects, files or folders) that call a local server of the test.
 
-    It returns where that has to listen, with which certificate; the same for all calls of one test, after which the
-    configurations are deleted.
+    It returns the address to listen on and the certificate to use, the same for all calls in one test. The
+    configurations are deleted after the test.
     """
     server: LocalWebhooks | Path = tmp_path / "webhooks"
     installed: list[Manifests] = []
@@ -141,8 +142,8 @@ def install_webhooks(
     _threaded_control_plane.remove_webhooks(*installed)
 
 
-async def _api_client(control_plane: ControlPlane) -> AsyncIterator[APIClient]:
-    """Plain HTTP requests as user ``admin``, for asynchronous tests (pytest-asyncio)."""
+async def _api_client(control_plane: BaseControlPlane) -> AsyncIterator[APIClient]:
+    """An :class:`envtest.api_client.APIClient` of user ``admin``, for asynchronous tests (pytest-asyncio)."""
     from envtest.api_client import APIClient
 
     async with APIClient(control_plane) as client:
@@ -155,7 +156,7 @@ except ImportError:  # pytest-asyncio is optional
 
     @pytest.fixture
     def api_client() -> None:
-        """A client for asynchronous tests."""
+        """Fail the test that requests this fixture."""
         pytest.fail("the fixture api_client is asynchronous: install pytest-asyncio")
 
 else:

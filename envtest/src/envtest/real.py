@@ -17,15 +17,18 @@ import orjson
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from envtest.certificates import Authority
+from envtest.base import BaseControlPlane, InstallError
+from envtest.certificates import CertificateAuthority
 from envtest.local_webhooks import free_port
+from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object, find_condition
-from envtest.plane import ControlPlane, InstallError, Manifests, load_crds
 
-__all__ = ["RealControlPlane", "StartFailed"]
+__all__ = ["RealServer", "StartFailed"]
 
 READY_SECONDS = 60.0
+"""How long to wait for the API server to become ready, and for a CRD to be established."""
 STOP_SECONDS = 10.0
+"""How long a program may take to stop before it is killed."""
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _COLLECTIONS = {
@@ -36,11 +39,11 @@ _COLLECTIONS = {
 
 
 class StartFailed(RuntimeError):
-    """A program could not be started or did not become ready; the message has the end of its log."""
+    """Raised when a program could not be started or did not become ready; the message ends with the tail of its log."""
 
 
 class _Program:
-    """A child process with its log in a file."""
+    """A child process whose output goes to a log file."""
 
     def __init__(self, name: str, command: list[str], log: Path) -> None:
         self.name = name
@@ -56,10 +59,10 @@ class _Program:
                 raise StartFailed(f"{self.name}: {error}") from error
 
     def check(self) -> None:
-        """Raises :class:`StartFailed` when the program has ended."""
+        """Raise :class:`StartFailed` if the program has ended."""
         if self._process is not None and self._process.returncode is not None:
             tail = self._log.read_text(errors="replace")[-2000:]
-            raise StartFailed(f"{self.name} ended with code {self._process.returncode}:\n{tail}")
+            raise StartFailed(f"{self.name} exited with code {self._process.returncode}:\n{tail}")
 
     async def stop(self) -> None:
         process, self._process = self._process, None
@@ -75,18 +78,18 @@ class _Program:
             await process.wait()
 
 
-class RealControlPlane(ControlPlane):
-    """See :meth:`ControlPlane.real`.
+class RealServer(BaseControlPlane):
+    """Runs etcd and kube-apiserver; the parameters are those of :meth:`envtest.ControlPlane.real`.
 
-    RBAC is on, anonymous requests are allowed, the ServiceAccount admission plugin is off, and there are no
-    controllers: as a controller-runtime envtest has it.
+    As in the envtest of controller-runtime, RBAC is enabled, anonymous requests are allowed, the ServiceAccount
+    admission plugin is disabled, and no controllers run.
     """
 
     def __init__(self, *, crds: list[Manifests], assets: Path | None) -> None:
         self._crds = crds
         folder = assets or (Path(os.environ["KUBEBUILDER_ASSETS"]) if "KUBEBUILDER_ASSETS" in os.environ else None)
         if folder is None:
-            raise StartFailed("where etcd and kube-apiserver are is not known: set KUBEBUILDER_ASSETS")
+            raise StartFailed("cannot find etcd and kube-apiserver: set KUBEBUILDER_ASSETS")
         self._assets = folder
         self._folder: Path | None = None
         self._programs: list[_Program] = []
@@ -96,11 +99,11 @@ class RealControlPlane(ControlPlane):
     def _binary(self, name: str) -> str:
         path = self._assets / name
         if not path.is_file():
-            raise StartFailed(f"{name} is not in {self._assets}")
+            raise StartFailed(f"{name} not found in {self._assets}")
         return str(path)
 
     async def start(self) -> None:
-        """Starts both programs and waits until the API server is ready. Raises :class:`StartFailed`."""
+        """Start both programs and wait until the API server is ready. Raises :class:`StartFailed`."""
         crds = load_crds(self._crds)
         self._folder = Path(tempfile.mkdtemp(prefix="envtest-"))
         try:
@@ -118,7 +121,7 @@ class RealControlPlane(ControlPlane):
             raise
 
     async def _launch(self, folder: Path) -> None:
-        authority = Authority()
+        authority = CertificateAuthority()
         self.ca_pem = authority.pem
         files = _write_credentials(folder, authority, self.token)
         etcd_url, peer_url = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
@@ -174,7 +177,7 @@ class RealControlPlane(ControlPlane):
             raise StartFailed(f"kube-apiserver was not ready within {READY_SECONDS:.0f} s") from None
 
     async def stop(self) -> None:
-        """Stops the API server, then etcd, and removes their files."""
+        """Stop the API server, then etcd, and remove their files."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -185,7 +188,7 @@ class RealControlPlane(ControlPlane):
             shutil.rmtree(folder, ignore_errors=True)
 
     async def install_crds(self, *sources: Manifests) -> list[str]:
-        """Applies CRDs and waits until they are established. Raises :class:`InstallError` for one that is refused."""
+        """Apply CRDs and wait until they are established. Raises :class:`InstallError`."""
         names: list[str] = []
         for crd in load_crds(sources):
             names.append(crd["metadata"]["name"])
@@ -204,13 +207,13 @@ class RealControlPlane(ControlPlane):
         )
 
     async def _remove(self, obj: Object) -> None:
-        await self._send("DELETE", obj, absent=404)
+        await self._send("DELETE", obj, ignored_status=404)
 
-    async def _send(self, method: str, obj: Object, *, absent: int = 0, **more: Any) -> None:
+    async def _send(self, method: str, obj: Object, *, ignored_status: int = 0, **more: Any) -> None:
         assert self._session is not None
         name = obj["metadata"]["name"]
         async with self._session.request(method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more) as answer:
-            if answer.status not in {200, 201, absent}:
+            if answer.status not in {200, 201, ignored_status}:
                 raise InstallError(f"{name}: {(await answer.json()).get('message')}")
 
     async def _wait_established(self, name: str) -> None:
@@ -225,8 +228,8 @@ class RealControlPlane(ControlPlane):
                 await asyncio.sleep(0.02)
 
 
-def _write_credentials(folder: Path, authority: Authority, token: str) -> dict[str, Path]:
-    """The files that kube-apiserver reads, only for their owner."""
+def _write_credentials(folder: Path, authority: CertificateAuthority, token: str) -> dict[str, Path]:
+    """Write the files that kube-apiserver reads, readable only by their owner; return their paths by name."""
     server = authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"])
     signing = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()

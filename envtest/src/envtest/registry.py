@@ -1,8 +1,8 @@
-"""Which resources are served: the built-in ones and those of the CRDs, found by URL or by kind.
+"""The registry of served resources, built-in and custom, by URL and by kind.
 
-A :class:`ResourceInfo` describes one resource in one served version; versions of the same resource, and
-resources that show the same objects (``events`` of the core group and of ``events.k8s.io``), share their
-``storage``. What is special about a kind is its :class:`~envtest.strategy.Strategy`.
+A :class:`ResourceInfo` describes one resource in one served version. Versions of the same resource, and resources that
+serve the same objects (``events`` of the core group and of ``events.k8s.io``), share their ``storage``. The behaviour
+specific to a kind is in its :class:`~envtest.strategy.Strategy`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Converter = Callable[[Sequence[Object], str], Awaitable[list[Object]]]
 class Subresource:
     """A subresource as discovery lists it.
 
-    ``group``, ``version`` and ``kind`` say what its body is (``autoscaling/v1 Scale``, ...); they are those of the
-    resource itself where empty. ``settings`` is free for its handler (a CRD's scale paths).
+    ``group``, ``version`` and ``kind`` are those of its body (``autoscaling/v1 Scale``, ...); if empty, those of the
+    resource itself. ``settings`` holds data for its handler (a CRD's scale paths).
     """
 
     name: str
@@ -46,10 +46,11 @@ class Subresource:
 class ResourceInfo:
     """One resource in one served version.
 
-    ``storage`` names the table of the store that holds the objects, ``storage_version`` the ``apiVersion``
-    that their bytes are in. ``convert`` is needed where the served version differs from it; ``None`` means
-    that only ``apiVersion`` changes. ``selectable_fields`` are paths (``.spec.size``) usable in field selectors
-    next to ``metadata.name`` and ``metadata.namespace``. ``columns`` are a CRD's ``additionalPrinterColumns``.
+    ``storage`` is the group and resource under which the store holds the objects, ``storage_version`` the
+    ``apiVersion`` in which they are encoded. ``convert`` is needed if the served version differs from it; ``None``
+    means that only ``apiVersion`` changes. ``selectable_fields`` are paths (``.spec.size``) that field selectors may
+    use in addition to ``metadata.name`` and ``metadata.namespace``. ``columns`` are a CRD's
+    ``additionalPrinterColumns``.
     """
 
     group: str
@@ -73,12 +74,12 @@ class ResourceInfo:
     storage_version_hash: str = ""
     convert: Converter | None = None
     converts_by_webhook: bool = False
-    """``convert`` asks a conversion webhook."""
+    """Whether ``convert`` calls a conversion webhook."""
     storage_kind: str = ""
     read_through: int = 0
-    """Records up to this store revision were written under another schema: they are pruned and defaulted when read."""
+    """Records up to this store revision were written under an older schema; they are pruned and defaulted when read."""
     terminating: bool = False
-    """A CRD that is being deleted: its objects can be read and deleted, none created."""
+    """Whether the CRD is being deleted: its objects can be read and deleted, but not created."""
     deprecation: str = ""
     """The warning that every request for this version gets."""
 
@@ -90,17 +91,17 @@ class ResourceInfo:
 
     @property
     def api_version(self) -> str:
-        """``group/version`` as objects carry it."""
+        """``group/version`` as in ``apiVersion``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def resource(self) -> GroupResource:
-        """The name that messages use."""
+        """The group and resource, as error messages name it."""
         return GroupResource(self.group, self.plural)
 
 
 class Registry:
-    """The served resources. Changes are counted in ``generation``; ``on_change`` callbacks run after each."""
+    """The served resources. Every change increments ``generation`` and calls the ``on_change`` callbacks."""
 
     def __init__(self) -> None:
         self._by_path: dict[tuple[str, str, str], ResourceInfo] = {}
@@ -110,7 +111,7 @@ class Registry:
         self.on_change: list[Callable[[], None]] = []
 
     def register(self, info: ResourceInfo) -> None:
-        """Serves ``info``, in place of what had the same group, version and plural."""
+        """Serve ``info``; it replaces the entry of the same group, version and plural."""
         path = (info.group, info.version, info.plural)
         if path in self._by_path:
             self._remove(path)
@@ -121,23 +122,23 @@ class Registry:
         self._changed()
 
     def unregister(self, group: str, plural: str, version: str | None = None) -> None:
-        """Stops serving a resource, in one version or in all."""
-        gone = [path for path in self._by_path if path[0] == group and path[2] == plural]
-        for path in gone:
+        """Stop serving a resource, in one version or in all."""
+        matching = [path for path in self._by_path if path[0] == group and path[2] == plural]
+        for path in matching:
             if version is None or path[1] == version:
                 self._remove(path)
         self._changed()
 
     def lookup(self, group: str, version: str, plural: str) -> ResourceInfo | None:
-        """The resource at a URL."""
+        """Return the resource at a URL."""
         return self._by_path.get((group, version, plural))
 
     def by_kind(self, group: str, version: str, kind: str) -> ResourceInfo | None:
-        """The resource of a kind."""
+        """Return the resource of a kind."""
         return self._by_kind.get((group, version, kind))
 
     def any_version(self, group: str, plural: str) -> ResourceInfo | None:
-        """The resource in the version it is stored in, or else in any served version."""
+        """Return the resource in its storage version, or in another served version."""
         found = None
         for info in self._by_path.values():
             if info.group == group and info.plural == plural:
@@ -147,23 +148,23 @@ class Registry:
         return found
 
     def has_group(self, group: str) -> bool:
-        """Whether any version of ``group`` is served."""
+        """Return whether any version of ``group`` is served."""
         return group in self._groups
 
     def has_version(self, group: str, version: str) -> bool:
-        """Whether this version of ``group`` is served."""
+        """Return whether this version of ``group`` is served."""
         return version in self._groups.get(group, ())
 
     def versions(self, group: str) -> list[str]:
-        """The served versions of ``group``, in the order of registration."""
+        """Return the served versions of ``group``, in the order of registration."""
         return list(self._groups.get(group, ()))
 
     def groups(self) -> list[str]:
-        """The served groups, in the order of registration."""
+        """Return the served groups, in the order of registration."""
         return list(self._groups)
 
     def stored(self) -> Iterator[ResourceInfo]:
-        """One info for each storage table: the version that is stored where it is served."""
+        """Iterate over one info for each stored resource: the storage version if it is served, otherwise any other."""
         seen: dict[GroupResource, ResourceInfo] = {}
         for info in self._by_path.values():
             best = seen.get(info.storage)

@@ -1,6 +1,6 @@
-"""The parameter ``timeout`` of requests that end by themselves, as apiserver's ``request_deadline.go`` reads it.
+"""Checks the query parameter ``timeout``, as apiserver's ``request_deadline.go`` does.
 
-Nothing here takes long enough to be cut off by it; but one that is no duration is refused, before all else.
+No request here takes long enough to reach a timeout, but an invalid duration is rejected before anything else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "
 
 
 def check_timeout(text: str, attributes: Attributes) -> None:
-    """Raises StatusError (400) where ``text`` is no duration, unless the request is one that runs for long."""
+    """Raise StatusError (400) if ``text`` is not a duration, unless the request is long-running."""
     if not text or attributes.verb in _LONG_VERBS or attributes.subresource in _LONG_SUBRESOURCES:
         return
     problem = _duration_problem(text)
@@ -29,7 +29,7 @@ def check_timeout(text: str, attributes: Attributes) -> None:
 
 
 def _duration_problem(text: str) -> str:
-    """What ``time.ParseDuration`` says of a text; empty where it takes it."""
+    """Return the error of Go's ``time.ParseDuration``, or an empty string."""
     rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     if rest == "0":
         return ""

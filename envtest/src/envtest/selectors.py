@@ -1,7 +1,7 @@
-"""Selectors of list, watch and deletecollection: labels and fields together, applied to records.
+"""Selectors of list, watch and deletecollection: label and field selectors combined, applied to records.
 
-Field selectors are parsed with the messages of ``k8s.io/apimachinery/pkg/fields`` and limited to what a kind makes
-selectable.
+Field selectors are parsed with the error messages of ``k8s.io/apimachinery/pkg/fields`` and limited to the selectable
+fields of the kind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ __all__ = ["Selector", "parse_fields", "selector_for"]
 
 
 def parse_fields(text: str) -> list[tuple[str, str, str]]:
-    """(field, operator, value) terms of a field selector, operator ``=`` or ``!=``; raises StatusError (400)."""
+    """Parse a field selector into (field, operator, value) terms, operator ``=`` or ``!=``.
+
+    Raises StatusError (400).
+    """
     terms: list[tuple[str, str, str]] = []
     for term in _split_terms(text):
         if not term:
@@ -98,7 +101,7 @@ def _event_source(obj: Any) -> str:
 
 
 class Selector:
-    """Labels and fields together, applied to records."""
+    """A label selector and a field selector, applied to records."""
 
     __slots__ = ("_decoded", "_fields", "_labels", "everything")
 
@@ -109,7 +112,7 @@ class Selector:
         self.everything = labels.empty and not fields
 
     def matches(self, record: Record) -> bool:
-        """Whether the record is selected; decodes it only for fields outside its key."""
+        """Return whether the record is selected; decode it only for fields other than its name and namespace."""
         if not self._labels.empty and not self._labels.matches(record.labels):
             return False
         for field, operator, value in self._fields:
@@ -129,7 +132,7 @@ EVERYTHING = Selector(LabelSelector([]), [])
 
 
 def selector_for(info: ResourceInfo, labels: str, fields: str) -> Selector:
-    """The selector of a request for ``info``; raises StatusError (400)."""
+    """Return the selector of a request for ``info``. Raises StatusError (400)."""
     if not labels and not fields:
         return EVERYTHING
     terms = parse_fields(fields) if fields else []

@@ -1,7 +1,7 @@
-"""The HTTPS server: from a connection to a handler and back, with every failure turned into a Status.
+"""The HTTPS server: passes each connection's requests to a handler and turns every failure into a Status.
 
-The order is that of kube-apiserver's filter chain: faults, authentication, impersonation, authorization, routing;
-the audit event is written when the answer is done.
+The order is that of kube-apiserver's filter chain: injected faults, the ``timeout`` parameter, authentication,
+impersonation, authorization, routing. The audit event is written when the response is complete.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from envtest.auth.impersonation import impersonate, requested_user
 from envtest.auth.rbac import Authorizer
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
-from envtest.faults import FAULTS_PATH, Faults
+from envtest.fault_injection import FAULTS_PATH, inject
+from envtest.faults import Faults
 from envtest.http import Call, Page, Reply, log_failure, not_found_page, status_reply
 from envtest.request_timeout import check_timeout
-from envtest.response import send
+from envtest.response_writer import send
 
 __all__ = ["Server"]
 
 HEADER_LIMIT = 1 << 20
-"""Bytes of a request line or a header, as in Go's ``net/http``: selectors in urls grow long."""
+"""Maximum bytes of a request line or a header, as in Go's ``net/http``: urls with selectors get long."""
 
 
 def _logger() -> logging.Logger:
-    """aiohttp's logger, without what a client gets as a 400: that it sent no HTTP is not this server's failure."""
+    """Return aiohttp's logger without errors that clients receive as a 400: malformed HTTP is not a server failure."""
     logger = logging.getLogger("envtest.http")
     if not logger.filters:
         logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
@@ -65,7 +66,7 @@ class Server:
         self.port = 0
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        """Listens; ``port`` 0 takes a free one, :attr:`port` says which. Raises OSError."""
+        """Start listening. ``port`` 0 selects a free port; :attr:`port` is the actual one. Raises OSError."""
         server = web.Server(
             self._handle,
             access_log=None,
@@ -86,7 +87,7 @@ class Server:
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Closes the listener and all connections."""
+        """Close the listener and all connections."""
         if self._runner is not None:
             runner, self._runner = self._runner, None
             await runner.cleanup()
@@ -102,7 +103,7 @@ class Server:
             answer = status_reply(error)
         except (asyncio.CancelledError, ConnectionError):
             raise
-        except Exception as error:  # noqa: BLE001 - a bug is an answer, never the end of the server
+        except Exception as error:  # noqa: BLE001 - a bug in a handler must not stop the server
             answer = status_reply(_failure(call, error))
         self._audit.record(
             call, attributes, answer.status if isinstance(answer, web.StreamResponse) else answer.code, received
@@ -114,11 +115,11 @@ class Server:
 
     async def _answer(self, call: Call, attributes: Attributes) -> Reply | web.StreamResponse:
         if call.path != FAULTS_PATH:
-            await self._faults.pass_gate()
+            await self._faults.wait_while_paused()
         call.faults = self._faults
         call.fault = self._faults.match(attributes)
         if call.fault is not None:
-            answer = await call.fault.strike(call, attributes)
+            answer = await inject(call.fault, call, attributes)
             if answer is not None:
                 return answer
         check_timeout(call.parameter("timeout"), attributes)
@@ -130,33 +131,36 @@ class Server:
             raise unauthorized()
         call.user = user
         attributes = attributes.with_user(user)
-        wanted = requested_user(call.headers.items())
-        if wanted is not None:
-            call.user = impersonate(self._authorizer, attributes, wanted)
+        impersonated = requested_user(call.headers.items())
+        if impersonated is not None:
+            call.user = impersonate(self._authorizer, attributes, impersonated)
             call.audit["impersonator"] = user
             attributes = attributes.with_user(call.user)
         decision = self._authorizer.authorize(attributes)
         call.audit["decision"] = decision
         if not decision.allowed:
-            raise _refused(attributes, decision.reason)
+            raise _forbidden(attributes, decision.reason)
         if attributes.is_resource_request:
             return await self._dispatcher.dispatch(call, attributes)
         for page in self._pages:
-            found = await page(call)
-            if found is not None:
-                return found
+            reply = await page(call)
+            if reply is not None:
+                return reply
         return not_found_page()
 
 
 def _failure(call: Call, error: Exception) -> StatusError:
-    """A bug in a handler; or a body with so many levels that no honest client sends it, which is nobody's bug."""
+    """Return the response to an unexpected exception.
+
+    Only a body nested too deeply, which no legitimate client sends, is the client's fault; all others are bugs.
+    """
     if isinstance(error, RecursionError) or (isinstance(error, orjson.JSONEncodeError) and "Recursion" in str(error)):
         return bad_request("exceeded max depth")
-    log_failure("a request failed", method=call.method, path=call.path)
+    log_failure("Request failed", method=call.method, path=call.path)
     return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})
 
 
-def _refused(attributes: Attributes, reason: str) -> StatusError:
+def _forbidden(attributes: Attributes, reason: str) -> StatusError:
     message = forbidden_message(attributes, reason)
     if not attributes.is_resource_request:
         return forbidden_path(message)

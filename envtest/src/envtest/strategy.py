@@ -1,8 +1,8 @@
-"""What is special about a resource: the hooks that the request pipeline calls, in this order.
+"""The behaviour specific to a resource: the hooks that the request pipeline calls, in this order.
 
 ``decode`` -> (admission) -> ``default`` -> ``prepare_create`` / ``prepare_update`` -> ``validate``.
-The base class knows no kind at all: it accepts everything. Built-in kinds and custom resources bring
-their own (``envtest.builtins``, ``envtest.crd``).
+The base class accepts everything. Built-in kinds and custom resources have their own subclasses (``envtest.builtins``,
+``envtest.crd``).
 """
 
 from __future__ import annotations
@@ -20,76 +20,79 @@ __all__ = ["Strategy"]
 
 
 class Strategy:
-    """The neutral strategy; objects are plain dicts, changed in place."""
+    """The neutral strategy. Objects are plain dicts and are changed in place."""
 
     allow_create_on_update = False
-    """PUT of an absent object creates it (Lease, Service, Event, Role, ...)."""
+    """Whether PUT creates an absent object (Lease, Service, Event, Role, ...)."""
 
     allow_unconditional_update = True
-    """PUT without a resourceVersion overwrites; custom resources refuse."""
+    """Whether PUT without a resourceVersion overwrites the object; custom resources reject it."""
 
     default_propagation = "background"
     """What a DELETE without a propagation policy does to dependents: ``background`` or ``orphan`` (Job)."""
 
     returns_deleted_object = False
-    """DELETE answers with the object instead of a Status (Pod, Service, ServiceAccount)."""
+    """Whether DELETE answers with the object instead of a Status (Pod, Service, ServiceAccount)."""
 
     has_spec_generation = False
-    """``metadata.generation`` is 1 at first and counts changes outside metadata and status."""
+    """Whether ``metadata.generation`` starts at 1 and counts changes outside metadata and status."""
 
     def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
-        """Checks types, prunes unknown fields in place.
+        """Check types and prune unknown fields, in place.
 
-        Returns what strict decoding has to say, ``unknown field "spec.x"``, in order; raises StatusError
-        (400) for what cannot be decoded. Also called on the result of a patch.
+        Return the errors of strict decoding (``unknown field "spec.x"``) in order. Raises StatusError (400) for an
+        object that cannot be decoded. Also called on the result of a patch.
         """
         return []
 
     def restore(self, obj: Object) -> None:
-        """Brings an object, in place, into the form that the version has now in which it was once stored."""
+        """Bring an object, in place, from the schema under which it was stored to the version's present schema."""
 
     def decode_stored(self, obj: Object) -> None:
-        """Brings a stored object, in place, into the form of this version, to which it has been converted."""
+        """Bring a stored object, in place, to the schema of this version, to which it has been converted."""
         self.default(obj)
 
     def default(self, obj: Object) -> None:
-        """Sets defaults, in place."""
+        """Set defaults, in place."""
 
     def grace_period(self, obj: Object, requested: int | None) -> int | None:
-        """The seconds of grace of a deletion, given what the client asked for; ``None``: not deleted gracefully."""
+        """Return the grace period of a deletion in seconds; ``None`` if the kind has no graceful deletion.
+
+        ``requested`` is the client's ``gracePeriodSeconds``.
+        """
         return None
 
     def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
-        """Marks ``obj`` in place on the first DELETE, for kinds that go in their own way.
+        """Mark ``obj`` in place on the first DELETE, for kinds with their own deletion procedure.
 
-        ``True``: it is marked, store it and answer with it. ``False``: delete it as everything else (or it has been
-        marked before and may go now).
+        ``True``: it is marked; store it and return it. ``False``: delete it like any other object (or it was marked
+        before and can be deleted now).
         """
         return False
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Clears what a client may not set on creation (``status``), allocates (cluster IPs)."""
+        """Clear the fields that a client must not set on creation (``status``); allocate values (cluster IPs)."""
 
     def adopt(self, obj: Object) -> None:
-        """Remembers what was handed out to an object that an earlier process stored."""
+        """Record as allocated the values of an object that an earlier process stored."""
 
     def release(self, uid: str) -> None:
-        """Takes back what was handed out to an object that is gone, or was not stored in the end."""
+        """Release the values allocated to an object that was deleted, or was not stored after all."""
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """Restores in ``new`` what this (sub)resource may not change; ``ctx.subresource`` says which it is."""
+        """Restore in ``new`` the fields that this resource, or the subresource in ``ctx``, must not change."""
 
     def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldError]:
-        """The errors of ``obj``; ``old`` is the stored object of an update, ``None`` on creation."""
+        """Return the errors of ``obj``; ``old`` is the stored object on update, ``None`` on creation."""
         return ()
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """Texts for ``Warning`` headers: deprecated fields, questionable names."""
+        """Return messages for ``Warning`` headers: deprecated fields, discouraged names."""
         return ()
 
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
-        """What is wrong with a name (or with a generateName ``prefix``).
+        """Return the errors of a name (or of a generateName ``prefix``).
 
-        ``None`` leaves the judgement to the default rule, a DNS subdomain.
+        ``None`` applies the default rule, a DNS subdomain.
         """
         return None

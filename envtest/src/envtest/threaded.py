@@ -1,4 +1,4 @@
-"""A control plane on an event loop and thread of its own, for programs and tests that are not asynchronous."""
+"""A control plane on its own thread and event loop, for programs and tests that are not asynchronous."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from envtest.plane import ControlPlane, Manifests
+from envtest.base import BaseControlPlane
+from envtest.manifests import Manifests
 
 if TYPE_CHECKING:
     from envtest.local_webhooks import LocalWebhooks
@@ -22,17 +23,17 @@ T = TypeVar("T")
 class ThreadedControlPlane:
     """Runs ``plane`` between :meth:`start` and :meth:`stop` (or in a ``with`` block).
 
-    Its ``url``, ``ca_pem``, ``token`` and files can be used from any thread; what is asynchronous goes through
-    :meth:`call`.
+    Its ``url``, ``ca_pem``, ``token`` and kubeconfig can be used from any thread; :meth:`call` runs coroutines on its
+    loop.
     """
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: BaseControlPlane) -> None:
         self.plane = plane
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)
 
     def start(self) -> None:
-        """Starts thread and control plane; returns when it is ready. Raises what the control plane's start raises."""
+        """Start the thread and the control plane; return when it is ready. Raises as the control plane's ``start``."""
         self._thread.start()
         try:
             self.call(self.plane.start())
@@ -41,7 +42,7 @@ class ThreadedControlPlane:
             raise
 
     def stop(self) -> None:
-        """Stops the control plane and its thread."""
+        """Stop the control plane and its thread."""
         try:
             self.call(self.plane.stop())
         finally:
@@ -54,19 +55,19 @@ class ThreadedControlPlane:
             self._loop.close()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the control plane's loop and waits for what it returns."""
+        """Run a coroutine on the control plane's loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def install_crds(self, *sources: Manifests) -> list[str]:
-        """See :meth:`ControlPlane.install_crds`."""
+        """See :meth:`BaseControlPlane.install_crds`."""
         return self.call(self.plane.install_crds(*sources))
 
     def install_webhooks(self, *sources: Manifests, server: LocalWebhooks | Path | str) -> LocalWebhooks:
-        """See :meth:`ControlPlane.install_webhooks`."""
+        """See :meth:`BaseControlPlane.install_webhooks`."""
         return self.call(self.plane.install_webhooks(*sources, server=server))
 
     def remove_webhooks(self, *sources: Manifests) -> None:
-        """See :meth:`ControlPlane.remove_webhooks`."""
+        """See :meth:`BaseControlPlane.remove_webhooks`."""
         self.call(self.plane.remove_webhooks(*sources))
 
     def __enter__(self) -> Self:

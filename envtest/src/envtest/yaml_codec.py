@@ -1,6 +1,6 @@
-"""YAML as the API server reads and writes it: JSON in other clothes.
+"""Reads and writes YAML as the API server does: only the subset that JSON can express.
 
-Imported by whoever meets the first YAML text: most requests are JSON.
+Import this module only where YAML is handled: most requests are JSON.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["YAMLError", "dump", "load"]
 
 
 class YAMLError(ValueError):
-    """The text is no YAML."""
+    """Raised for invalid YAML."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML as far as it is JSON: dates stay texts."""
+    """Loads the JSON subset of YAML: dates remain strings."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -29,13 +29,13 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """YAML in the style of sigs.k8s.io/yaml: what could be read as something else is in double quotes."""
+    """Writes YAML in the style of sigs.k8s.io/yaml: strings that could be parsed as another type are double-quoted."""
 
 
 _RESOLVER: Any = yaml.SafeLoader("")
 
 
-def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
+def _represent_string(dumper: Any, text: str) -> yaml.ScalarNode:
     style = None
     if "\n" in text:
         style = "|"
@@ -45,11 +45,11 @@ def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
     return node
 
 
-_Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(str, _represent_string)
 
 
 def load(data: bytes) -> Any:
-    """Decodes one document as far as JSON has words for it; raises YAMLError."""
+    """Decode one document, limited to what JSON can express. Raises YAMLError."""
     try:
         _check_depth(data)
         return _Plain(len(data) + _ALIASED).plain(yaml.load(data, Loader=_Loader))  # noqa: S506 - a SafeLoader
@@ -62,16 +62,17 @@ def load(data: bytes) -> Any:
 
 
 DEEPEST: Final = 400
-"""Levels of nesting. libyaml's reader calls itself for each: thousands would end the process, not the request."""
+"""Maximum nesting depth. libyaml's reader recurses for each level: thousands would crash the process."""
 
 _INDENTED: Final = re.compile(rb"^[ \t?-]+", re.MULTILINE)
 
 
 def _check_depth(data: bytes) -> None:
-    """Raises YAMLError where a text is nested too deeply.
+    """Raise YAMLError if a document is nested too deeply.
 
-    Only one that might be is looked at event by event: blocks go deeper by columns (twice where a list stands below
-    its key), the rest by brackets.
+    Only a document that might be too deep is parsed event by event. An upper bound of the depth of the others is the
+    number of columns of the deepest indentation (twice, because a list can be at the column of its key) plus the number
+    of brackets.
     """
     columns = max(map(len, _INDENTED.findall(data)), default=0)
     if 2 * columns + data.count(b"[") + data.count(b"{") < DEEPEST:
@@ -87,11 +88,11 @@ def _check_depth(data: bytes) -> None:
 
 
 _ALIASED: Final = 400_000
-"""Values that may come from aliases, over those that a text of this length can spell out (go-yaml's bound)."""
+"""How many values aliases may add to those that a document of this length can contain (go-yaml's limit)."""
 
 
 class _Plain:
-    """Makes JSON values of YAML ones: keys become texts, and aliases must not blow up the document."""
+    """Converts YAML values to JSON values: keys become strings, and the expansion of aliases is limited."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -105,13 +106,13 @@ class _Plain:
             if id(value) in self._open:
                 raise YAMLError("yaml: anchor value contains itself")
             self._open.add(id(value))
-            made: Any = (
+            plain: Any = (
                 {_key(name): self.plain(item) for name, item in value.items()}
                 if isinstance(value, dict)
                 else [self.plain(item) for item in value]
             )
             self._open.remove(id(value))
-            return made
+            return plain
         if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
             return float(value) if abs(value) < 10**308 else _refuse(value)
         if isinstance(value, float) and not math.isfinite(value):
@@ -138,6 +139,6 @@ def _refuse(value: Any) -> Any:
 
 
 def dump(document: Any, *, sort_keys: bool = True) -> str:
-    """Encodes one document."""
+    """Encode one document."""
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, default_flow_style=False, allow_unicode=True)
     return text

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
-from envtest.certificates import Authority, server_context
-from envtest.embedded import EmbeddedControlPlane
+from envtest.certificates import CertificateAuthority, server_context
 
 TIMEOUT_SECONDS = 20.0
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -27,7 +26,7 @@ class WebhookServer:
     """A webhook server whose paths are answered by functions of the admission request."""
 
     def __init__(self, names: list[str]) -> None:
-        self._ca = Authority(name="hooks-ca")
+        self._ca = CertificateAuthority(name="hooks-ca")
         self._names = names
         self.answers: dict[str, Answer] = {}
         self.requests: list[dict[str, Any]] = []
@@ -124,7 +123,7 @@ async def test_validating_webhook_rejects_an_object(api: APIClient, hooks: Webho
 
 async def test_webhook_with_untrusted_certificate_is_not_called(api: APIClient, hooks: WebhookServer) -> None:
     hooks.answers["/validate"] = lambda _: {}
-    other = b64encode(Authority(name="other-ca").pem).decode()
+    other = b64encode(CertificateAuthority(name="other-ca").pem).decode()
     configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/validate", "caBundle": other})
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
     answer = await wait_for(api, lambda answer: answer.code == 500)

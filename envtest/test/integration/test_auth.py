@@ -11,9 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import Answer, APIClient
-from envtest.embedded import EmbeddedControlPlane
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 TIMEOUT_SECONDS = 30.0

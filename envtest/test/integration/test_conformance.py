@@ -1,6 +1,6 @@
 """The embedded control plane compared with recordings of the real kube-apiserver; skipped without the recordings.
 
-At least 98 % of the recorded exchanges must match; the documentation of ``envtest`` explains the differences.
+At least 98 % of the recorded exchanges must match; ``docs/differences.md`` explains the differences.
 """
 
 from __future__ import annotations

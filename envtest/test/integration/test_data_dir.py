@@ -9,8 +9,8 @@ import pytest
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.storage.archive import ArchiveError
-from test.integration.test_plugin import TOYS
 from test.support.config_maps import CONFIG_MAPS, config_map
+from test.support.toys import TOYS
 
 TOY = {"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": "bear"}}
 

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
-from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.config_maps import CONFIG_MAPS, config_map
 
@@ -31,7 +30,7 @@ async def test_error_response_is_limited_by_verb_resource_and_count(
         assert answer.body["details"]["retryAfterSeconds"] == 3
     assert (await api.get(CONFIG_MAPS)).code == 200
     assert (await api.get("/api/v1/secrets")).code == 200
-    assert fault.struck == 2
+    assert fault.injected == 2
 
 
 async def test_fault_expires_after_its_duration(plane: EmbeddedControlPlane, api: APIClient) -> None:
@@ -96,7 +95,7 @@ async def test_faults_are_managed_over_http(plane: EmbeddedControlPlane, api: AP
     assert (await api.get(f"{CONFIG_MAPS}/a")).code == 404
     wrong = await api.post("/envtest/faults", {"verb": "get"})
     assert wrong.code == 400
-    assert wrong.body["message"].startswith("unknown field 'verb': a fault has ")
+    assert wrong.body["message"].startswith("unknown field 'verb': must be one of ")
     assert (await api.delete("/envtest/faults")).body == {"faults": []}
     assert (await api.get("/envtest/faults", headers={"Authorization": ""})).code == 403
 

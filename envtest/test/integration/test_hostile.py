@@ -13,14 +13,13 @@ import aiohttp
 import pytest
 import yarl
 
-from envtest import ControlPlane, http, yaml_codec
+from envtest import ControlPlane, EmbeddedControlPlane, http, yaml_codec
 from envtest.api_client import APIClient
-from envtest.embedded import EmbeddedControlPlane
 from test.support.config_maps import CONFIG_MAPS, config_map
 from test.support.random_requests import CRD, RandomRequests, Request, initial_objects
 
-SEED = int(os.environ.get("CFO_HOSTILE_SEED", "36"))
-COUNT = int(os.environ.get("CFO_HOSTILE_COUNT", "1200"))
+SEED = int(os.environ.get("ENVTEST_HOSTILE_SEED", "36"))
+COUNT = int(os.environ.get("ENVTEST_HOSTILE_COUNT", "1200"))
 TIMEOUT_SECONDS = 10.0
 
 
@@ -74,7 +73,7 @@ def is_expected(code: int, body: bytes) -> bool:
 async def test_random_requests_never_cause_internal_errors(
     embedded: EmbeddedControlPlane, victim: APIClient, attacker: Attacker
 ) -> None:
-    print(f"CFO_HOSTILE_SEED={SEED}")
+    print(f"ENVTEST_HOSTILE_SEED={SEED}")
     await embedded.install_crds(CRD)
     requests = RandomRequests(SEED)
     codes: dict[int, int] = {}

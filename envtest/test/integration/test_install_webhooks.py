@@ -15,11 +15,9 @@ import pytest
 import yaml
 from aiohttp import web
 
-from envtest import ControlPlane
+from envtest import ControlPlane, InstallError, RealControlPlane
 from envtest.api_client import APIClient
 from envtest.local_webhooks import LocalWebhooks
-from envtest.plane import InstallError
-from envtest.real import RealControlPlane
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
-from envtest.embedded import EmbeddedControlPlane
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 

@@ -13,7 +13,7 @@ from kubernetes_asyncio.client.exceptions import ApiException
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from test.integration.test_plugin import TOYS
+from test.support.toys import TOYS
 
 OPERATOR = """
 import kopf

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from envtest.assembly import SYSTEM, assemble, boot
+from envtest.assembly import SYSTEM, assemble, create_initial_objects
 from envtest.context import RequestContext
 from envtest.controllers import make_runner
-from envtest.core import Core
+from envtest.create_update import copy_object, create_object, update_object
 from envtest.deletion import delete_object
 from envtest.errors import GroupResource
 from envtest.objects import Object
 from envtest.options import DeleteOptions
+from envtest.server_core import Core
 from envtest.storage import Change
-from envtest.write import copy_object, create_object, update_object
 
 CONFIG_MAPS = GroupResource("", "configmaps")
 
@@ -121,11 +121,11 @@ def reference(owner: Object, **more: Any) -> Object:
 @asynccontextmanager
 async def headless_plane(*controllers: str) -> AsyncIterator[HeadlessPlane]:
     """Run these controllers, and yield the plane."""
-    machine = assemble(admin_token="t", users={}, audit_log=None)
-    await boot(machine)
-    runner = make_runner(machine.core, controllers, ca=b"PEM")
+    api_server = assemble(admin_token="t", users={}, audit_log=None)
+    await create_initial_objects(api_server)
+    runner = make_runner(api_server.core, controllers, ca=b"PEM")
     runner.start()
     try:
-        yield HeadlessPlane(machine.core)
+        yield HeadlessPlane(api_server.core)
     finally:
         await runner.stop()

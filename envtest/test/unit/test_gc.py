@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from envtest.assembly import assemble, boot
+from envtest.assembly import assemble, create_initial_objects
 from envtest.controllers import UnknownController, make_runner
 from envtest.controllers.key_queue import KeyQueue
+from envtest.create_update import copy_object
 from envtest.errors import GroupResource
 from envtest.objects import Object, find_condition
-from envtest.write import copy_object
 from test.support.headless_plane import HeadlessPlane, headless_plane, reference
 
 NAMESPACES = GroupResource("", "namespaces")
@@ -27,13 +27,13 @@ async def test_dependents_are_deleted_with_their_owner() -> None:
 
 
 async def test_objects_from_before_the_start_are_collected() -> None:
-    machine = assemble(admin_token="t", users={}, audit_log=None)
-    await boot(machine)
-    plane = HeadlessPlane(machine.core)
+    api_server = assemble(admin_token="t", users={}, audit_log=None)
+    await create_initial_objects(api_server)
+    plane = HeadlessPlane(api_server.core)
     owner = await plane.create("owner")
     await plane.create("child", owner)
     await plane.delete(owner)
-    runner = make_runner(machine.core, ["gc"])
+    runner = make_runner(api_server.core, ["gc"])
     runner.start()
     try:
         await plane.until(lambda: plane.get("child") is None)

@@ -22,7 +22,7 @@ def test_service_references_become_local_urls(tmp_path: Path) -> None:
             {"name": "c", "clientConfig": {"url": "https://elsewhere/x"}},
         ],
     }
-    configs = [each["clientConfig"] for each in webhooks.rewritten(original)["webhooks"]]
+    configs = [each["clientConfig"] for each in webhooks.rewrite(original)["webhooks"]]
     assert [each["url"] for each in configs] == [
         "https://127.0.0.1:9443/mutate",
         "https://127.0.0.1:9443/",
@@ -36,11 +36,11 @@ def test_conversion_webhooks_become_local_urls(tmp_path: Path) -> None:
     webhooks = LocalWebhooks.prepare(tmp_path, host="::1", port=1)
     conversion = {"strategy": "Webhook", "webhook": {"clientConfig": {"service": SERVICE}}}
     crd = {"kind": "CustomResourceDefinition", "spec": {"conversion": conversion}}
-    config = webhooks.rewritten(crd)["spec"]["conversion"]["webhook"]["clientConfig"]
+    config = webhooks.rewrite(crd)["spec"]["conversion"]["webhook"]["clientConfig"]
     assert config["url"] == "https://[::1]:1/mutate"
     untouched = {"kind": "CustomResourceDefinition", "spec": {"conversion": {"strategy": "None"}}}
-    assert webhooks.rewritten(untouched) == untouched
-    assert webhooks.rewritten({"kind": "Pod"}) == {"kind": "Pod"}
+    assert webhooks.rewrite(untouched) == untouched
+    assert webhooks.rewrite({"kind": "Pod"}) == {"kind": "Pod"}
 
 
 def test_certificate_is_valid_and_key_file_is_private(tmp_path: Path) -> None:

@@ -91,10 +91,10 @@ def test_unknown_fields_are_ignored() -> None:
     [
         (b"{}", "does not appear to be a protobuf message"),
         (envelope("v1", "Nosuch", b""), 'no kind "Nosuch" is registered for version "v1"'),
-        (envelope("v1", "ConfigMap", b"\x0a\x7f"), "a field is cut off"),
-        (envelope("v1", "ConfigMap", b"\x80"), "a number is cut off"),
-        (envelope("v1", "ConfigMap", b"\x0b"), "wire type 3 is not known"),
-        (envelope("v1", "ConfigMap", field(1, field(1, b"\xff"))), "a text is no UTF-8"),
+        (envelope("v1", "ConfigMap", b"\x0a\x7f"), "truncated field"),
+        (envelope("v1", "ConfigMap", b"\x80"), "truncated number"),
+        (envelope("v1", "ConfigMap", b"\x0b"), "unknown wire type 3"),
+        (envelope("v1", "ConfigMap", field(1, field(1, b"\xff"))), "string is not valid UTF-8"),
     ],
 )
 def test_invalid_messages_are_rejected(data: bytes, message: str) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from envtest import ControlPlane
+from envtest import ControlPlane, RealControlPlane
 from envtest.api_client import APIClient
-from envtest.real import RealControlPlane, StartFailed
+from envtest.real import StartFailed
 
 ETCD = "#!/bin/sh\necho $$ > {folder}/etcd.pid\nexec sleep 1000\n"
 APISERVER = """#!{python}
@@ -69,14 +69,14 @@ async def test_both_processes_are_started_and_stopped(tmp_path: Path) -> None:
 
 
 async def test_missing_binary_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(StartFailed, match="etcd is not in"):
+    with pytest.raises(StartFailed, match="etcd not found in"):
         await ControlPlane.real(assets=tmp_path).start()
 
 
 async def test_process_that_exits_at_start_is_reported(tmp_path: Path) -> None:
     write_program(tmp_path, "etcd", ETCD)
     write_program(tmp_path, "kube-apiserver", "#!/bin/sh\necho the flag is wrong\nexit 3\n")
-    with pytest.raises(StartFailed, match="kube-apiserver ended with code 3:\nthe flag is wrong"):
+    with pytest.raises(StartFailed, match="kube-apiserver exited with code 3:\nthe flag is wrong"):
         await ControlPlane.real(assets=tmp_path).start()
 
 

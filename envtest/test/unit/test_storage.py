@@ -153,7 +153,7 @@ def test_watch_line_is_encoded_once(store: Store) -> None:
 
 
 def test_history_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envtest.storage.table.WINDOW_EVENTS", 3)
+    monkeypatch.setattr("envtest.storage.watch_cache.WINDOW_EVENTS", 3)
     record: Record = store.create(THINGS, thing("a"))
     first = record.revision
     for number in range(5):

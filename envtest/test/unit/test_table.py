@@ -11,7 +11,7 @@ from envtest.printers import PRINTERS
 from envtest.printers.columns import selector_text, since
 from envtest.registry import ResourceInfo
 from envtest.strategy import Strategy
-from envtest.table import make_table
+from envtest.table_convertor import convert_to_table
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CREATED = "2026-01-01T23:59:00Z"
@@ -27,12 +27,12 @@ def obj(kind: str = "ConfigMap", **content: Any) -> Object:
 
 
 def row(kind: str, group: str = "", **content: Any) -> list[Any]:
-    cells: list[Any] = make_table(info(kind, group), [obj(kind, **content)], now=NOW)["rows"][0]["cells"]
+    cells: list[Any] = convert_to_table(info(kind, group), [obj(kind, **content)], now=NOW)["rows"][0]["cells"]
     return cells
 
 
 def test_table_has_columns_and_one_row_per_object() -> None:
-    table = make_table(info("ConfigMap"), [obj(data={"k": "v"})], metadata={"resourceVersion": "7"}, now=NOW)
+    table = convert_to_table(info("ConfigMap"), [obj(data={"k": "v"})], metadata={"resourceVersion": "7"}, now=NOW)
     assert (table["kind"], table["apiVersion"], table["metadata"]) == (
         "Table",
         "meta.k8s.io/v1",
@@ -53,21 +53,21 @@ def test_table_has_columns_and_one_row_per_object() -> None:
 
 @pytest.mark.parametrize(("include", "expected"), [("None", None), ("Object", obj())])
 def test_row_contains_the_requested_object(include: str, expected: Any) -> None:
-    assert make_table(info("ConfigMap"), [obj()], include=include, now=NOW)["rows"][0]["object"] == expected
+    assert convert_to_table(info("ConfigMap"), [obj()], include=include, now=NOW)["rows"][0]["object"] == expected
 
 
 def test_later_watch_events_have_no_columns() -> None:
-    assert make_table(info("ConfigMap"), [obj()], headers=False)["columnDefinitions"] is None
+    assert convert_to_table(info("ConfigMap"), [obj()], headers=False)["columnDefinitions"] is None
 
 
 def test_empty_continue_token_is_omitted() -> None:
-    table = make_table(info("ConfigMap"), [], metadata={"resourceVersion": "7", "continue": ""})
+    table = convert_to_table(info("ConfigMap"), [], metadata={"resourceVersion": "7", "continue": ""})
     assert table["metadata"] == {"resourceVersion": "7"}
     assert table["rows"] == []
 
 
 def test_other_kinds_show_creation_time() -> None:
-    table = make_table(info("Role", "rbac.authorization.k8s.io"), [obj("Role")])
+    table = convert_to_table(info("Role", "rbac.authorization.k8s.io"), [obj("Role")])
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Created At"]
     assert table["rows"][0]["cells"] == ["a", CREATED]
 
@@ -179,7 +179,7 @@ def test_pod_cells(status: Any, cells: list[Any]) -> None:
 def test_terminating_and_finished_pods() -> None:
     terminating = {"deletionTimestamp": CREATED}
     assert row("Pod", metadata=terminating, spec={"containers": [{}]}, status={"phase": "Running"})[2] == "Terminating"
-    table = make_table(info("Pod"), [obj("Pod", status={"phase": "Succeeded"})], now=NOW)
+    table = convert_to_table(info("Pod"), [obj("Pod", status={"phase": "Succeeded"})], now=NOW)
     assert table["rows"][0]["conditions"][0]["reason"] == "Succeeded"
 
 
@@ -256,7 +256,7 @@ COLUMNS = (
 
 def cart(**spec: Any) -> list[Any]:
     cart_info = info("Cart", "x.io", is_crd=True, columns=COLUMNS)
-    cells: list[Any] = make_table(cart_info, [obj("Cart", spec=spec)], now=NOW)["rows"][0]["cells"]
+    cells: list[Any] = convert_to_table(cart_info, [obj("Cart", spec=spec)], now=NOW)["rows"][0]["cells"]
     return cells
 
 
@@ -275,7 +275,7 @@ def test_custom_columns_are_converted_to_their_type() -> None:
 
 
 def test_custom_column_descriptions() -> None:
-    table = make_table(info("Cart", "x.io", is_crd=True, columns=COLUMNS), [])
+    table = convert_to_table(info("Cart", "x.io", is_crd=True, columns=COLUMNS), [])
     assert [column["description"] for column in table["columnDefinitions"]][1:3] == [
         "how many",
         "Custom resource definition column (in JSONPath format): .spec.since",
@@ -283,7 +283,7 @@ def test_custom_column_descriptions() -> None:
 
 
 def test_custom_resource_without_columns_shows_age() -> None:
-    table = make_table(info("Cart", "x.io", is_crd=True), [obj("Cart")], now=NOW)
+    table = convert_to_table(info("Cart", "x.io", is_crd=True), [obj("Cart")], now=NOW)
     assert [(column["name"], column["type"]) for column in table["columnDefinitions"]] == [
         ("Name", "string"),
         ("Age", "date"),

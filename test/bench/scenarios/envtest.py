@@ -16,7 +16,7 @@ from cfo.demo import crds
 from cfo.runtime import load_config
 from envtest import ControlPlane
 from envtest.context import RequestContext, User
-from envtest.crd.resource import CustomResourceStrategy
+from envtest.crd.custom_resource_strategy import CustomResourceStrategy
 from envtest.registry import ResourceInfo
 from test.bench.fleet import raycluster
 from test.bench.harness import Case, Sample, benchmark

@@ -65,7 +65,7 @@ class Validator(Protocol):
 
 
 class AdmissionChain:
-    """The implementation of ``envtest.core.Admission``.
+    """The implementation of ``envtest.server_core.Admission``.
 
     The ``final_plugins`` run once, after all mutation, on the object that is about to be stored.
     """

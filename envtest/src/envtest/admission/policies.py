@@ -23,12 +23,12 @@ from envtest.admission.review import admission_request
 from envtest.admission.versions import convert
 from envtest.auth.rbac import Authorizer
 from envtest.context import RequestContext
-from envtest.core import from_storage
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
 from envtest.registry import Registry, ResourceInfo
 from envtest.schema.cel_authorizer import AuthorizationCheck
 from envtest.storage import Store
+from envtest.storage_version import from_storage
 
 __all__ = ["BINDINGS", "POLICIES", "ValidatingPolicies"]
 

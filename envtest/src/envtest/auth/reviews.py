@@ -16,8 +16,7 @@ from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.tokens import InvalidToken
 from envtest.auth.user import User, user_from_info, user_info
 from envtest.context import RequestContext
-from envtest.errors import StatusError, bad_request
-from envtest.errors import invalid as invalid_status
+from envtest.errors import StatusError, bad_request, invalid_object
 from envtest.field_errors import FieldError, Verbatim, go_json, invalid
 from envtest.objects import Object
 
@@ -202,4 +201,4 @@ def _format_non_resource(attributes: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _invalid(errors: list[FieldError]) -> StatusError:
-    return invalid_status(_AUTHORIZATION, "", "", errors)
+    return invalid_object(_AUTHORIZATION, "", "", errors)

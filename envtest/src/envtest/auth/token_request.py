@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from envtest.auth.tokens import BoundObject, ServiceAccountTokens
 from envtest.context import RequestContext
-from envtest.errors import GroupResource, bad_request, conflict, not_found
-from envtest.errors import invalid as invalid_status
+from envtest.errors import GroupResource, bad_request, conflict, invalid_object, not_found
 from envtest.field_errors import FieldError, invalid
 from envtest.objects import Object
 from envtest.storage.store import Store
@@ -35,7 +34,7 @@ def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContex
     seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
     errors = _errors(seconds)
     if errors:
-        raise invalid_status("authentication.k8s.io", "TokenRequest", "", errors)
+        raise invalid_object("authentication.k8s.io", "TokenRequest", "", errors)
     audiences = spec.get("audiences") or list(tokens.audiences)
     bound, node = _bound_objects(store, ctx, spec.get("boundObjectRef"))
     issued = tokens.issue(

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from envtest.controllers.controller import Controller, Runner
-from envtest.core import Core
+from envtest.server_core import Core
 
 __all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "make_runner"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from envtest.controllers.controller import Controller
-from envtest.core import Core
 from envtest.errors import GroupResource
 from envtest.label_selectors import matches_label_selector
 from envtest.objects import Object
+from envtest.server_core import Core
 from envtest.storage import Change, Record
 
 __all__ = ["RoleAggregation"]

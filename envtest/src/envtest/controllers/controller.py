@@ -13,12 +13,10 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
-import anyio
-
 from envtest.controllers.key_queue import KeyQueue
 from envtest.controllers.loopback_client import LoopbackClient
-from envtest.core import Core
 from envtest.errors import GroupResource, StatusError
+from envtest.server_core import Core
 from envtest.storage import Change
 
 __all__ = ["Controller", "Runner"]
@@ -110,10 +108,10 @@ class Runner:
         self._task = asyncio.create_task(self._run(), name="controllers")
 
     async def _run(self) -> None:
-        async with anyio.create_task_group() as group:
+        async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
                 for _ in range(WORKERS):
-                    group.start_soon(controller.run_worker)
+                    group.create_task(controller.run_worker())
 
     async def stop(self) -> None:
         """Cancel all workers, including running reconciles."""

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from envtest.controllers.controller import Controller
-from envtest.core import Core
 from envtest.errors import GroupResource
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
+from envtest.server_core import Core
 from envtest.storage import Change, Record
 
 __all__ = ["GarbageCollector"]
@@ -101,7 +101,7 @@ class GarbageCollector(Controller[_Item]):
 
     def enqueue_all(self) -> None:
         """Build the graph."""
-        for resource in self.core.store.tables():
+        for resource in self.core.store.resources():
             for record in self.core.store.list(resource):
                 self._track(resource, record)
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from envtest.auth.user import service_account_groups, service_account_username
 from envtest.context import RequestContext, User
-from envtest.core import Core, from_storage
+from envtest.create_update import admit_mutating, copy_object, create_object, update_object
 from envtest.deletion import delete_object
 from envtest.errors import GroupResource, StatusError
 from envtest.objects import Object
 from envtest.options import DeleteOptions
 from envtest.registry import ResourceInfo
+from envtest.server_core import Core
 from envtest.storage import Record
-from envtest.write import admit_mutating, copy_object, create_object, update_object
+from envtest.storage_version import from_storage
 
 __all__ = ["LoopbackClient"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from envtest.controllers.controller import Controller
-from envtest.core import Core
 from envtest.errors import GroupResource, StatusError
 from envtest.objects import Object
+from envtest.server_core import Core
 from envtest.storage import Change
 
 __all__ = ["NamespaceController"]

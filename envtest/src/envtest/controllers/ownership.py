@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from envtest.controllers.controller import Controller
-from envtest.core import Core
 from envtest.errors import GroupResource
 from envtest.label_selectors import matches_label_selector
 from envtest.objects import NamespacedName, Object, controller_of, labels_of, owner_reference
+from envtest.server_core import Core
 from envtest.storage import Change, Record
 
 __all__ = ["OwnerController", "controller_reference"]

@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished, phase
-from envtest.core import Core
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
+from envtest.server_core import Core
 from envtest.storage import Change
 
 __all__ = ["ANNOTATIONS", "NODE", "PodRunner"]

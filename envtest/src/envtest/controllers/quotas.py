@@ -37,7 +37,7 @@ class ResourceQuotas(Controller[NamespacedName]):
             return
         objects = [
             (resource, each.obj())
-            for resource in self.core.store.tables()
+            for resource in self.core.store.resources()
             for each in self.client.records(resource, key.namespace)
         ]
 

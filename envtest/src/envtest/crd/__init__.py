@@ -1,5 +1,6 @@
-"""Custom resources: definitions, what makes them served, and the objects themselves.
+"""Custom resources: CRDs, how they become served, and the strategy of their objects.
 
-``definition`` judges a CustomResourceDefinition (``structural`` its schemas), ``lifecycle`` accepts its names,
-establishes and removes it, ``resource`` is the strategy of the objects, ``conversion`` asks conversion webhooks.
+``crd_strategy`` defaults and validates CRDs (``structural`` their schemas, ``topology`` their list and map types),
+``lifecycle`` accepts their names, establishes and removes them, ``custom_resource_strategy`` is the strategy of their
+objects, and ``conversion`` converts objects between versions.
 """

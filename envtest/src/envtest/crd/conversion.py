@@ -1,6 +1,6 @@
-"""Conversion of custom resources between versions: none but the apiVersion, or by webhook.
+"""Converts custom resources between versions: by changing only the apiVersion, or by webhook.
 
-The words of failures are those of apiextensions' ``webhookConverter``.
+The messages are those of apiextensions' ``webhookConverter``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _REVIEWS = ("v1", "v1beta1")
 
 
 class Conversions:
-    """Makes the converters of definitions; ``webhooks`` calls those that convert by webhook."""
+    """Creates the converters of CRDs; ``webhooks`` calls conversion webhooks."""
 
     def __init__(self, webhooks: WebhookClient) -> None:
         self._webhooks = webhooks
 
     def converter(self, crd: Mapping[str, Any]) -> Converter | None:
-        """The converter of a definition; ``None`` where it has but one version."""
+        """Return the converter of a CRD, or ``None`` if it has only one version."""
         conversion = crd["spec"].get("conversion") or {}
         if conversion.get("strategy") != "Webhook":
             return None if len(crd["spec"]["versions"]) == 1 else _renaming(crd)
@@ -44,20 +44,20 @@ class Conversions:
             changing = [obj for obj in objects if obj.get("apiVersion") != api_version]
             if not changing:
                 return list(objects)
-            said = f"conversion webhook for {changing[0].get('apiVersion')}, Kind={kind}"
+            prefix = f"conversion webhook for {changing[0].get('apiVersion')}, Kind={kind}"
             try:
-                converted = await self._ask(webhook, changing, api_version)
+                converted = await self._call(webhook, changing, api_version)
             except (CallFailed, _Malformed) as error:
-                raise plain_error(f"{said} failed: {error}") from None
+                raise plain_error(f"{prefix} failed: {error}") from None
             if len(converted) != len(changing):
-                raise plain_error(f"{said} returned {len(converted)} objects, expected {len(changing)}")
-            rest = iter(_checked(changing, converted, api_version, kind, said))
+                raise plain_error(f"{prefix} returned {len(converted)} objects, expected {len(changing)}")
+            rest = iter(_checked(changing, converted, api_version, kind, prefix))
             return [obj if obj.get("apiVersion") == api_version else next(rest) for obj in objects]
 
         return convert
 
-    async def _ask(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Any]:
-        """The objects as the webhook converted them; raises CallFailed or _Malformed."""
+    async def _call(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Any]:
+        """Return the objects that the webhook converted. Raises CallFailed or _Malformed."""
         versions = webhook.get("conversionReviewVersions") or ()
         version = next((each for each in versions if each in _REVIEWS), None)
         if version is None:
@@ -74,7 +74,7 @@ class Conversions:
         except orjson.JSONDecodeError as error:
             raise _Malformed(str(error)) from None
         if not isinstance(answer, dict):
-            raise _Malformed("the answer is no ConversionReview")
+            raise _Malformed("the response is not a ConversionReview")
         if version == "v1" and (answer.get("apiVersion"), answer.get("kind")) != (
             review["apiVersion"],
             review["kind"],
@@ -97,11 +97,11 @@ def _kind_of(review: Mapping[str, Any]) -> str:
 
 
 class _Malformed(Exception):
-    """The webhook answered, but did not convert."""
+    """Raised when the webhook answered but did not convert the objects."""
 
 
 def _renaming(crd: Mapping[str, Any]) -> Converter:
-    """The strategy ``None``: another apiVersion, and what its schema does not know is lost."""
+    """Return the converter of strategy ``None``: change the apiVersion and drop fields that the new schema lacks."""
     group = crd["spec"]["group"]
     pruners = {
         f"{group}/{version['name']}": compile_pruner(
@@ -122,16 +122,19 @@ def _renaming(crd: Mapping[str, Any]) -> Converter:
     return convert
 
 
-def _checked(before: Sequence[Object], after: Sequence[Any], api_version: str, kind: str, said: str) -> list[Object]:
-    """The converted objects, with the metadata that a conversion may not touch; raises StatusError (500)."""
+def _checked(before: Sequence[Object], after: Sequence[Any], api_version: str, kind: str, prefix: str) -> list[Object]:
+    """Return the converted objects, with the metadata restored that a conversion must not change.
+
+    Raises StatusError (500).
+    """
     out: list[Object] = []
     for position, (old, new) in enumerate(zip(before, after, strict=True)):
         wrong = _identity_problem(old, new, api_version, kind)
         if wrong:
-            raise plain_error(f"{said} returned invalid converted object at index {position}: {wrong}")
+            raise plain_error(f"{prefix} returned invalid converted object at index {position}: {wrong}")
         wrong = _metadata_problem(new)
         if wrong:
-            raise plain_error(f"{said} returned invalid metadata in object at index {position}: {wrong}")
+            raise plain_error(f"{prefix} returned invalid metadata in object at index {position}: {wrong}")
         metadata = copy_json(old["metadata"])
         for name in ("labels", "annotations"):
             metadata.pop(name, None)
@@ -143,7 +146,7 @@ def _checked(before: Sequence[Object], after: Sequence[Any], api_version: str, k
 
 
 def _identity_problem(old: Object, new: Any, api_version: str, kind: str) -> str:
-    """How ``new`` is not ``old`` in another version, or an empty text."""
+    """Return why ``new`` is not ``old`` in another version, or an empty string."""
     if not isinstance(new, dict):
         return "not an object"
     version = new.get("apiVersion") or ""
@@ -161,7 +164,7 @@ def _identity_problem(old: Object, new: Any, api_version: str, kind: str) -> str
 
 
 def _metadata_problem(new: Object) -> str:
-    """What is wrong with the labels and annotations that a webhook returned, or an empty text."""
+    """Return the error in the labels and annotations that a webhook returned, or an empty string."""
     errors: list[FieldError] = []
     for name in ("labels", "annotations"):
         texts = new["metadata"].get(name)

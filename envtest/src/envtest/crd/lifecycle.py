@@ -1,7 +1,7 @@
-"""What happens after a definition was written: names, conditions, serving, and removal with all objects.
+"""The lifecycle of CRDs: accepted names, conditions, serving, and removal together with all their objects.
 
-The controllers of the real server do this a moment after the write; here it follows the write at once, as further
-writes to the definition's status, so that a watcher sees the same steps.
+In a cluster, controllers do this shortly after a CRD is written. Here it follows each write immediately, as further
+writes to the CRD's status, so that a watcher sees the same steps.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from envtest.admission.webhook_client import WebhookClient
 from envtest.builtins.catalog import object_meta, storage_hash
 from envtest.crd.conversion import Conversions
-from envtest.crd.definition import CLEANUP_FINALIZER, condition_of, set_condition
-from envtest.crd.resource import CustomResourceStrategy
+from envtest.crd.crd_strategy import CLEANUP_FINALIZER, condition_of, set_condition
+from envtest.crd.custom_resource_strategy import CustomResourceStrategy
 from envtest.errors import GroupResource
 from envtest.field_errors import go_quote
 from envtest.objects import Object
@@ -24,7 +24,7 @@ from envtest.schema.node import Schema
 from envtest.storage import Change, Record, Store
 from envtest.storage.record import DELETED
 
-__all__ = ["CRDS", "Definitions"]
+__all__ = ["CRDS", "CRDController"]
 
 CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -35,10 +35,10 @@ def _wall_clock() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Definitions:
-    """Follows the table of definitions and keeps registry, statuses and objects in step with it.
+class CRDController:
+    """Follows the CRDs in the store and updates the registry, their statuses and their objects.
 
-    ``webhooks`` calls conversion webhooks; ``now`` gives the time of condition changes (RFC 3339).
+    ``webhooks`` calls conversion webhooks; ``now`` returns the time of condition changes (RFC 3339).
     """
 
     def __init__(
@@ -52,29 +52,29 @@ class Definitions:
         self._conversions = Conversions(webhooks)
 
     def follow(self, resource: GroupResource, change: Change) -> None:
-        """To be called after each change of the store."""
+        """Handle a change of the store; call this after each change."""
         if resource == CRDS:
-            self._definition_changed(change)
+            self._crd_changed(change)
         elif change.type == DELETED and resource in self._terminating:
             self._finish_removal(self._terminating[resource])
 
-    def _definition_changed(self, change: Change) -> None:
+    def _crd_changed(self, change: Change) -> None:
         crd = change.record.obj()
         if change.type == DELETED:
-            self._withdraw(crd)
-            self._retry_refused(crd["spec"]["group"])
+            self._stop_serving(crd)
+            self._retry_conflicts(crd["spec"]["group"])
             return
         if crd["metadata"].get("deletionTimestamp") and CLEANUP_FINALIZER in crd["metadata"].get("finalizers", ()):
             self._serve(crd)
             self._remove_objects(crd, change.record)
             return
         if self._accept_names(crd):
-            self._store.update(CRDS, crd, change.record)  # comes back here as the next change
+            self._store.update(CRDS, crd, change.record)  # this method is called again with the resulting change
             return
         self._serve(crd)
 
     def _accept_names(self, crd: Object) -> bool:
-        """Judges names and sets the conditions; returns whether the status changed."""
+        """Check the names and set the conditions; return whether the status changed."""
         before = crd["status"]
         requested, accepted = crd["spec"]["names"], dict(before.get("acceptedNames") or {})
         taken = self._taken_names(crd)
@@ -103,7 +103,7 @@ class Definitions:
         return True
 
     def _taken_names(self, crd: Object) -> tuple[set[str], set[str]]:
-        """The resource names and the kinds which other definitions of the group hold."""
+        """Return the resource names and kinds that other CRDs of the group use."""
         resources: set[str] = set()
         kinds: set[str] = set()
         for record in self._store.list(CRDS):
@@ -115,17 +115,17 @@ class Definitions:
             kinds |= {names.get("kind") or "", names.get("listKind") or ""}
         return resources - {""}, kinds - {""}
 
-    def _retry_refused(self, group: str) -> None:
-        """Names became free: those who wanted them may have them."""
+    def _retry_conflicts(self, group: str) -> None:
+        """Check again the CRDs of ``group`` whose names were in conflict, because names became free."""
         for record in list(self._store.list(CRDS)):
             crd = record.obj()
             condition = condition_of(crd, "NamesAccepted")
-            refused = condition is not None and condition["status"] == "False"
-            if refused and crd["spec"]["group"] == group and self._accept_names(crd):
+            in_conflict = condition is not None and condition["status"] == "False"
+            if in_conflict and crd["spec"]["group"] == group and self._accept_names(crd):
                 self._store.update(CRDS, crd, record)
 
     def _serve(self, crd: Object) -> None:
-        """Registers what the definition serves, when that changed."""
+        """Register the served versions of the CRD if they changed."""
         established = condition_of(crd, "Established")
         if established is None or established.get("status") != "True":
             return
@@ -145,13 +145,13 @@ class Definitions:
                 if info.version not in served:
                     self._registry.unregister(info.group, plural, info.version)
                 elif not schema_changed:
-                    _keep(info, infos)
+                    _reuse_strategy(info, infos)
         for info in infos:
             self._registry.register(info)
         if schema_changed:
             self._store.close_watchers(GroupResource(spec["group"], plural))
 
-    def _withdraw(self, crd: Object) -> None:
+    def _stop_serving(self, crd: Object) -> None:
         spec = crd["spec"]
         table = GroupResource(spec["group"], spec["names"]["plural"])
         self._terminating.pop(table, None)
@@ -160,7 +160,7 @@ class Definitions:
             self._store.close_watchers(table)
 
     def _remove_objects(self, crd: Object, record: Record) -> None:
-        """Deletes all objects; those with finalizers wait for them, and the definition waits with them."""
+        """Delete all objects; the CRD waits for those with finalizers."""
         spec, name = crd["spec"], crd["metadata"]["name"]
         table = GroupResource(spec["group"], spec["names"]["plural"])
         if table in self._terminating:
@@ -192,7 +192,7 @@ class Definitions:
             self._finish_removal(name)
 
     def _finish_removal(self, name: str) -> None:
-        """Takes the finalizer off a definition whose last object is gone."""
+        """Remove the finalizer of a CRD whose last object was deleted."""
         record = self._store.get(CRDS, "", name)
         if record is None:
             return
@@ -219,7 +219,7 @@ class Definitions:
 def _conflict(
     requested: Mapping[str, Any], accepted: Object, taken: tuple[set[str], set[str]]
 ) -> tuple[str, str] | None:
-    """Moves the free names of ``requested`` to ``accepted``; returns reason and message of the last one taken."""
+    """Copy the free names of ``requested`` to ``accepted``; return reason and message of the last conflict."""
     conflict: tuple[str, str] | None = None
     resources, kinds = taken
     for name, word in _NAMES[:2]:
@@ -255,15 +255,15 @@ def _put(names: Object, name: str, value: Any) -> None:
         names.pop(name, None)
 
 
-def _keep(info: ResourceInfo, infos: list[ResourceInfo]) -> None:
-    """A version whose schema did not change keeps its strategy, with all that was compiled for it."""
+def _reuse_strategy(info: ResourceInfo, infos: list[ResourceInfo]) -> None:
+    """Reuse the strategy of a version whose schema did not change, because compiling it is expensive."""
     for new in infos:
         if new.version == info.version:
             new.strategy, new.schema, new.read_through = info.strategy, info.schema, info.read_through
 
 
 def _infos(crd: Object, conversions: Conversions, *, read_through: int) -> list[ResourceInfo]:
-    """The served versions of a definition, the most stable first."""
+    """Return the served versions of a CRD, the most stable first."""
     spec, names = crd["spec"], crd["status"]["acceptedNames"]
     group, plural, kind = spec["group"], names["plural"], names["kind"]
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
@@ -319,7 +319,7 @@ def _strategy(version: Mapping[str, Any], group: str, kind: str) -> CustomResour
 
 
 def _deprecation(version: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
-    """The warning that requests for a deprecated version get: its own, or one that names the version to use."""
+    """Return the warning for requests to a deprecated version: its own, or one that names the version to use."""
     if not version.get("deprecated"):
         return ""
     if version.get("deprecationWarning") is not None:
@@ -344,7 +344,7 @@ def _subresources(raw: Mapping[str, Any]) -> dict[str, Subresource]:
 
 
 def version_priority(name: str) -> tuple[int, int, int, tuple[int, ...]]:
-    """Sorts version names: ``v2``, ``v1``, ``v1beta2``, ``v1alpha1``, then anything else by its letters."""
+    """Return a sort key of version names: ``v2``, ``v1``, ``v1beta2``, ``v1alpha1``, then others by their letters."""
     match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", name)
     if match is None:
         return (0, 0, 0, tuple(-ord(character) for character in name))
@@ -354,7 +354,7 @@ def version_priority(name: str) -> tuple[int, int, int, tuple[int, ...]]:
 
 
 def published_schema(raw: Mapping[str, Any]) -> Schema:
-    """The schema of whole objects: with apiVersion, kind and the metadata that every object has."""
+    """Return the schema of whole objects, with apiVersion, kind and ObjectMeta."""
     identity = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
     return Schema({**raw, "properties": {**(raw.get("properties") or {}), **identity}}).with_field(
         "metadata", object_meta()

@@ -1,6 +1,6 @@
-"""What a schema of a CRD must and must not be: OpenAPI v3 as Kubernetes allows it, and structural.
+"""Validates CRD schemas: the OpenAPI v3 subset that Kubernetes allows, and the rules of structural schemas.
 
-The rules and their words are those of apiextensions' ``ValidateStructural``, ``ValidateDefaults`` and
+The rules and messages are those of apiextensions' ``ValidateStructural``, ``ValidateDefaults`` and
 ``ValidateCustomResourceDefinitionOpenAPISchema``. All functions work on the JSON form and yield errors.
 """
 
@@ -60,7 +60,7 @@ _NOT_IN_BRANCHES = (
 
 
 def schema_errors(raw: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
-    """Everything that is wrong with the schema of a version, at ``path``."""
+    """Return all errors of a version's schema at ``path``."""
     errors: list[FieldError] = []
     if has_status:
         errors += _root_with_status(raw, path)
@@ -89,7 +89,7 @@ def _root_with_status(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]
 
 
 def _structure(raw: Mapping[str, Any], path: str, level: str) -> Iterator[FieldError]:
-    """The invariants of a structural schema at this node and below."""
+    """Yield the violations of the structural schema rules at this node and below."""
     kind = raw.get("type") or ""
     items, properties, additional = raw.get("items"), raw.get("properties") or {}, raw.get("additionalProperties")
     embedded = bool(raw.get("x-kubernetes-embedded-resource"))
@@ -179,7 +179,7 @@ def _branches(raw: Mapping[str, Any], path: str, *, skip_any: bool, skip_all: bo
 
 
 def _branch(raw: Mapping[str, Any], path: str, *, skip_any: bool = False) -> Iterator[FieldError]:
-    """A schema below ``anyOf``, ``allOf``, ``oneOf`` or ``not``: it may only restrict values."""
+    """Yield the errors of a schema below ``anyOf``, ``allOf``, ``oneOf`` or ``not``, which may only restrict values."""
     yield from _branches(raw, path, skip_any=skip_any, skip_all=False)
     if isinstance(raw.get("items"), Mapping):
         yield from _branch(raw["items"], f"{path}.items")
@@ -195,7 +195,7 @@ def _branch(raw: Mapping[str, Any], path: str, *, skip_any: bool = False) -> Ite
 def _default_errors(
     raw: Mapping[str, Any], root_schema: Mapping[str, Any], path: str, *, root: bool = False
 ) -> Iterator[FieldError]:
-    """Defaults that the schema itself would not accept."""
+    """Yield errors for defaults that the schema itself rejects."""
     if raw.get("default") is not None:
         yield from _one_default(raw, f"{path}.default")
     for name, inner in (raw.get("properties") or {}).items():
@@ -227,7 +227,7 @@ def _one_default(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 class _OpenAPI:
-    """The walk that checks each node of a schema; errors of rules are kept apart, as they come last."""
+    """Checks each node of a schema; errors of rules are collected separately, because they are reported last."""
 
     def __init__(self, *, with_rules: bool) -> None:
         self.errors: list[FieldError] = []
@@ -245,7 +245,7 @@ class _OpenAPI:
         no_old: str = "",
         rules: bool = True,
     ) -> None:
-        """Checks a node and all below. ``no_old`` is the path from which on old values cannot be found."""
+        """Check a node and all nodes below. ``no_old`` is the path below which old values cannot be correlated."""
         before = len(self.errors)
         self._node(raw, path, no_defaults, inside_meta=inside_meta)
         embedded = bool(raw.get("x-kubernetes-embedded-resource"))
@@ -331,7 +331,7 @@ class _OpenAPI:
 
 
 def _internal_rule(rule: Mapping[str, Any]) -> Verbatim:
-    """A rule as Go prints its internal type."""
+    """Return a rule as Go prints its internal type."""
     names = ("Rule", "rule", ""), ("Message", "message", ""), ("MessageExpression", "messageExpression", "")
     rest = ("Reason", "reason", None), ("FieldPath", "fieldPath", ""), ("OptionalOldSelf", "optionalOldSelf", None)
     return Verbatim("{" + ",".join(f'"{go}":{go_json(rule.get(name, zero))}' for go, name, zero in names + rest) + "}")
@@ -361,7 +361,7 @@ def _rule_text_errors(rule: Mapping[str, Any], schema: Schema, path: str) -> Ite
 
 
 def field_at(schema: Schema, path: str, *, arrays: bool = True) -> Schema | str:
-    """The node at a simple JSON path (``.spec['a.b'].c``), or what is wrong with the path."""
+    """Return the node at a simple JSON path (``.spec['a.b'].c``), or the error in the path."""
     node: Schema | None = schema
     rest = path
     while rest:

@@ -1,4 +1,4 @@
-"""What a schema of a CRD may say of lists and maps for server-side apply: sets, keyed lists, atomic ones.
+"""Validates the list and map types of CRD schemas, which server-side apply uses: sets, keyed lists, atomic ones.
 
 The rules are those of apiextensions' ``ValidateCustomResourceDefinitionOpenAPISchema``.
 """
@@ -14,7 +14,7 @@ __all__ = ["topology_errors"]
 
 
 def topology_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The errors of the list and map types of one node."""
+    """Yield the errors of the list and map types of one schema node."""
     yield from _map_type_errors(raw, path)
     yield from _list_type_errors(raw, path)
 

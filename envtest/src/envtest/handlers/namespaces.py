@@ -5,17 +5,17 @@ DELETE marks a namespace, the namespace controller empties it, and ``finalize`` 
 
 from __future__ import annotations
 
-from envtest.body import decode_object
 from envtest.context import RequestContext
-from envtest.core import Core
+from envtest.create_update import copy_object, update_object
+from envtest.decoder import decode_object
 from envtest.errors import not_found
 from envtest.handlers.write import check_name
 from envtest.http import Call, Reply
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
-from envtest.output import object_reply
-from envtest.write import copy_object, update_object
+from envtest.response_transform import object_reply
+from envtest.server_core import Core
 
 __all__ = ["finalize"]
 

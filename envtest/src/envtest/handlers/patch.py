@@ -11,29 +11,29 @@ import orjson
 from envtest.apply.jsonpatch import json_patch
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
-from envtest.body import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
 from envtest.context import RequestContext
-from envtest.core import Core
+from envtest.create_update import admit_mutating, copy_object, dedupe_owners, update_object
+from envtest.decoder import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
 from envtest.errors import (
     StatusError,
     bad_request,
     conflict,
     forbidden,
-    invalid,
+    invalid_object,
     not_found,
     plain_error,
     unsupported_media_type,
     unsupported_media_type_here,
 )
-from envtest.field_errors import invalid as invalid_value
+from envtest.field_errors import invalid
 from envtest.handlers.write import check_name, check_namespace
 from envtest.http import Call, Reply
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
-from envtest.output import object_reply
+from envtest.response_transform import object_reply
 from envtest.schema.node import Schema
-from envtest.write import admit_mutating, copy_object, dedupe_owners, update_object
+from envtest.server_core import Core
 
 __all__ = ["APPLY", "PatchFunction", "apply_body", "patch", "patch_media_type", "patch_options", "read_patch"]
 
@@ -74,7 +74,7 @@ def _as_object(value: Any, ctx: RequestContext) -> Object:
 
 
 def _undecodable(value: Any, message: str) -> StatusError:
-    return invalid("", "", "", [invalid_value("patch", orjson.dumps(value).decode(), message)])
+    return invalid_object("", "", "", [invalid("patch", orjson.dumps(value).decode(), message)])
 
 
 def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from envtest.body import parse_typed
 from envtest.context import RequestContext
-from envtest.core import Core
+from envtest.create_update import update_object
+from envtest.decoder import parse_typed
 from envtest.deletion import delete_object
 from envtest.errors import (
     GroupResource,
@@ -23,8 +23,8 @@ from envtest.label_selectors import matches_label_selector
 from envtest.negotiation import Output
 from envtest.objects import Object, find_condition, set_condition
 from envtest.options import DeleteOptions, begin_write
-from envtest.output import encode_as
-from envtest.write import update_object
+from envtest.response_transform import encode_as
+from envtest.server_core import Core
 
 __all__ = ["bind", "connect", "evict", "read_log"]
 
@@ -66,7 +66,7 @@ async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> R
             set_condition(conditions, {"type": "PodScheduled", "status": "True", "lastProbeTime": None}, now=ctx.now)
         return pod
 
-    await update_object(core, ctx, assign, quiet=True)
+    await update_object(core, ctx, assign, skip_validating=True)
     return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
 
 
@@ -95,7 +95,7 @@ async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         dry_run=ctx.dry_run or bool(delete_options.get("dryRun")),
     )
     ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
-    await delete_object(core, ctx, options, allowed=True)
+    await delete_object(core, ctx, options, skip_admission=True)
     return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
 
 

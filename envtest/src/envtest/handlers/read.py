@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from envtest.context import RequestContext
-from envtest.core import Core, present
 from envtest.errors import not_found, rv_too_large
 from envtest.http import Call, Reply
-from envtest.listing import list_options, parse_revision, take_page
+from envtest.listing import list_options, list_page, parse_revision
 from envtest.negotiation import Output
-from envtest.output import list_reply, object_reply
+from envtest.response_transform import list_reply, object_reply
 from envtest.selectors import selector_for
+from envtest.server_core import Core
+from envtest.storage_version import encode_records
 
 __all__ = ["get_object", "list_objects"]
 
@@ -35,7 +36,7 @@ async def get_object(core: Core, call: Call, ctx: RequestContext, output: Output
         record = next((each for each in old_records if each.name == ctx.name), None)
     if record is None:
         raise not_found(ctx.info.resource, ctx.name)
-    return object_reply(call, ctx.info, output, (await present(ctx.info, [record]))[0])
+    return object_reply(call, ctx.info, output, (await encode_records(ctx.info, [record]))[0])
 
 
 async def list_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
@@ -45,5 +46,5 @@ async def list_objects(core: Core, call: Call, ctx: RequestContext, output: Outp
     stale = _stale_revision(call, core)
     if stale is not None:
         options = replace(options, resource_version=str(stale), match="Exact")
-    page = take_page(core.store, ctx.info.storage, ctx.namespace, options, selector)
+    page = list_page(core.store, ctx.info.storage, ctx.namespace, options, selector)
     return await list_reply(call, ctx.info, output, page)

@@ -10,21 +10,22 @@ from typing import Any
 
 from envtest.apply.fieldset import Path
 from envtest.apply.scale import from_scale, to_scale
-from envtest.body import check_strict, duplicate_fields, load_json, media_type, parse_typed
 from envtest.builtins.typed import DecodeError, decode
 from envtest.context import RequestContext
-from envtest.core import Core, from_storage
-from envtest.errors import StatusError, bad_request, conflict, internal_error, invalid, not_found
-from envtest.field_errors import invalid as invalid_value
+from envtest.create_update import copy_object, update_object
+from envtest.decoder import check_strict, duplicate_fields, load_json, media_type, parse_typed
+from envtest.errors import StatusError, bad_request, conflict, internal_error, invalid_object, not_found
+from envtest.field_errors import invalid
 from envtest.handlers.patch import APPLY, PatchFunction, apply_body, patch_media_type, patch_options, read_patch
 from envtest.handlers.write import check_name, check_namespace
 from envtest.http import Call, Reply
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
-from envtest.output import encode_as
 from envtest.registry import ResourceInfo
-from envtest.write import copy_object, update_object
+from envtest.response_transform import encode_as
+from envtest.server_core import Core
+from envtest.storage_version import from_storage
 
 __all__ = ["scale", "scale_of"]
 
@@ -146,15 +147,15 @@ async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
             old["metadata"].pop("managedFields", None)
         return old
 
-    obj, _ = await update_object(core, ctx, transform, view=lambda each: scale_of(info, each))
+    obj, _ = await update_object(core, ctx, transform, admission_view=lambda each: scale_of(info, each))
     return Reply(encode_as(scale_of(info, obj), output), 200, output.content_type)
 
 
 def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
-        error = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
-        raise invalid("autoscaling", "Scale", ctx.name, [error])
+        error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid_object("autoscaling", "Scale", ctx.name, [error])
     uid = scale["metadata"].get("uid")
     if uid and uid != parent["metadata"].get("uid"):
         raise _uid_mismatch(ctx, uid, parent["metadata"].get("uid", ""))

@@ -13,11 +13,10 @@ from aiohttp import web
 from envtest.apply.manager import Tracker
 from envtest.apply.types import ObjectType
 from envtest.auth.token_request import request_token
-from envtest.body import check_strict, decode_object, duplicate_fields, parse_typed
 from envtest.builtins.catalog import schema_of
 from envtest.builtins.typed import DecodeError, decode
 from envtest.context import RequestContext
-from envtest.core import Core
+from envtest.decoder import check_strict, decode_object, duplicate_fields, parse_typed
 from envtest.errors import bad_request
 from envtest.handlers.namespaces import finalize
 from envtest.handlers.pods import bind, connect, evict, read_log
@@ -27,7 +26,8 @@ from envtest.http import Call, Reply
 from envtest.metadata import wipe_for_create
 from envtest.negotiation import Output
 from envtest.options import begin_write
-from envtest.output import encode_as, object_reply
+from envtest.response_transform import encode_as, object_reply
+from envtest.server_core import Core
 
 __all__ = ["SUBRESOURCES"]
 

@@ -14,16 +14,17 @@ import orjson
 from aiohttp import web
 
 from envtest.context import RequestContext
-from envtest.core import Core, present
 from envtest.errors import StatusError
 from envtest.http import Call, log_failure
-from envtest.listing import ListOptions, list_options, parse_revision, too_old
+from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
 from envtest.negotiation import Output
-from envtest.output import check_include, encode_as, make_table, partial
 from envtest.registry import ResourceInfo
+from envtest.response_transform import check_include, encode_as, partial_metadata
 from envtest.selectors import Selector, selector_for
+from envtest.server_core import Core
 from envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
 from envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
+from envtest.storage_version import encode_records
 
 __all__ = ["watch_objects"]
 
@@ -62,7 +63,7 @@ class _Encoder:
 
     async def line(self, kind: str, record: Record) -> bytes:
         """Return the line of an event about ``record``."""
-        data = (await present(self.info, [record]))[0]
+        data = (await encode_records(self.info, [record]))[0]
         if not self.output.as_kind and not self.output.yaml:
             return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
         return self._encode(kind, self._convert(orjson.loads(data)))
@@ -70,13 +71,17 @@ class _Encoder:
     def _convert(self, obj: dict[str, Any]) -> dict[str, Any]:
         version = self.output.as_version
         if self.output.as_kind in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
-            return partial(obj, version)
+            return partial_metadata(obj, version)
         if self.output.as_kind != "Table":
             return obj
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         self.tables += 1
         headers = self.tables == 1
-        return make_table(self.info, [obj], version=version, include=self.include, metadata=metadata, headers=headers)
+        from envtest.table_convertor import convert_to_table
+
+        return convert_to_table(
+            self.info, [obj], version=version, include=self.include, metadata=metadata, headers=headers
+        )
 
     def _encode(self, kind: str, obj: dict[str, Any]) -> bytes:
         if self.output.yaml:
@@ -140,7 +145,7 @@ class _Stream:
     async def send(self, lines: Sequence[bytes]) -> None:
         """Send lines. Raises ConnectionError if the client has disconnected."""
         if self._call.faults is not None:
-            await self._call.faults.pass_gate()
+            await self._call.faults.wait_while_paused()
         if self._lines_until_cut is not None:
             self._lines_until_cut -= len(lines)
             if self._lines_until_cut <= 0:
@@ -178,7 +183,7 @@ async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Out
     stream = _Stream(call, output)
     watcher, initial, error = _open(core, ctx, options, revision)
     if call.fault is not None and call.fault.expired:
-        error = too_old(Compacted(revision, core.store.revision))
+        error = too_old_error(Compacted(revision, core.store.revision))
     try:
         await stream.open()
         if error is not None or watcher is None:
@@ -218,7 +223,7 @@ def _open(
     try:
         return store.watch(table, ctx.namespace, since=revision), None, None
     except Compacted as error:
-        return None, None, too_old(error)
+        return None, None, too_old_error(error)
 
 
 async def _send_initial(

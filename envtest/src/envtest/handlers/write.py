@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from envtest.body import decode_object
 from envtest.context import RequestContext
-from envtest.core import Core
+from envtest.create_update import admit_mutating, copy_object, create_object, dedupe_owners, update_object
+from envtest.decoder import decode_object
 from envtest.deletion import delete_object
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden
 from envtest.http import Call, Reply
-from envtest.listing import list_options, take_page
+from envtest.listing import list_options, list_page
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import DeleteOptions, begin_write, delete_options
-from envtest.output import encode_as, list_reply, object_reply
+from envtest.response_transform import encode_as, list_reply, object_reply
 from envtest.selectors import selector_for
-from envtest.write import admit_mutating, copy_object, create_object, dedupe_owners, update_object
+from envtest.server_core import Core
 
 __all__ = ["check_name", "check_namespace", "create", "delete", "delete_collection", "update"]
 
@@ -121,7 +121,7 @@ async def delete_collection(core: Core, call: Call, ctx: RequestContext, output:
     ctx.dry_run, ctx.options = options.dry_run, options.document
     _warn_about_orphans(ctx, options)
     selector = selector_for(ctx.info, selection.labels, selection.fields)
-    page = take_page(core.store, ctx.info.storage, ctx.namespace, selection, selector)
+    page = list_page(core.store, ctx.info.storage, ctx.namespace, selection, selector)
     reply = await list_reply(call, ctx.info, output, page)
     namespace = ctx.namespace
     for record in page.records:

@@ -1,7 +1,8 @@
-"""Persistence: what is stored, and the keys of the control plane, in one SQLite file.
+"""Persistence: objects and the control plane's keys, in one SQLite file.
 
-Each change is written as it happens and committed a moment later, together with others; :meth:`Archive.close`
-commits the rest. History is not kept: after a restart, watches from before it answer 410 and clients list anew.
+Each change is written immediately and committed together with others at most 0.1 seconds later; :meth:`Archive.close`
+commits the rest. History is not kept: after a restart, watches from before it are answered with 410 and clients list
+again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from envtest.storage.store import Store
 __all__ = ["Archive", "ArchiveError"]
 
 COMMIT_SECONDS = 0.1
+"""How long a written change may wait for its commit."""
 FORMAT = "1"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -29,11 +31,11 @@ CREATE TABLE IF NOT EXISTS objects (
 
 
 class ArchiveError(ValueError):
-    """The data folder cannot be used; the message says why."""
+    """Raised when the data folder cannot be used; the message contains the reason."""
 
 
 class Archive:
-    """The file of one control plane in ``folder``. Only one process at a time may have it open."""
+    """The file of one control plane, in ``folder``. Only one process at a time can open it."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -59,16 +61,16 @@ class Archive:
             raise ArchiveError(f"{file} has format {found.decode()}, this version reads {FORMAT}")
 
     def get(self, name: str) -> bytes | None:
-        """A setting: a key, a certificate, ..."""
+        """Return a setting (a key, a certificate, ...), or ``None``."""
         row = self._database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def put(self, name: str, value: bytes) -> None:
-        """Keeps a setting."""
+        """Store a setting."""
         self._database.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
     def restore(self, store: Store) -> int:
-        """Fills an empty store, and follows it from now on; returns the number of objects."""
+        """Load all objects into an empty store and record its changes from now on; return the number of objects."""
         revision = self.get("revision")
         rows = self._database.execute("SELECT api_group, resource, data FROM objects ORDER BY revision")
         count = 0
@@ -81,7 +83,7 @@ class Archive:
         return count
 
     def record(self, resource: GroupResource, change: Change) -> None:
-        """Writes a change; it is safe after the next commit."""
+        """Write a change; it is durable after the next commit."""
         if not self._open_transaction:
             self._database.execute("BEGIN")
             self._open_transaction = True
@@ -99,7 +101,7 @@ class Archive:
         self.put("revision", str(record.revision).encode())
 
     def commit(self) -> None:
-        """Makes safe what was written."""
+        """Commit the written changes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -108,6 +110,6 @@ class Archive:
             self._open_transaction = False
 
     def close(self) -> None:
-        """Commits and closes the file."""
+        """Commit and close the file."""
         self.commit()
         self._database.close()

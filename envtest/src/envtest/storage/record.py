@@ -1,4 +1,4 @@
-"""What the store keeps of an object, and what it tells of a change."""
+"""Stored objects and the changes between their revisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
 class Record:
-    """One object at one revision: its encoded bytes and the little that is needed to find and select it.
+    """One object at one revision: its encoded bytes and the metadata needed to find and select it.
 
     Immutable. ``obj()`` decodes, so that every caller owns its copy.
     """
@@ -42,11 +42,11 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and name: the order of lists."""
+        """Namespace and name, the order of lists."""
         return self.namespace, self.name
 
     def obj(self) -> Object:
-        """The object, decoded anew."""
+        """Decode the object."""
         obj: Object = orjson.loads(self.data)
         return obj
 
@@ -55,9 +55,9 @@ class Record:
 
 
 def encode(obj: Object) -> bytes:
-    """The bytes of an object: apiVersion and kind first, the other keys sorted, so that equal objects have equal bytes.
+    """Encode an object: apiVersion and kind first, the other keys sorted, so that equal objects have equal bytes.
 
-    Lists of built-in kinds leave apiVersion and kind out of their items: a slice of these bytes does.
+    Items in lists of built-in kinds have no apiVersion and kind: they are a slice of these bytes.
     """
     rest = obj.copy()
     head = orjson.dumps({"apiVersion": rest.pop("apiVersion"), "kind": rest.pop("kind")})
@@ -65,13 +65,13 @@ def encode(obj: Object) -> bytes:
 
 
 def record_of(obj: Object, revision: int) -> Record:
-    """Encodes ``obj``, whose ``metadata.resourceVersion`` becomes ``revision``."""
+    """Encode ``obj``, whose ``metadata.resourceVersion`` is set to ``revision``."""
     obj["metadata"]["resourceVersion"] = str(revision)
     return _record(obj["metadata"], revision, encode(obj))
 
 
 def record_from(data: bytes) -> Record:
-    """The record of an object that was encoded earlier."""
+    """Return the record of an object that was encoded earlier."""
     metadata = orjson.loads(data)["metadata"]
     return _record(metadata, int(metadata["resourceVersion"]), data)
 
@@ -90,11 +90,11 @@ def _record(metadata: dict[str, Any], revision: int, data: bytes) -> Record:
 
 
 class Change:
-    """One step in a table's history: ``ADDED``, ``MODIFIED`` or ``DELETED``.
+    """One change of an object: ``ADDED``, ``MODIFIED`` or ``DELETED``.
 
-    ``record`` is the object as it is now; of a deletion, its last content with the revision of the deletion.
-    ``previous`` is the record before (``None`` when added). ``lines`` keeps what watchers made of the change
-    (encoded once, shared), by a key of the encoder's choice.
+    ``record`` is the object after the change; for a deletion, its last content with the revision of the deletion.
+    ``previous`` is the record before the change (``None`` if added). ``lines`` caches the encoded watch lines, which
+    watchers share, by a key that the encoder chooses.
     """
 
     __slots__ = ("lines", "previous", "record", "revision", "type")
@@ -107,7 +107,7 @@ class Change:
         self.lines: dict[Any, bytes] | None = None
 
     def line(self) -> bytes:
-        """The watch line of the object as it is stored."""
+        """Return the watch line of the object in its storage version."""
         if self.lines is None:
             self.lines = {}
         line = self.lines.get("")

@@ -1,7 +1,7 @@
-"""One global revision over all tables: create, update, delete, list, watch; all synchronous.
+"""The store: create, update, delete, list and watch, with one revision for all resources.
 
-The control plane runs on one event loop and no method here awaits, so each call is atomic. A write
-gives the object its resourceVersion, encodes it once, and hands the change to the watchers.
+The control plane runs on one event loop and no method here awaits, so each call is atomic. A write sets the object's
+resourceVersion, encodes the object once, and passes the change to the watchers.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from envtest.errors import GroupResource
 from envtest.objects import Object
 from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_from, record_of
-from envtest.storage.table import Key, Table
+from envtest.storage.watch_cache import Key, WatchCache
 from envtest.storage.watcher import Watcher
 
 __all__ = ["Compacted", "FutureRevision", "Store"]
 
 WATCHER_LIMIT = 20_000
+"""How many changes may wait for a watcher before it is closed."""
 
 
 class Compacted(Exception):
-    """The revision that was asked for is older than what the store remembers (``oldest``)."""
+    """Raised when the requested revision is older than the oldest kept revision (``oldest``)."""
 
     def __init__(self, requested: int, oldest: int) -> None:
         super().__init__(f"revision {requested} is compacted, the oldest is {oldest}")
@@ -29,15 +30,15 @@ class Compacted(Exception):
 
 
 class FutureRevision(Exception):
-    """The revision that was asked for has not been reached."""
+    """Raised when the requested revision has not been reached."""
 
 
 class Store:
     """All objects of a control plane.
 
-    Tables are named by :class:`GroupResource`; objects within by namespace (empty for cluster-scoped ones) and
-    name. ``journal`` callbacks see each change before it holds (persistence), ``followers`` right after, and may write
-    themselves. ``first_revision`` is the revision that the first write goes beyond.
+    Objects are addressed by :class:`GroupResource`, namespace (empty for cluster-scoped objects) and name. ``journal``
+    callbacks receive each change before it takes effect (for persistence), ``followers`` right after it, and may write
+    themselves. The first write gets the revision after ``first_revision``.
     """
 
     def __init__(self, first_revision: int = 1) -> None:
@@ -45,60 +46,60 @@ class Store:
         self.compacted = 0
         self.journal: list[Callable[[GroupResource, Change], None]] = []
         self.followers: list[Callable[[GroupResource, Change], None]] = []
-        self._tables: dict[GroupResource, Table] = {}
+        self._caches: dict[GroupResource, WatchCache] = {}
 
-    def _table(self, resource: GroupResource) -> Table:
-        table = self._tables.get(resource)
-        if table is None:
-            table = self._tables[resource] = Table()
-        return table
+    def _cache(self, resource: GroupResource) -> WatchCache:
+        cache = self._caches.get(resource)
+        if cache is None:
+            cache = self._caches[resource] = WatchCache()
+        return cache
 
-    def tables(self) -> list[GroupResource]:
-        """The tables that hold, or once held, objects."""
-        return list(self._tables)
+    def resources(self) -> list[GroupResource]:
+        """Return the resources that have, or once had, objects."""
+        return list(self._caches)
 
     def changes(self, resource: GroupResource) -> int:
-        """A counter that grows with each change of the table: compare it to know whether a derived view is stale."""
-        table = self._tables.get(resource)
-        return table.changes if table else 0
+        """Return a counter of the changes of a resource: compare it to detect whether a derived view is stale."""
+        cache = self._caches.get(resource)
+        return cache.changes if cache else 0
 
     def count(self, resource: GroupResource) -> int:
-        """How many objects a table holds."""
-        table = self._tables.get(resource)
-        return len(table.records) if table else 0
+        """Return the number of objects of a resource."""
+        cache = self._caches.get(resource)
+        return len(cache.records) if cache else 0
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Record | None:
-        """The object, or ``None``."""
-        table = self._tables.get(resource)
-        return table.records.get((namespace, name)) if table else None
+        """Return the object, or ``None``."""
+        cache = self._caches.get(resource)
+        return cache.records.get((namespace, name)) if cache else None
 
     def create(self, resource: GroupResource, obj: Object) -> Record:
-        """Stores a new object; sets its resourceVersion. The caller has seen that the name is free."""
+        """Store a new object and set its resourceVersion. The caller has checked that the name is free."""
         metadata = obj["metadata"]
         key = (metadata.get("namespace") or "", metadata["name"])
-        if key in self._table(resource).records:
+        if key in self._cache(resource).records:
             raise KeyError(f"{resource} {key} exists")
         record = record_of(obj, self.revision + 1)
         self._commit(resource, Change(ADDED, record, None))
         return record
 
     def restore(self, resource: GroupResource, data: bytes) -> Record:
-        """Puts back an object that an earlier process stored, under its old revision. Nobody is told."""
+        """Load an object that an earlier process stored, with its old revision. Nothing is notified of it."""
         record = record_from(data)
-        self._table(resource).restore(record)
+        self._cache(resource).restore(record)
         self.advance(record.revision)
         return record
 
     def advance(self, revision: int) -> None:
-        """Goes on from ``revision``, where that is beyond the present one; what was before is forgotten."""
+        """Continue from ``revision`` if it is higher than the present one; all earlier history is compacted."""
         self.revision = max(self.revision, revision)
         self.compacted = self.revision
 
     def update(self, resource: GroupResource, obj: Object, previous: Record) -> Record:
-        """Replaces ``previous``, which must be the current record (read it without an await in between).
+        """Replace ``previous``, which must be the current record (read it without an await in between).
 
-        An object that equals the stored one is not written: ``previous`` is returned. ``obj`` gets the
-        resourceVersion that holds afterwards.
+        An object that equals the stored one is not written: ``previous`` is returned. ``obj`` gets the resulting
+        resourceVersion.
         """
         self._check_current(resource, previous)
         obj["metadata"]["resourceVersion"] = str(previous.revision)
@@ -109,15 +110,15 @@ class Store:
         return record
 
     def delete(self, resource: GroupResource, previous: Record) -> Record:
-        """Removes ``previous``; returns its content with the deletion's revision."""
+        """Delete ``previous``; return its content with the revision of the deletion."""
         self._check_current(resource, previous)
         record = record_of(previous.obj(), self.revision + 1)
         self._commit(resource, Change(DELETED, record, previous))
         return record
 
     def is_current(self, resource: GroupResource, record: Record) -> bool:
-        """Whether nothing was written since ``record`` was read."""
-        return self._table(resource).records.get(record.key) is record
+        """Return whether the object was not written since ``record`` was read."""
+        return self._cache(resource).records.get(record.key) is record
 
     def _check_current(self, resource: GroupResource, previous: Record) -> None:
         if not self.is_current(resource, previous):
@@ -127,26 +128,26 @@ class Store:
         self.revision = change.revision
         for journal in self.journal:
             journal(resource, change)
-        self._table(resource).put(change)
+        self._cache(resource).put(change)
         for follower in self.followers:
             follower(resource, change)
 
     def list(
         self, resource: GroupResource, namespace: str = "", *, after: Key | None = None, revision: int | None = None
     ) -> Sequence[Record]:
-        """The records in key order: of one namespace or all, those after key ``after``, as of ``revision``.
+        """Return the records in key order: of one namespace or all, after key ``after``, as of ``revision``.
 
         Raises :class:`Compacted` or :class:`FutureRevision`.
         """
-        table = self._table(resource)
+        cache = self._cache(resource)
         if revision is None or revision == self.revision:
-            records = table.records
-            return [records[key] for key in table.current(namespace, after)]
+            records = cache.records
+            return [records[key] for key in cache.current(namespace, after)]
         self.check_revision(resource, revision)
-        if not table.history or table.history[-1].revision <= revision:
-            records = table.records
-            return [records[key] for key in table.current(namespace, after)]
-        records = table.at(revision)
+        if not cache.history or cache.history[-1].revision <= revision:
+            records = cache.records
+            return [records[key] for key in cache.current(namespace, after)]
+        records = cache.at(revision)
         return [
             records[key]
             for key in sorted(records)
@@ -154,8 +155,8 @@ class Store:
         ]
 
     def check_revision(self, resource: GroupResource, revision: int) -> None:
-        """Raises :class:`Compacted` or :class:`FutureRevision` where ``revision`` is out of the window."""
-        oldest = max(self.compacted, self._table(resource).compacted)
+        """Raise :class:`Compacted` or :class:`FutureRevision` if ``revision`` is outside the kept history."""
+        oldest = max(self.compacted, self._cache(resource).compacted)
         if revision < oldest:
             raise Compacted(revision, oldest)
         if revision > self.revision:
@@ -164,28 +165,28 @@ class Store:
     def watch(
         self, resource: GroupResource, namespace: str = "", *, since: int | None = None, limit: int | None = None
     ) -> Watcher:
-        """Watches from after revision ``since`` (now, where it is ``None``). Raises :class:`Compacted`."""
-        table = self._table(resource)
+        """Watch changes after revision ``since`` (from now on if ``None``). Raises :class:`Compacted`."""
+        cache = self._cache(resource)
         backlog: list[Change] = []
         if since is not None:
-            oldest = max(self.compacted, table.compacted)
+            oldest = max(self.compacted, cache.compacted)
             if since < oldest:
                 raise Compacted(since, oldest)
-            backlog = table.since(since, namespace)
-        watcher = Watcher(namespace, backlog, limit or WATCHER_LIMIT, table.watchers.remove)
-        table.watchers.append(watcher)
+            backlog = cache.since(since, namespace)
+        watcher = Watcher(namespace, backlog, limit or WATCHER_LIMIT, cache.watchers.remove)
+        cache.watchers.append(watcher)
         return watcher
 
     def compact(self, revision: int | None = None) -> None:
-        """Forgets history up to ``revision`` (all of it by default): older watches and lists answer 410."""
+        """Discard history up to ``revision`` (all by default): older watches and lists are answered with 410."""
         revision = self.revision if revision is None else min(revision, self.revision)
         self.compacted = max(self.compacted, revision)
-        for table in self._tables.values():
-            table.compact(revision)
+        for cache in self._caches.values():
+            cache.compact(revision)
 
     def close_watchers(self, resource: GroupResource | None = None) -> None:
-        """Ends all watches (of one table): the server stops, or a resource is no longer served."""
-        for name, table in self._tables.items():
+        """Close all watches (of one resource): the server stops, or the resource is no longer served."""
+        for name, cache in self._caches.items():
             if resource is None or name == resource:
-                for watcher in table.watchers.copy():
+                for watcher in cache.watchers.copy():
                     watcher.close()

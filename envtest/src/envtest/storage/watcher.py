@@ -1,4 +1,4 @@
-"""A watcher's end of the fan-out: a bounded queue of changes that never makes a writer wait."""
+"""A watcher: a bounded queue of changes that never blocks the writer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Watcher", "WatcherOverflow"]
 
 
 class WatcherOverflow(Exception):
-    """The watcher fell too far behind and was closed; its client resumes from its last resourceVersion."""
+    """Raised when a watcher fell too far behind and was closed; its client resumes from its last resourceVersion."""
 
 
 class Watcher:
-    """Receives the changes of one table, all namespaces or one.
+    """Receives the changes of one resource, in all namespaces or in one.
 
-    ``limit`` bounds the changes that wait; more close the watcher. Use as ``async for batch``-like loop over
-    :meth:`next_batch`, and :meth:`close` in the end.
+    ``limit`` is the number of changes that may wait; the next one closes the watcher. Call :meth:`next_batch` in a loop
+    and :meth:`close` at the end.
     """
 
     __slots__ = ("_closed", "_detach", "_limit", "_overflow", "_pending", "_waiter", "namespace", "on_overflow")
@@ -34,10 +34,10 @@ class Watcher:
         self._overflow = False
         self._closed = False
         self.on_overflow: Callable[[], None] | None = None
-        """Called once when the watcher is closed because it fell behind: its owner may be stuck in sending."""
+        """Called once when the watcher is closed because it fell behind: its owner may be blocked in a send."""
 
     def offer(self, change: Change) -> None:
-        """Called by the store for each change, in order."""
+        """Queue a change; the store calls this for each change in order."""
         if self.namespace and change.record.namespace != self.namespace:
             return
         if len(self._pending) >= self._limit:
@@ -55,9 +55,9 @@ class Watcher:
             self._waiter.set_result(None)
 
     async def next_batch(self, timeout: float | None = None) -> list[Change]:
-        """The changes since the last call, waiting for the first at most ``timeout`` seconds.
+        """Return the changes since the last call; wait at most ``timeout`` seconds for the first.
 
-        Empty after the timeout, and at once when :attr:`closed`. Raises :class:`WatcherOverflow`.
+        Returns an empty list after the timeout, and immediately if :attr:`closed`. Raises :class:`WatcherOverflow`.
         """
         if not self._pending and not self._closed:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -74,11 +74,11 @@ class Watcher:
 
     @property
     def closed(self) -> bool:
-        """Whether no more changes will come."""
+        """Whether no more changes will arrive."""
         return self._closed
 
     def close(self) -> None:
-        """Detaches from the store; what is pending can still be read."""
+        """Detach from the store; pending changes can still be read."""
         if not self._closed:
             self._closed = True
             self._detach(self)

@@ -1,7 +1,8 @@
-"""Creates and updates: from a decoded object to the store, in the order of apiserver's generic registry.
+"""Creates and updates objects: from a decoded object to the store, in the order of apiserver's generic registry.
 
-Creating: defaults, owners, mutating admission, system metadata, strategy, validation, validating admission,
-store. Updating runs the same in a loop around optimistic concurrency: while a webhook is asked, others write.
+A create runs defaulting, deduplication of owners, field management, mutating admission, system metadata, the strategy,
+validation, validating admission, and the store. An update runs the same steps in a loop of optimistic concurrency,
+because other requests may write while a webhook is called.
 """
 
 from __future__ import annotations
@@ -13,46 +14,48 @@ import orjson
 
 from envtest.apply.manager import restore_times
 from envtest.context import RequestContext
-from envtest.core import Core, from_storage, to_storage
 from envtest.deletion import deletes_during_update
-from envtest.errors import MODIFIED, StatusError, already_exists, conflict, invalid, not_found, plain_error
-from envtest.field_errors import invalid as invalid_value
+from envtest.errors import MODIFIED, StatusError, already_exists, conflict, invalid_object, not_found, plain_error
+from envtest.field_errors import invalid
 from envtest.listing import parse_revision
 from envtest.metadata import (
+    drop_empty_metadata,
     fill_for_create,
     restore_for_update,
-    tidy,
     validate_metadata,
     validate_metadata_update,
     wipe_for_create,
 )
 from envtest.objects import Object
+from envtest.server_core import Core
 from envtest.storage import Record
+from envtest.storage_version import from_storage, to_storage
 
 __all__ = ["Transform", "create_object", "dedupe_owners", "registry_key", "update_object"]
 
 Transform = Callable[[Object | None], Awaitable[Object]]
-"""From the live object (``None``: there is none) to the one to store; may be called again after a conflict."""
+"""Returns the object to store for the live object (``None`` if it does not exist); called again after a conflict."""
 
-View = Callable[[Object], Object]
+AdmissionView = Callable[[Object], Object]
 
 
-def _whole(obj: Object) -> Object:
+def _unchanged(obj: Object) -> Object:
     return obj
 
 
 ATTEMPTS = 64
+"""How often an update is tried when other requests keep changing the object."""
 
 
 def registry_key(ctx: RequestContext) -> str:
-    """The object's key as storage errors of the real server show it."""
+    """Return the object's etcd key as storage errors of kube-apiserver show it."""
     info = ctx.info
     prefix = f"{info.group}/{info.plural}" if info.is_crd else info.plural
     return "/registry/" + "/".join(part for part in (prefix, ctx.namespace, ctx.name) if part)
 
 
 def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
-    """Drops owner references that name the same owner again, with a warning."""
+    """Remove duplicate owner references, with a warning."""
     owners = obj["metadata"].get("ownerReferences")
     if not owners or len(owners) < 2:
         return
@@ -70,9 +73,9 @@ def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
 
 
 async def create_object(core: Core, ctx: RequestContext, obj: Object) -> Object:
-    """Stores a decoded object; returns it as it is answered, in the request's version."""
+    """Store a decoded object; return it as the response contains it, in the request's version."""
     wipe_for_create(obj["metadata"])
-    tidy(obj)
+    drop_empty_metadata(obj)
     ctx.info.strategy.default(obj)
     ctx.name = obj["metadata"].get("name") or ""
     dedupe_owners(obj, ctx)
@@ -82,11 +85,11 @@ async def create_object(core: Core, ctx: RequestContext, obj: Object) -> Object:
 
 
 async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
-    """Mutating admission; what it changed is defaulted again."""
+    """Run mutating admission; clean the metadata of a changed object again."""
     before = obj
     obj = await core.admission.mutate(ctx, obj, old)
     if obj is not before:
-        tidy(obj)
+        drop_empty_metadata(obj)
         dedupe_owners(obj, ctx)
     return obj
 
@@ -103,7 +106,7 @@ async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
 
 
 async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
-    """Prepares, judges and stores; returns whether it was stored (a dry run stores nothing)."""
+    """Prepare, validate and store an object; return whether it was stored (a dry run stores nothing)."""
     info, metadata = ctx.info, obj["metadata"]
     info.strategy.prepare_create(obj, ctx)
     if info.strategy.has_spec_generation:
@@ -116,7 +119,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
     existing = core.store.get(info.storage, ctx.namespace if info.namespaced else "", name)
     if existing is not None:
         raise already_exists(info.resource, name, terminating=existing.deleting)
-    tidy(obj)
+    drop_empty_metadata(obj)
     if ctx.dry_run:
         return False
     stored = await to_storage(info, obj)
@@ -124,7 +127,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
         raise already_exists(info.resource, name)
     record = core.store.create(info.storage, stored)
     if info.api_version != info.storage_version:
-        shown = await from_storage(info, record)  # what the stored version does not have is lost
+        shown = await from_storage(info, record)  # fields that the storage version lacks are lost
         obj.clear()
         obj.update(shown)
     obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
@@ -133,18 +136,18 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
 
 def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     info = ctx.info
-    # the real server checks metadata twice on updates, generically and by the kind, and reports both
+    # On updates kube-apiserver validates metadata twice, in the generic code and in the kind's, and reports both.
     errors = validate_metadata(obj, info) if old is None else validate_metadata_update(obj, old) * 2
     errors += info.strategy.validate(obj, old, ctx)
     if errors:
         kind = obj.get("kind") or info.kind
-        raise invalid(info.storage.group, kind, obj["metadata"].get("name") or "", errors)
+        raise invalid_object(info.storage.group, kind, obj["metadata"].get("name") or "", errors)
     for text in info.strategy.warnings(obj, old, ctx):
         ctx.warn(text)
 
 
 def copy_object(obj: Object) -> Object:
-    """A deep copy of plain JSON."""
+    """Return a deep copy of plain JSON."""
     copied: Object = orjson.loads(orjson.dumps(obj))
     return copied
 
@@ -156,13 +159,13 @@ async def update_object(
     *,
     uid: str = "",
     create: bool = False,
-    view: View | None = None,
-    quiet: bool = False,
+    admission_view: AdmissionView | None = None,
+    skip_validating: bool = False,
 ) -> tuple[Object, bool]:
-    """Updates the object that ``ctx`` names; returns the answer and whether it was created.
+    """Update the object that ``ctx`` names; return it as the response contains it, and whether it was created.
 
-    ``uid`` is a precondition; ``create`` lets an absent object be created whatever its kind (apply). ``view`` makes
-    of the object what validating admission sees; with ``quiet`` it is not asked.
+    ``uid`` is a precondition. ``create`` allows an absent object of any kind to be created (apply). ``admission_view``
+    converts the object to what validating admission receives; ``skip_validating`` skips validating admission.
     """
     info = ctx.info
     namespace = ctx.namespace if info.namespaced else ""
@@ -174,7 +177,7 @@ async def update_object(
         if uid and uid != old["metadata"].get("uid"):
             raise _uid_conflict(ctx, uid, old["metadata"].get("uid", ""))
         new = await transform(copy_object(old))
-        result = await _replace(core, ctx, record, old, new, None if quiet else view or _whole)
+        result = await _replace(core, ctx, record, old, new, None if skip_validating else admission_view or _unchanged)
         if result is not None:
             return result, False
     raise conflict(info.resource, ctx.name, MODIFIED)
@@ -202,15 +205,15 @@ async def _create_by_update(core: Core, ctx: RequestContext, transform: Transfor
 
 
 async def _replace(
-    core: Core, ctx: RequestContext, record: Record, old: Object, new: Object, view: View | None
+    core: Core, ctx: RequestContext, record: Record, old: Object, new: Object, admission_view: AdmissionView | None
 ) -> Object | None:
-    """Stores ``new`` over ``record``; ``None`` when another write came between."""
+    """Replace ``record`` by ``new``; return ``None`` if another write came first."""
     info, metadata = ctx.info, new["metadata"]
     revision = _sent_revision(metadata.get("resourceVersion") or "")
     if not revision:
         if not info.strategy.allow_unconditional_update:
-            error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid(info.group, info.plural, ctx.name, [error])
+            error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_object(info.group, info.plural, ctx.name, [error])
     elif revision != record.revision:
         raise conflict(info.resource, ctx.name, MODIFIED)
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -218,10 +221,10 @@ async def _replace(
     info.strategy.prepare_update(new, old, ctx)
     restore_for_update(metadata, old["metadata"])
     _count_generation(new, old, ctx)
-    tidy(new)
+    drop_empty_metadata(new)
     _check(new, old, ctx)
-    if view is not None:
-        await core.admission.validate(ctx, view(new), view(old))
+    if admission_view is not None:
+        await core.admission.validate(ctx, admission_view(new), admission_view(old))
     restore_times(new, old)
     if ctx.dry_run:
         return new
@@ -260,7 +263,7 @@ _UNCOUNTED = frozenset({"metadata", "status", "apiVersion", "kind"})
 
 
 def _count_generation(new: Object, old: Object, ctx: RequestContext) -> None:
-    """A change of what is desired makes a new generation."""
+    """Increment ``metadata.generation`` if anything except metadata and status changed."""
     if not ctx.info.strategy.has_spec_generation:
         return
     names = (new.keys() | old.keys()) - _UNCOUNTED

@@ -1,7 +1,7 @@
-"""Tables: objects as rows of cells, which is what ``kubectl get`` asks for.
+"""Converts objects to Tables: rows of cells, the form that ``kubectl get`` requests.
 
-Columns of custom resources come from ``additionalPrinterColumns``, those of built-in kinds from
-:mod:`envtest.printers`; what has no columns of its own shows its name and when it was created.
+The columns of custom resources are their ``additionalPrinterColumns``, those of built-in kinds are in
+:mod:`envtest.printers`. A kind without columns shows its name and creation time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from envtest.printers import PRINTERS
 from envtest.printers.columns import AGE, NAME, Column, RowFunction, age
 from envtest.registry import ResourceInfo
 
-__all__ = ["make_table"]
+__all__ = ["convert_to_table"]
 
 _CREATED_AT: Final = Column("Created At", AGE.description, "date")
 _DEFAULT_CRD_COLUMNS: Final = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
 
-def make_table(
+def convert_to_table(
     info: ResourceInfo,
     objects: Sequence[Object],
     *,
@@ -36,11 +36,11 @@ def make_table(
     headers: bool = True,
     now: datetime | None = None,
 ) -> Object:
-    """The ``Table`` of ``objects`` of one resource.
+    """Return the ``Table`` of ``objects`` of one resource.
 
-    ``version`` is that of the group ``meta.k8s.io``. ``include`` says what each row carries: ``Metadata`` (a
-    PartialObjectMetadata), ``Object`` or ``None``. ``metadata`` is the list's. Without ``headers`` the columns are
-    null, as in all events of a watch but the first. Ages are reckoned from ``now``.
+    ``version`` is the version of the group ``meta.k8s.io``. ``include`` selects the object of each row: ``Metadata`` (a
+    PartialObjectMetadata), ``Object`` or ``None``. ``metadata`` is that of the list. Without ``headers`` the columns
+    are null, as in all watch events except the first. Ages are relative to ``now``.
     """
     moment = now or datetime.now(UTC)
     columns, cells = _printer(info)
@@ -79,7 +79,7 @@ def _created_at(obj: Object, now: datetime) -> list[Any]:
 
 
 def _conditions(info: ResourceInfo, obj: Object) -> list[Object]:
-    """Which rows ``kubectl`` may dim: those of pods that are done."""
+    """Return the row conditions that let ``kubectl`` mark rows: completed and failed pods."""
     if info.kind != "Pod" or info.group:
         return []
     phase = (obj.get("status") or {}).get("phase")
@@ -109,7 +109,7 @@ def _custom_printer(info: ResourceInfo) -> tuple[Sequence[Column], RowFunction]:
 
 
 def _custom_cell(path: str, kind: str, obj: Object, now: datetime) -> Any:
-    """The cell of a column; null where nothing, or something of another type, is found."""
+    """Return the cell of a column; ``None`` if the path finds nothing or a value of another type."""
     try:
         found = jsonpath.find(path, obj)
     except jsonpath.InvalidPath:

@@ -1,4 +1,4 @@
-"""The objects of one resource, in key order, with a window of their history."""
+"""The objects of one resource in key order, and a sliding window of their changes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from collections.abc import Sequence
 from envtest.storage.record import Change, Record
 from envtest.storage.watcher import Watcher
 
-__all__ = ["Key", "Table"]
+__all__ = ["Key", "WatchCache"]
 
 Key = tuple[str, str]
 
 WINDOW_EVENTS = 20_000
+"""How many changes the window holds."""
 WINDOW_BYTES = 48 * 1024 * 1024
+"""How many bytes the replaced records in the window may have."""
 
 
-class Table:
-    """Current records, sorted keys, the changes of the recent past, and who watches.
+class WatchCache:
+    """The current records, their sorted keys, the recent changes and the watchers of one resource.
 
-    The window is bounded by number and by the bytes of the records that only history still holds.
-    ``compacted`` is the revision up to which changes are forgotten.
+    The window is limited by the number of changes and by the bytes of the records that only history still references.
+    Changes up to the revision ``compacted`` are discarded.
     """
 
-    __slots__ = ("_held", "changes", "compacted", "history", "keys", "records", "watchers")
+    __slots__ = ("_history_bytes", "changes", "compacted", "history", "keys", "records", "watchers")
 
     def __init__(self) -> None:
         self.records: dict[Key, Record] = {}
@@ -33,10 +35,10 @@ class Table:
         self.watchers: list[Watcher] = []
         self.compacted = 0
         self.changes = 0
-        self._held = 0
+        self._history_bytes = 0
 
     def put(self, change: Change) -> None:
-        """Makes ``change`` true and tells the watchers."""
+        """Apply ``change`` and notify the watchers."""
         record = change.record
         key = record.key
         if change.type == "DELETED":
@@ -48,31 +50,31 @@ class Table:
             self.records[key] = record
         self.changes += 1
         self.history.append(change)
-        self._held += len(change.previous.data) if change.previous else 0
-        if len(self.history) > WINDOW_EVENTS or self._held > WINDOW_BYTES:
-            self._forget_oldest()
+        self._history_bytes += len(change.previous.data) if change.previous else 0
+        if len(self.history) > WINDOW_EVENTS or self._history_bytes > WINDOW_BYTES:
+            self._discard_oldest()
         for watcher in self.watchers.copy():
             watcher.offer(change)
 
     def restore(self, record: Record) -> None:
-        """Holds a record without a change: it was there before."""
+        """Add a record without a change, because it was stored by an earlier process."""
         if record.key not in self.records:
             insort(self.keys, record.key)
         self.records[record.key] = record
 
-    def _forget_oldest(self) -> None:
+    def _discard_oldest(self) -> None:
         change = self.history.popleft()
-        self._held -= len(change.previous.data) if change.previous else 0
+        self._history_bytes -= len(change.previous.data) if change.previous else 0
         self.compacted = change.revision
 
     def compact(self, revision: int) -> None:
-        """Forgets the changes up to ``revision``."""
+        """Discard the changes up to ``revision``."""
         while self.history and self.history[0].revision <= revision:
-            self._forget_oldest()
+            self._discard_oldest()
         self.compacted = max(self.compacted, revision)
 
     def since(self, revision: int, namespace: str) -> list[Change]:
-        """The changes after ``revision``, oldest first."""
+        """Return the changes after ``revision``, oldest first."""
         found: list[Change] = []
         for change in reversed(self.history):
             if change.revision <= revision:
@@ -83,7 +85,7 @@ class Table:
         return found
 
     def current(self, namespace: str, after: Key | None) -> Sequence[Key]:
-        """The keys, in order; of one namespace, or all; those greater than ``after``."""
+        """Return the keys in order: of one namespace or all, greater than ``after``."""
         keys = self.keys
         start = bisect_right(keys, after) if after is not None else 0
         if not namespace:
@@ -93,7 +95,7 @@ class Table:
         return keys[max(first, start) : last]
 
     def at(self, revision: int) -> dict[Key, Record]:
-        """The records as they were at ``revision``, which must be within the window."""
+        """Return the records as of ``revision``, which must be within the window."""
         records = dict(self.records)
         for change in reversed(self.history):
             if change.revision <= revision:

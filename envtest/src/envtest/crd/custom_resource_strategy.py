@@ -1,4 +1,4 @@
-"""The strategy of custom resources: everything that their definition says of them."""
+"""The strategy of custom resources: behaviour that their CRD defines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 class CustomResourceStrategy(Strategy):
-    """Decodes, defaults and judges the objects of one version of a definition.
+    """Decodes, defaults and validates the objects of one version of a CRD.
 
     ``schema`` is the version's ``openAPIV3Schema``, ``scale`` its scale subresource or ``None``.
     """
@@ -58,7 +58,7 @@ class CustomResourceStrategy(Strategy):
         scale: Mapping[str, Any] | None = None,
     ) -> None:
         self.versions: dict[str, CustomResourceStrategy] = {}
-        """The strategies of all versions of the definition, by ``apiVersion``."""
+        """The strategies of all versions of the CRD, by ``apiVersion``."""
         self.kind = kind
         self.api_version = api_version
         self.schema = Schema(schema)
@@ -83,7 +83,7 @@ class CustomResourceStrategy(Strategy):
             raise bad_request(text) from None
 
     def restore(self, obj: Object) -> None:
-        """See :meth:`Strategy.restore`: defaults are those of the version that was stored, whatever is asked for."""
+        """See :meth:`Strategy.restore`: defaults are those of the stored version, not of the requested one."""
         stored = self.versions.get(obj.get("apiVersion") or "", self)
         with suppress(DecodeError):
             stored._shape(obj)
@@ -95,7 +95,10 @@ class CustomResourceStrategy(Strategy):
             self._shape(obj)
 
     def _shape(self, obj: Object) -> list[str]:
-        """Prunes in place; returns the paths of what went: of metadata, then others sorted, then embedded metadata."""
+        """Prune in place; return the paths of unknown fields.
+
+        Those of metadata come first, then the others sorted, then those of embedded metadata.
+        """
         unknown: list[str] = []
         if "metadata" in obj:
             unknown += _coerce_metadata(obj, "metadata")
@@ -206,7 +209,7 @@ class CustomResourceStrategy(Strategy):
         return errors
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """See :meth:`Strategy.warnings`: finalizers whose names may collide."""
+        """See :meth:`Strategy.warnings`: warn about finalizer names that may collide."""
         before = (old or {}).get("metadata", {}).get("finalizers") or ()
         texts = []
         for finalizer in sorted(set(obj["metadata"].get("finalizers") or ()) - set(before)):
@@ -221,7 +224,7 @@ class CustomResourceStrategy(Strategy):
 
 
 def value_at(obj: Mapping[str, Any], path: str) -> Any:
-    """The value at a simple path (``spec.replicas``), or ``None``."""
+    """Return the value at a simple path (``spec.replicas``), or ``None``."""
     value: Any = obj
     for name in path.split("."):
         if not isinstance(value, Mapping):
@@ -236,7 +239,7 @@ def _accessor(path: str, value: Any) -> str:
 
 
 class _Special:
-    """Which parts of a schema need a walk of their own."""
+    """Whether a schema has embedded resources, or lists of type ``set`` or ``map``, which need a separate walk."""
 
     __slots__ = ("embedded", "lists")
 
@@ -258,14 +261,14 @@ def _specials(raw: Any, found: _Special | None = None) -> _Special:
 
 
 def _coerce_metadata(obj: Object, path: str) -> list[str]:
-    """Reads metadata as the typed ObjectMeta it is; returns the paths of unknown fields. Raises DecodeError."""
+    """Decode metadata as the typed ObjectMeta; return the paths of unknown fields. Raises DecodeError."""
     metadata, unknown = decode(OBJECT_META, obj["metadata"])
     obj["metadata"] = metadata
     return [f"{path}.{name}" for name in unknown]
 
 
 def _embedded(schema: Schema, value: Any, path: str) -> Iterator[tuple[str, Object]]:
-    """The embedded resources below ``value``, with their paths."""
+    """Yield the embedded resources below ``value``, with their paths."""
     if isinstance(value, dict):
         if schema.embedded:
             yield path, value
@@ -292,7 +295,7 @@ def _embedded_errors(obj: Object, path: str) -> Iterator[FieldError]:
 
 
 def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldError]:
-    """Items which a list of type ``set`` or ``map`` has twice."""
+    """Yield an error for each duplicate item in a list of type ``set`` or ``map``."""
     if isinstance(value, dict):
         for name, item in value.items():
             if isinstance(item, (dict, list)):
@@ -303,20 +306,20 @@ def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldErr
                     yield from _list_duplicates(node, item, below)
     elif isinstance(value, list):
         if schema.list_type == "set":
-            yield from _repeated(value, value, path)
+            yield from _repeated_items(value, value, path)
         elif schema.list_type == "map":
             items = [item for item in value if isinstance(item, dict)]
             keys = [{key: item[key] for key in schema.list_map_keys if key in item} for item in items]
             if len(keys) == len(value):
-                yield from _repeated(keys, keys, path)
+                yield from _repeated_items(keys, keys, path)
         if schema.items is not None:
             for position, item in enumerate(value):
                 if isinstance(item, (dict, list)):
                     yield from _list_duplicates(schema.items, item, f"{path}[{position}]")
 
 
-def _repeated(items: Sequence[Any], shown: Sequence[Any], path: str) -> Iterator[FieldError]:
-    """The second appearance of each item."""
+def _repeated_items(items: Sequence[Any], shown: Sequence[Any], path: str) -> Iterator[FieldError]:
+    """Yield an error for the second occurrence of each item."""
     counts: dict[str, int] = {}
     for position, item in enumerate(items):
         key = go_json(item)

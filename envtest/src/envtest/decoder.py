@@ -1,7 +1,7 @@
-"""From the bytes of a request body to an object of the resource's kind.
+"""Decodes request bodies into objects of the resource's kind.
 
-The checks are those of apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind),
-then what the resource's strategy knows of its fields.
+The checks are those of apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind), then
+the fields, which the resource's strategy decodes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FRACTION = re.compile(rb"\d\.0|\d[eE]")
 
 
 class JSONError(ValueError):
-    """The text is no JSON (or YAML)."""
+    """Raised for a body that is not valid JSON (or YAML)."""
 
 
 _SYNTAX = {
@@ -57,7 +57,7 @@ _SYNTAX = {
 
 
 def _go_syntax_error(data: bytes) -> str:
-    """What Go's JSON decoder says of a text that is no JSON."""
+    """Return the message of Go's JSON decoder for invalid JSON."""
     try:
         text = data.decode()
         json.loads(text, parse_int=str)
@@ -74,7 +74,7 @@ def _go_syntax_error(data: bytes) -> str:
 
 
 def load_json(data: bytes) -> Any:
-    """Decodes JSON; raises :class:`JSONError` in the words of Go's decoder."""
+    """Decode JSON. Raises :class:`JSONError` with the message of Go's decoder."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -83,7 +83,7 @@ def load_json(data: bytes) -> Any:
 
 
 def _whole_numbers(value: Any) -> Any:
-    """``value`` with ``2.0`` as Go writes it: ``2``."""
+    """Return ``value`` with whole floats as Go writes them: ``2.0`` becomes ``2``."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
@@ -94,7 +94,7 @@ def _whole_numbers(value: Any) -> Any:
 
 
 def load_yaml(data: bytes) -> Any:
-    """Decodes YAML; raises :class:`JSONError`."""
+    """Decode YAML. Raises :class:`JSONError`."""
     from envtest.yaml_codec import YAMLError, load
 
     try:
@@ -104,12 +104,12 @@ def load_yaml(data: bytes) -> Any:
 
 
 def media_type(call: Call) -> str:
-    """The media type of the body, without parameters; JSON where the client does not say."""
+    """Return the media type of the body, without parameters; JSON if the client sent no Content-Type."""
     return call.headers.get("Content-Type", "application/json").split(";")[0].strip() or "application/json"
 
 
 async def parse_object(call: Call, info: ResourceInfo) -> tuple[Object, bytes]:
-    """The object of a POST or PUT with checked identity, and the JSON it was decoded from."""
+    """Return the object of a POST or PUT, with its identity checked, and the JSON from which it was decoded."""
     media = media_type(call)
     data = await call.body()
     if media == PROTOBUF and not info.is_crd:
@@ -134,7 +134,7 @@ async def parse_object(call: Call, info: ResourceInfo) -> tuple[Object, bytes]:
 
 
 def load_protobuf(data: bytes) -> Object:
-    """Decodes Kubernetes' protobuf; raises ValueError. The tables are read when the first such body comes."""
+    """Decode Kubernetes' protobuf. Raises ValueError. The field tables are loaded with the first such body."""
     from envtest.protobuf import decode_body
 
     return decode_body(data)
@@ -160,7 +160,7 @@ def _json_type(value: object) -> str:
 
 
 def _excerpt(data: bytes) -> str:
-    """The start of a body as apiserver shows it in errors: JSON as it is, anything else in hexadecimal."""
+    """Return the start of a body as apiserver shows it in errors: JSON unchanged, anything else in hexadecimal."""
     if not data:
         return "<empty>"
     head = data[:30]
@@ -213,9 +213,10 @@ def _builtin_kinds() -> frozenset[tuple[str, str]]:
 
 
 def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", version: str = "") -> None:
-    """What strict decoding has to say: refused (Strict), warned of (Warn) or passed over (Ignore).
+    """Handle the errors of strict decoding according to ``fieldValidation``.
 
-    ``kind`` and ``version`` are those of the body, where it is not an object of the resource.
+    Strict rejects the request, Warn adds warnings, Ignore drops the errors. ``kind`` and ``version`` are those of the
+    body if it is not an object of the resource.
     """
     if not problems or ctx.field_validation == "Ignore":
         return
@@ -230,13 +231,13 @@ def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", ve
 
 
 async def parse_typed(call: Call, *, group: str, version: str, kind: str) -> tuple[Object, bytes]:
-    """As :func:`parse_object`, for a body of another built-in kind than the resource's (a subresource)."""
+    """Do the same as :func:`parse_object` for a body whose built-in kind is not the resource's (a subresource)."""
     info = ResourceInfo(group, version, "", "", kind, namespaced=True, strategy=Strategy())
     return await parse_object(call, info)
 
 
 async def decode_object(call: Call, ctx: RequestContext) -> Object:
-    """The object of a POST or PUT, pruned; raises StatusError (400, 413, 415)."""
+    """Return the object of a POST or PUT, pruned. Raises StatusError (400, 413, 415)."""
     obj, data = await parse_object(call, ctx.info)
     problems: list[str] = []
     if ctx.field_validation != "Ignore":
@@ -249,7 +250,7 @@ async def decode_object(call: Call, ctx: RequestContext) -> Object:
 
 
 def yaml_problems(data: bytes, ctx: RequestContext) -> list[str]:
-    """What strict decoding says of the keys that a YAML text gives twice."""
+    """Return the strict decoding errors for duplicate keys in YAML."""
     from envtest.duplicate_keys import repeated_keys, unmarshal_errors
 
     lines = repeated_keys(data)
@@ -257,19 +258,19 @@ def yaml_problems(data: bytes, ctx: RequestContext) -> list[str]:
 
 
 def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
-    """The strategy's decoding, which does not lose that a client wants ``managedFields`` forgotten."""
+    """Decode with the resource's strategy, but keep an empty ``managedFields``, which asks the server to reset them."""
     metadata = obj.get("metadata")
-    forget = isinstance(metadata, dict) and metadata.get("managedFields") == []
+    resets_managers = isinstance(metadata, dict) and metadata.get("managedFields") == []
     problems = ctx.info.strategy.decode(obj, ctx)
-    if forget:
+    if resets_managers:
         obj.setdefault("metadata", {})["managedFields"] = []
     return problems
 
 
 def duplicate_fields(data: bytes, obj: Any) -> list[str]:
-    """``duplicate field "path"`` for each key that an object of the JSON text gives twice.
+    """Return ``duplicate field "path"`` for each key that occurs twice in an object of the JSON.
 
-    Where the text has no more colons after quotes than its decoded form written anew, no key was lost.
+    If the JSON has no more colons after quotes than its decoded form when encoded again, it has no duplicate keys.
     """
     if data.count(b'":') + data.count(b'" :') <= orjson.dumps(obj).count(b'":'):
         return []

@@ -1,4 +1,4 @@
-"""The bytes of answers: objects, lists, Tables, PartialObjectMetadata, watch events; as JSON or YAML."""
+"""Transforms objects into response bodies: objects, lists, Tables and PartialObjectMetadata, as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 
-from envtest.core import present
 from envtest.errors import bad_request, not_acceptable
 from envtest.field_errors import go_quote
 from envtest.http import Call, Reply
@@ -15,17 +14,17 @@ from envtest.listing import Page
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
-from envtest.storage import Record
 from envtest.storage.record import encode
+from envtest.storage_version import encode_records
 
-__all__ = ["check_include", "encode_as", "list_reply", "make_table", "object_reply", "partial", "status_document_reply"]
+__all__ = ["check_include", "encode_as", "list_reply", "object_reply", "partial_metadata"]
 
 
 _INCLUDE = ("Metadata", "Object", "None", "")
 
 
 def encode_as(document: Any, output: Output) -> bytes:
-    """A document in the negotiated encoding."""
+    """Encode a document in the negotiated encoding."""
     if output.yaml:
         from envtest.yaml_codec import dump
 
@@ -35,23 +34,17 @@ def encode_as(document: Any, output: Output) -> bytes:
     return orjson.dumps(document) + b"\n"
 
 
-def make_table(
-    info: ResourceInfo,
-    objects: Sequence[Object],
-    *,
-    version: str,
-    include: str,
-    metadata: Mapping[str, Any],
-    headers: bool = True,
+def _table(
+    call: Call, info: ResourceInfo, output: Output, objects: Sequence[Object], metadata: Mapping[str, Any]
 ) -> Object:
-    """The Table of objects; the printers are imported when somebody asks for the first one."""
-    from envtest.table import make_table as make
+    # Imports the printers of all kinds, which most programs never need.
+    from envtest.table_convertor import convert_to_table
 
-    return make(info, objects, version=version, include=include, metadata=metadata, headers=headers)
+    return convert_to_table(info, objects, version=output.as_version, include=check_include(call), metadata=metadata)
 
 
 def check_include(call: Call) -> str:
-    """``includeObject`` of a Table request; raises StatusError (400)."""
+    """Return ``includeObject`` of a Table request. Raises StatusError (400)."""
     include = call.parameter("includeObject")
     if include not in _INCLUDE:
         raise bad_request(
@@ -61,13 +54,13 @@ def check_include(call: Call) -> str:
     return include or "Metadata"
 
 
-def partial(obj: Object, version: str) -> Object:
-    """The PartialObjectMetadata of an object."""
+def partial_metadata(obj: Object, version: str) -> Object:
+    """Return the PartialObjectMetadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
 
 
 def object_reply(call: Call, info: ResourceInfo, output: Output, obj: Object | bytes, code: int = 200) -> Reply:
-    """One object in the form that the client wants."""
+    """Return one object in the form that the client accepts."""
     if not output.as_kind:
         if isinstance(obj, bytes) and not output.yaml and not output.pretty:
             return Reply(obj + b"\n", code)
@@ -80,20 +73,10 @@ def object_reply(call: Call, info: ResourceInfo, output: Output, obj: Object | b
             f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
         )
     if output.as_kind == "PartialObjectMetadata":
-        return Reply(encode_as(partial(document, output.as_version), output), code, output.content_type)
-    table = make_table(
-        info,
-        [document],
-        version=output.as_version,
-        include=check_include(call),
-        metadata={"resourceVersion": document["metadata"].get("resourceVersion", "")},
-    )
+        return Reply(encode_as(partial_metadata(document, output.as_version), output), code, output.content_type)
+    metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
+    table = _table(call, info, output, [document], metadata)
     return Reply(encode_as(table, output), code, output.content_type)
-
-
-def status_document_reply(document: Object, output: Output, code: int = 200) -> Reply:
-    """A Status (or another document that has no other form)."""
-    return Reply(encode_as(document, output), code, output.content_type)
 
 
 def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
@@ -106,8 +89,8 @@ def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
 
 
 async def list_reply(call: Call, info: ResourceInfo, output: Output, page: Page) -> Reply:
-    """A list in the form that the client wants, made from the stored bytes wherever that is possible."""
-    items = await present(info, page.records)
+    """Return a list in the form that the client accepts, assembled from the stored bytes whenever possible."""
+    items = await encode_records(info, page.records)
     metadata = _list_metadata(info, page)
     if output.as_kind:
         return _converted_list(call, info, output, items, metadata)
@@ -142,14 +125,8 @@ def _converted_list(
             "kind": "PartialObjectMetadataList",
             "apiVersion": f"meta.k8s.io/{output.as_version}",
             "metadata": metadata,
-            "items": [partial(obj, output.as_version) for obj in objects],
+            "items": [partial_metadata(obj, output.as_version) for obj in objects],
         }
     else:
-        include = check_include(call)
-        document = make_table(info, objects, version=output.as_version, include=include, metadata=metadata)
+        document = _table(call, info, output, objects, metadata)
     return Reply(encode_as(document, output), 200, output.content_type)
-
-
-def record_reply(call: Call, info: ResourceInfo, output: Output, record: Record, code: int = 200) -> Reply:
-    """A stored record that is in the served version already."""
-    return object_reply(call, info, output, record.data, code)

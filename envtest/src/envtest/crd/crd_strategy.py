@@ -1,7 +1,7 @@
-"""The strategy of CustomResourceDefinitions: defaults, what may change, and what is wrong with one.
+"""The strategy of CRDs: defaults, immutable fields and validation.
 
-Messages name fields as the real server does, which means: by its internal type. What all versions have in common
-(a schema, subresources, columns) stands at the top there: ``spec.validation``, ``spec.subresources`` ...
+Messages name fields as kube-apiserver does, by its internal type. There, a schema, subresources or columns that all
+versions share are at the top level: ``spec.validation``, ``spec.subresources`` ...
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from envtest.metadata import dns_1035_label, dns_subdomain
 from envtest.objects import Object
 from envtest.schema.node import Schema
 
-__all__ = ["CLEANUP_FINALIZER", "DefinitionStrategy", "condition_of", "set_condition"]
+__all__ = ["CLEANUP_FINALIZER", "CRDStrategy", "condition_of", "set_condition"]
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
@@ -39,7 +39,7 @@ _MAX_SELECTABLE = 8
 
 
 def condition_of(crd: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    """A condition of the definition, or ``None``."""
+    """Return a condition of the CRD, or ``None``."""
     for condition in crd.get("status", {}).get("conditions") or ():
         if condition.get("type") == kind:
             return dict(condition)
@@ -47,7 +47,7 @@ def condition_of(crd: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
 
 
 def set_condition(crd: Object, kind: str, *, holds: bool, reason: str, message: str, now: str) -> None:
-    """Sets a condition; its transition time moves with its status."""
+    """Set a condition; its transition time changes only with its status."""
     status = crd.setdefault("status", {})
     conditions = status.get("conditions") or []
     new = {"type": kind, "status": str(holds), "lastTransitionTime": now, "reason": reason, "message": message}
@@ -62,14 +62,14 @@ def set_condition(crd: Object, kind: str, *, holds: bool, reason: str, message: 
     status["conditions"] = conditions
 
 
-class DefinitionStrategy(BuiltinStrategy):
-    """See :class:`~envtest.strategy.Strategy`."""
+class CRDStrategy(BuiltinStrategy):
+    """The strategy of CRDs; see :class:`~envtest.strategy.Strategy`."""
 
     allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
-        """Names, the conversion strategy, and the stored version."""
+        """Default the names, the conversion strategy and the stored versions."""
         spec = obj["spec"]
         names = spec["names"]
         if not names.get("singular") and names["kind"]:
@@ -85,7 +85,7 @@ class DefinitionStrategy(BuiltinStrategy):
 
     @staticmethod
     def _store_version(obj: Object) -> None:
-        """Adds the storage version to those that objects may be stored in."""
+        """Add the storage version to ``status.storedVersions``."""
         for version in obj["spec"].get("versions") or ():
             if version.get("storage"):
                 stored = obj["status"].get("storedVersions") or []
@@ -111,7 +111,7 @@ class DefinitionStrategy(BuiltinStrategy):
             self._store_version(new)
 
     def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
-        """The first request to delete a definition adds the finalizer that its objects are removed under."""
+        """Add, on the first DELETE, the finalizer under which the CRD's objects are removed."""
         metadata = obj["metadata"]
         if metadata.get("deletionTimestamp"):
             return False
@@ -130,7 +130,7 @@ class DefinitionStrategy(BuiltinStrategy):
         return True
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """The errors of a definition."""
+        """Yield the errors of a CRD."""
         spec, status = obj["spec"], obj["status"]
         if ctx.subresource == "status":
             yield from _name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
@@ -208,7 +208,7 @@ def _stored_errors(stored: Sequence[str] | None, versions: Sequence[Mapping[str,
 
 
 def _approval_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Groups of the Kubernetes community need its approval."""
+    """Yield the errors of CRDs in Kubernetes' own API groups, which need the approval of the community."""
     group = obj["spec"].get("group") or ""
     if not (group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))):
         return
@@ -229,7 +229,7 @@ def _approval_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _shared(versions: Sequence[Mapping[str, Any]], name: str) -> bool:
-    """Whether all versions say the same of ``name``: it then stands at the top of the internal type."""
+    """Return whether ``name`` is equal in all versions; it is then at the top level of the internal type."""
     return bool(versions) and all(version.get(name) == versions[0].get(name) for version in versions)
 
 
@@ -271,7 +271,7 @@ def _schema_of(version: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _content_errors(
     version: Mapping[str, Any], places: Mapping[str, str], versions: Sequence[Mapping[str, Any]]
 ) -> Iterator[FieldError]:
-    """The errors of those parts of a version that ``places`` gives the paths of."""
+    """Yield the errors of the parts of a version that ``places`` maps to their paths."""
     schema = _schema_of(version)
     if "schema" in places and schema is not None:
         top = places["schema"] == "spec"
@@ -291,7 +291,7 @@ def _content_errors(
 
 
 def _internal_versions(versions: Sequence[Mapping[str, Any]], shared: Mapping[str, bool]) -> Verbatim:
-    """The versions as Go prints their internal type."""
+    """Return the versions as Go prints their internal type."""
     fields = (
         ("Name", "name", ""),
         ("Served", "served", False),

@@ -1,7 +1,7 @@
-"""How an answer is sent: its headers, whole or in pieces, compressed where the client takes that.
+"""Writes responses: headers, the body whole or in pieces, compressed if the client accepts it.
 
-Compression is that of ``deferredResponseWriter`` of ``k8s.io/apiserver``: gzip, at the fastest level, of bodies beyond
-128 KiB. Watches do not come through here: they are never compressed.
+Compression is that of ``deferredResponseWriter`` of ``k8s.io/apiserver``: gzip, at the fastest level, of bodies larger
+than 128 KiB. Watches do not use this module and are never compressed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from envtest.http import Call, Reply
 __all__ = ["COMPRESSED_FROM", "send"]
 
 PIECE: Final = 256 * 1024
-"""Bytes of a body that are sent at once."""
+"""How many bytes of a body are sent at once."""
 
 COMPRESSED_FROM: Final = 128 * 1024
-"""Bytes: larger bodies are compressed."""
+"""Bytes; larger bodies are compressed."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 async def send(call: Call, reply: Reply) -> web.StreamResponse:
-    """Sends a reply, or makes the response that aiohttp sends when it is returned."""
+    """Send a reply, or return the response that aiohttp sends when the handler returns it."""
     if call.method == "HEAD":
         return _response(call, reply, b"")
     pieces = [reply.body] if isinstance(reply.body, bytes) else reply.body
@@ -42,7 +42,7 @@ async def send(call: Call, reply: Reply) -> web.StreamResponse:
 
 
 def _takes_gzip(call: Call) -> bool:
-    """As the real server reads it: the word alone, weights are not understood."""
+    """Return whether the client accepts gzip; like kube-apiserver, ignore entries with a quality value."""
     return "gzip" in [token.strip() for token in call.headers.get("Accept-Encoding", "").split(",")]
 
 
@@ -70,9 +70,9 @@ def _response(call: Call, reply: Reply, body: bytes) -> web.Response:
 async def _streamed(
     call: Call, reply: Reply, pieces: Sequence[bytes | memoryview], size: int | None
 ) -> web.StreamResponse:
-    """Sends a big body as fast as the client takes it, without ever having it in one piece.
+    """Send a large body as fast as the client reads it, without ever holding it in one piece.
 
-    ``size`` is the length of the body; ``None`` compresses it, and nobody knows the length beforehand.
+    ``size`` is the length of the body; ``None`` compresses it, so its length is not known in advance.
     """
     response = web.StreamResponse(status=reply.code)
     _set_headers(call, reply, response.headers)
@@ -90,7 +90,7 @@ async def _streamed(
 
 
 def _batches(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes]:
-    """The pieces, joined or cut so that none is much longer than :data:`PIECE`."""
+    """Yield the pieces, joined or cut so that none is much longer than :data:`PIECE`."""
     batch: list[bytes | memoryview] = []
     size = 0
     for piece in pieces:

@@ -1,0 +1,82 @@
+"""Carries out the faults of :mod:`envtest.faults`, and serves them to other programs at ``/envtest/faults``."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, fields
+from typing import Any
+
+from envtest.auth.attributes import Attributes
+from envtest.decoder import JSONError, load_json
+from envtest.errors import StatusError, bad_request, error_of_code, expired, method_not_allowed_here
+from envtest.faults import Fault, Faults
+from envtest.http import Call, Page, Reply, json_reply, status_reply
+
+__all__ = ["FAULTS_PATH", "faults_page", "inject"]
+
+FAULTS_PATH = "/envtest/faults"
+
+_FIELDS = {each.name for each in fields(Fault)} - {"injected", "since"}
+
+
+async def inject(fault: Fault, call: Call, attributes: Attributes) -> Reply | None:
+    """Carry out ``fault`` on a request; ``None`` means that the request is processed normally."""
+    fault.injected += 1
+    if fault.latency:
+        await asyncio.sleep(fault.latency)
+    if fault.reset:
+        transport = call.raw.transport
+        if transport is not None:
+            transport.abort()
+        raise ConnectionResetError("connection reset by an injected fault")
+    if fault.code:
+        return status_reply(_error(fault))
+    if fault.expired and attributes.verb != "watch":
+        return status_reply(expired(fault.message or "too old resource version: 1 (2)"))
+    return None
+
+
+def _error(fault: Fault) -> StatusError:
+    error = error_of_code(fault.code, fault.message or f"injected fault: {fault.code}")
+    if fault.reason:
+        error.reason = fault.reason
+    if fault.retry_after is not None:
+        error.details = {"retryAfterSeconds": fault.retry_after}
+        error.headers["Retry-After"] = str(fault.retry_after)
+    return error
+
+
+def _parse_rule(document: Any) -> Fault:
+    if not isinstance(document, dict):
+        raise bad_request("a fault must be a JSON object")
+    unknown = sorted(document.keys() - _FIELDS)
+    if unknown:
+        raise bad_request(f"unknown field {unknown[0]!r}: must be one of {', '.join(sorted(_FIELDS))}")
+    lists = {name: tuple(document[name]) for name in ("verbs", "resources", "namespaces") if name in document}
+    return Fault(**{**document, **lists})
+
+
+def faults_page(faults: Faults) -> Page:
+    """Return the page ``/envtest/faults``.
+
+    GET lists the rules, POST adds one (or pauses the server, with ``?paused=true``), DELETE removes them all. The page
+    also answers while the server is paused, so that another program can end the pause.
+    """
+
+    async def page(call: Call) -> Reply | None:
+        if call.path != FAULTS_PATH:
+            return None
+        if call.method == "DELETE":
+            faults.clear()
+        elif call.method == "POST" and call.flag("paused"):
+            faults.pause()
+        elif call.method == "POST":
+            try:
+                faults.add(_parse_rule(load_json(await call.body())))
+            except (JSONError, TypeError) as error:
+                raise bad_request(str(error)) from None
+        elif call.method != "GET":
+            raise method_not_allowed_here()
+        return json_reply({"faults": [asdict(rule) for rule in faults.rules]})
+
+    return page

@@ -1,0 +1,126 @@
+"""The examples in README.md and docs/ run, and the files and options that the pages name exist."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from envtest.api_client import APIClient
+from envtest.command import command
+from envtest.controllers import AVAILABLE
+from envtest.faults import Fault
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def example_files(page: Path) -> dict[str, str]:
+    """The examples of a page by the file name in their first line; each Python example must have one."""
+    files = {}
+    for block in blocks(page, "python") + blocks(page, "yaml"):
+        match = re.match(r"# (\w+\.(?:py|yaml))\n", block)
+        assert match, f"{page.name}: an example does not start with its file name: {block[:60]}"
+        files[match[1]] = block
+    return files
+
+
+WITH_EXAMPLES = [page for page in PAGES if blocks(page, "python")]
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
+def test_examples_run(page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    files = example_files(page)
+    for name, content in files.items():
+        (pytester.path / name).write_text(content)
+    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    tests = [name for name in files if name.startswith("test_")]
+    if tests:
+        result = pytester.runpytest_subprocess(timeout=100)
+        result.assert_outcomes(passed=len(tests))
+    for name in files.keys() - tests:
+        if name.endswith(".py"):
+            subprocess.run([sys.executable, name], cwd=pytester.path, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_and_files_exist(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+    for path in re.findall(r"`((?:src|test|hack)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_tables_named_for_contributors_exist() -> None:
+    text = (ROOT / "docs" / "built-in-kinds.md").read_text()
+    source = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    for name in set(re.findall(r"`(_?[A-Z][A-Z_]+)`", text)) - {"KUBEBUILDER_ASSETS"}:
+        assert re.search(rf"^{name}\b", source, re.MULTILINE), name
+
+
+def test_options_of_the_command_line() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    shown = CliRunner().invoke(command, ["--help"]).output
+    documented = {option for line in text.splitlines() if line.startswith("| `--") for option in options(line)}
+    assert documented == set(options(shown))
+
+
+def options(text: str) -> list[str]:
+    return re.findall(r"--[a-z-]*[a-z]", text)
+
+
+def test_controllers_are_documented() -> None:
+    table = (ROOT / "docs" / "controllers.md").read_text().partition("| name |")[2].partition("\n\n")[0]
+    assert {name for line in table.splitlines() for name in re.findall(r"`([a-z-]+)`", line.split("|")[1:2][0])} == set(
+        AVAILABLE
+    )
+
+
+def test_fields_of_faults_are_documented() -> None:
+    table = (ROOT / "docs" / "faults.md").read_text().partition("| field of a rule |")[2].partition("\n\n")[0]
+    documented = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert documented == set(Fault.__dataclass_fields__) - {"injected", "since"}
+
+
+async def test_the_command_serves_until_interrupted(tmp_path: Path) -> None:
+    (line,) = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines() if "--crds" in line]
+    assert line.startswith("envtest --kubeconfig dev.kubeconfig")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "envtest", "--kubeconfig", "dev.kubeconfig"),
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).startswith(b"Serving on https://127.0.0.1:")
+        exported = (await process.stdout.readline()).decode()
+        assert exported == f"export KUBECONFIG={(tmp_path / 'dev.kubeconfig').resolve()}\n"
+        document = yaml.safe_load((tmp_path / "dev.kubeconfig").read_text())
+        cluster = document["clusters"][0]["cluster"]
+        served = SimpleNamespace(
+            url=cluster["server"],
+            ca_pem=base64.b64decode(cluster["certificate-authority-data"]),
+            token=document["users"][0]["user"]["token"],
+        )
+        async with APIClient(served) as api:
+            assert (await api.get("/readyz")).code == 200
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
