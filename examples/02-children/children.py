@@ -1,0 +1,91 @@
+"""Create a ServiceAccount for each member of a Team, and delete those of former members."""
+
+import anyio
+import structlog
+
+from cfo.runtime import (
+    GVK,
+    SERVICE_ACCOUNT,
+    Builder,
+    Client,
+    ClientConfig,
+    Manager,
+    ManagerOptions,
+    Object,
+    Request,
+    Result,
+    is_controlled_by,
+    is_deleting,
+    key_of,
+    load_config,
+    logs,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+
+TEAM = GVK("example.com", "v1", "Team")
+TEAM_LABEL = "example.com/team"
+
+log = structlog.get_logger("teams")
+
+
+def desired_accounts(team: Object) -> list[Object]:
+    """Return the ServiceAccounts of the members; an object lists the fields that we want to own, and no others."""
+    return [
+        {
+            "apiVersion": SERVICE_ACCOUNT.api_version,
+            "kind": SERVICE_ACCOUNT.kind,
+            "metadata": {
+                "namespace": namespace_of(team),
+                "name": f"{name_of(team)}-{member}",
+                "labels": {TEAM_LABEL: name_of(team)},
+            },
+        }
+        for member in team["spec"]["members"]
+    ]
+
+
+class TeamReconciler:
+    """Keeps the ServiceAccounts of a Team equal to its list of members."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def reconcile(self, request: Request) -> Result:
+        """Apply the desired ServiceAccounts, then delete the surplus ones."""
+        team = await self.client.get(TEAM, request)
+        if team is None or is_deleting(team):
+            return Result()  # the garbage collector deletes the ServiceAccounts, because the Team owns them
+        desired = desired_accounts(team)
+        for account in desired:
+            await self.client.apply(account, owner=team)
+        # Read from the cache, which already contains the ServiceAccounts that were applied above.
+        accounts = await self.client.list(
+            SERVICE_ACCOUNT, namespace=request.namespace, label_selector=f"{TEAM_LABEL}={request.name}"
+        )
+        owned = [account for account in accounts if is_controlled_by(account, team)]
+        surplus = [account for account in owned if key_of(account) not in map(key_of, desired)]
+        for account in surplus:
+            await self.client.delete(SERVICE_ACCOUNT, key_of(account), uid=uid_of(account))
+        log.info("Reconciled team", accounts=len(owned) - len(surplus), deleted=len(surplus))
+        return Result()
+
+
+def new_manager(config: ClientConfig) -> Manager:
+    """Return a manager with the controller for Teams."""
+    # For this program no ServiceAccounts exist except those of teams: the cache does not hold those of all pods.
+    options = ManagerOptions(field_manager="team-operator", selectors={SERVICE_ACCOUNT: TEAM_LABEL})
+    manager = Manager(config, options)
+    Builder(manager).for_(TEAM).owns(SERVICE_ACCOUNT).complete(TeamReconciler(manager.client))
+    return manager
+
+
+async def main() -> None:
+    """Run until SIGTERM or SIGINT."""
+    logs.configure()
+    await new_manager(await load_config()).run(handle_signals=True)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,119 @@
+"""Create a directory for each Bucket and remove it with a finalizer; one of several replicas is the leader."""
+
+import argparse
+import contextlib
+import shutil
+import sys
+from pathlib import Path
+
+import anyio
+import yaml
+from prometheus_client import Counter
+
+from cfo.runtime import (
+    EVENT_RULES,
+    GVK,
+    READ,
+    Builder,
+    ClientConfig,
+    LeaderElectionOptions,
+    Manager,
+    ManagerOptions,
+    Object,
+    Request,
+    Result,
+    Rule,
+    has_finalizer,
+    is_deleting,
+    leader_election_rules,
+    load_config,
+    logs,
+    policy_rules,
+)
+
+BUCKET = GVK("example.com", "v1", "Bucket")
+FINALIZER = "example.com/directory"
+NAME = "bucket-operator"
+
+
+class BucketReconciler:
+    """Creates and removes directories, an example of things that the garbage collector of the cluster cannot delete."""
+
+    rules = (Rule("example.com", "buckets", (*READ, "patch")),)
+
+    def __init__(self, manager: Manager, root: Path) -> None:
+        self.client = manager.client
+        self.root = root
+        self.removed = Counter("bucket_directories_removed", "Removed directories", registry=manager.metrics.registry)
+
+    async def reconcile(self, request: Request) -> Result:
+        """Add the finalizer before the directory is created, and remove it after the directory was removed."""
+        bucket = await self.client.get(BUCKET, request)
+        if bucket is None:
+            return Result()
+        directory = self.root / request.namespace / request.name
+        if not is_deleting(bucket):
+            await self.apply_finalizers(bucket, [FINALIZER])
+            directory.mkdir(parents=True, exist_ok=True)
+        elif has_finalizer(bucket, FINALIZER):
+            with contextlib.suppress(FileNotFoundError):  # a reconcile may run twice
+                await anyio.to_thread.run_sync(shutil.rmtree, directory)
+            self.removed.inc()
+            await self.apply_finalizers(bucket, [])
+        return Result()
+
+    async def apply_finalizers(self, bucket: Object, finalizers: list[str]) -> None:
+        """Own exactly ``finalizers``: server-side apply merges the list with the finalizers of other controllers."""
+        identity = {key: bucket["metadata"][key] for key in ("namespace", "name", "uid")}
+        metadata = {**identity, "finalizers": finalizers}
+        await self.client.apply({"apiVersion": BUCKET.api_version, "kind": BUCKET.kind, "metadata": metadata})
+
+
+def new_manager(config: ClientConfig, root: Path, metrics: str = ":8080", health: str = ":8081") -> Manager:
+    """Return a manager with the controller for Buckets; ``metrics`` and ``health`` are HOST:PORT."""
+    options = ManagerOptions(
+        field_manager=NAME,
+        leader_election=LeaderElectionOptions(name=NAME, namespace=config.namespace),
+        metrics_bind_address=metrics,
+        health_bind_address=health,
+    )
+    manager = Manager(config, options)
+
+    def check_root() -> None:
+        if not root.is_dir():
+            raise RuntimeError(f"{root} is not a directory")
+
+    manager.health.add_ready_check("root", check_root)
+    Builder(manager).for_(BUCKET).complete(BucketReconciler(manager, root))
+    return manager
+
+
+def roles(namespace: str) -> list[Object]:
+    """Return the ClusterRole and the Role that grant what the program needs, and no more."""
+    cluster, lease = [*BucketReconciler.rules, *EVENT_RULES], leader_election_rules(NAME, namespace)
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": NAME, "namespace": namespace}}
+    return [
+        {**role, "kind": "ClusterRole", "metadata": {"name": NAME}, "rules": policy_rules(cluster)},
+        {**role, "kind": "Role", "rules": policy_rules(lease)},
+    ]
+
+
+async def main() -> None:
+    """Run until SIGTERM or SIGINT: running reconciles finish first, then the Lease is released."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path("buckets"), help="where the directories are created")
+    parser.add_argument("--metrics", default=":8080", help="HOST:PORT of /metrics")
+    parser.add_argument("--health", default=":8081", help="HOST:PORT of /healthz and /readyz")
+    parser.add_argument("--roles", action="store_true", help="print the RBAC roles and exit")
+    args = parser.parse_args()
+    logs.configure()
+    config = await load_config()
+    if args.roles:
+        yaml.safe_dump_all(roles(config.namespace), sys.stdout, sort_keys=False)
+        return
+    args.root.mkdir(exist_ok=True)
+    await new_manager(config, args.root, args.metrics, args.health).run(handle_signals=True)
+
+
+if __name__ == "__main__":
+    anyio.run(main)
