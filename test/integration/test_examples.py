@@ -45,7 +45,7 @@ from cfo.runtime import (
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
-from envtest.real import RealControlPlane
+from envtest import RealControlPlane
 from test.support.config_map_webhooks import free_url
 from test.support.raycluster_environment import eventually
 
