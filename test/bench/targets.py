@@ -141,7 +141,7 @@ TARGETS = (
         "openshift-create",
         "overhead per object",
         100,
-        note="27 – 40 including the children",
+        note="27 – 40 including these writes",
     ),
     Target("101 unchanged RayClusters on OpenShift: writes at restart", "openshift-restart", "writes", 101),
     Target("- requests at restart", "openshift-restart", "requests", 101, go=(2648, 2648)),

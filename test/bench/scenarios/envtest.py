@@ -75,7 +75,7 @@ async def create_widgets(http: aiohttp.ClientSession, count: int) -> float:
     return time.perf_counter() - began
 
 
-@benchmark(title="envtest embedded in a process, until it is ready: the first and the second instance", repeat=5)
+@benchmark(title="start of envtest in a running process: the first and the second instance", repeat=5)
 async def envtest_start(case: Case) -> Sample:
     values = {}
     for name in ("first", "second"):
@@ -86,7 +86,7 @@ async def envtest_start(case: Case) -> Sample:
 
 
 @benchmark(
-    title=f"envtest as a process: creates of 5 kB over {CONNECTIONS} connections, a list of all objects, memory",
+    title=f"an envtest process: creates of 5 kB over {CONNECTIONS} connections, a list of all objects, memory",
     unit="objects",
     sizes=(1000, 10_000),
 )
@@ -109,7 +109,7 @@ async def envtest_creates(case: Case) -> Sample:
         )
 
 
-@benchmark(title="envtest as a process: 1,000 creates, and their events to each watch", unit="watches", sizes=(20,))
+@benchmark(title="an envtest process: 1,000 creates, and their events to each watch", unit="watches", sizes=(20,))
 async def envtest_watches(case: Case) -> Sample:
     events = 1000
     async with api_server(WIDGET_CRD) as server, http_session(server) as http:
@@ -135,7 +135,7 @@ async def envtest_watches(case: Case) -> Sample:
 
 
 @benchmark(
-    title="envtest: the RayCluster CRD until it is established; one RayCluster pruned, defaulted and validated",
+    title="the RayCluster CRD in envtest until it is established; one RayCluster pruned, defaulted and validated",
     repeat=5,
 )
 async def envtest_schema(case: Case) -> Sample:

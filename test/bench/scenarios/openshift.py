@@ -22,7 +22,10 @@ CHILDREN = 9
 
 
 @benchmark(
-    title="new RayClusters on OpenShift (OAuth, mTLS), until all children exist; overhead: requests except for these",
+    title=(
+        "new RayClusters on OpenShift (OAuth, mTLS), until all children exist "
+        "(overhead: requests that do not write a child)"
+    ),
     unit="clusters",
     subjects=OPERATORS,
     sizes=(50, 100, 200),
