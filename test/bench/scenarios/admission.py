@@ -42,10 +42,10 @@ async def admission(case: Case) -> Sample:
             port, path = await webhook_address(server, gvk)
             message = admission_request(path, obj)
             await send_requests(port, message, time.perf_counter() + SECONDS / 4)
-            cpu, began = process.cpu(), time.perf_counter()
-            end = began + SECONDS
+            cpu, started_at = process.cpu(), time.perf_counter()
+            end = started_at + SECONDS
             connections = await asyncio.gather(*(send_requests(port, message, end) for _ in range(case.size)))
-            seconds, cpu = time.perf_counter() - began, process.cpu() - cpu
+            seconds, cpu = time.perf_counter() - started_at, process.cpu() - cpu
             latencies = sorted(latency for each in connections for latency in each)
             values |= {
                 f"{name} /s": len(latencies) / seconds,
@@ -103,7 +103,7 @@ async def send_requests(port: int, message: bytes, end: float) -> list[float]:
     context.verify_mode = ssl.CERT_NONE
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=1 << 20)
     latencies = []
-    while (began := time.perf_counter()) < end:
+    while (started_at := time.perf_counter()) < end:
         writer.write(message)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         if not head.startswith(b"http/1.1 200"):
@@ -115,6 +115,6 @@ async def send_requests(port: int, message: bytes, end: float) -> list[float]:
             body = await reader.readuntil(b"\r\n0\r\n\r\n")
         if b'"allowed":true' not in body:
             raise RuntimeError(body.decode(errors="replace")[:300])
-        latencies.append(time.perf_counter() - began)
+        latencies.append(time.perf_counter() - started_at)
     writer.close()
     return latencies

@@ -98,11 +98,11 @@ async def appwrappers(case: Case) -> Sample:
         await server.create_all([APPWRAPPER_NAMESPACE])
         async with run_operator(server, case.subject) as (process, _):
             await process.wait_until_idle()
-            position, cpu, began = server.audit_position(), process.cpu(), time.perf_counter()
+            position, cpu, started_at = server.audit_position(), process.cpu(), time.perf_counter()
             await create_appwrappers(server, case.size, phase="Succeeded")
-            created = time.perf_counter() - began
+            created = time.perf_counter() - started_at
             await phases.wait_for_count("Succeeded", case.size)
-            wall = time.perf_counter() - began
+            wall = time.perf_counter() - started_at
             await process.wait_until_idle()
             requests = server.requests_since(position)
             values = {
@@ -130,12 +130,12 @@ async def appwrappers_idle(case: Case) -> Sample:
     async with api_server(controllers=CONTROLLERS) as server, watch_phases(server) as phases:
         await server.create_all([APPWRAPPER_NAMESPACE])
         async with run_operator(server, case.subject) as (process, _):
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             await create_appwrappers(server, case.size)
             await phases.wait_for_count("Running", case.size)
             await server.wait_until_idle()
             await process.wait_until_idle()
-            running = time.perf_counter() - began
+            running = time.perf_counter() - started_at
             position, cpu = server.audit_position(), process.cpu()
             await asyncio.sleep(60 if case.size >= 1000 else 10)
             requests = server.requests_since(position)
@@ -159,10 +159,10 @@ async def appwrapper_one(case: Case) -> Sample:
         await server.create_all([APPWRAPPER_NAMESPACE])
         async with run_operator(server, case.subject) as (process, _):
             await process.wait_until_idle()
-            position, began = server.audit_position(), time.perf_counter()
+            position, started_at = server.audit_position(), time.perf_counter()
             await server.client.create(wrapper(pod()))
             await phases.wait_for_count("Running", 1)
-            wall = time.perf_counter() - began
+            wall = time.perf_counter() - started_at
             await process.wait_until_idle(3.0)  # the operator writes the pod's readiness after the phase
             requests = server.requests_since(position)
             values = {"wall s": wall, "requests": requests.total, "writes": requests.writes}

@@ -68,20 +68,20 @@ async def create_widgets(http: aiohttp.ClientSession, count: int) -> float:
                 response.raise_for_status()
                 await response.read()
 
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     async with asyncio.TaskGroup() as workers:
         for _ in range(CONNECTIONS):
             workers.create_task(work())
-    return time.perf_counter() - began
+    return time.perf_counter() - started_at
 
 
 @benchmark(title="start of envtest in a running process: the first and the second instance", repeat=5)
 async def envtest_start(case: Case) -> Sample:
     values = {}
     for name in ("first", "second"):
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         async with ControlPlane.embedded(controllers=()):
-            values[f"{name} s"] = time.perf_counter() - began
+            values[f"{name} s"] = time.perf_counter() - started_at
     return Sample(values)
 
 
@@ -95,14 +95,14 @@ async def envtest_creates(case: Case) -> Sample:
         empty, cpu = server.process.rss(), server.process.cpu()
         seconds = await create_widgets(http, case.size)
         cpu = server.process.cpu() - cpu
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         async with http.get(WIDGETS) as response:
             await response.read()
         return Sample(
             {
                 "creates /s": case.size / seconds,
                 "cpu per create us": cpu / case.size * 1e6,
-                "list s": time.perf_counter() - began,
+                "list s": time.perf_counter() - started_at,
                 "empty MB": empty,
                 "rss MB": server.process.rss(),
             }
@@ -128,9 +128,9 @@ async def envtest_watches(case: Case) -> Sample:
                 watches.create_task(watch(opened))
             for opened in opened_watches:
                 await opened.wait()
-            cpu, began = server.process.cpu(), time.perf_counter()
+            cpu, started_at = server.process.cpu(), time.perf_counter()
             created = await create_widgets(http, events)
-        delivered = time.perf_counter() - began
+        delivered = time.perf_counter() - started_at
         return Sample({"create s": created, "all delivered s": delivered, "server cpu s": server.process.cpu() - cpu})
 
 
@@ -141,9 +141,9 @@ async def envtest_watches(case: Case) -> Sample:
 async def envtest_schema(case: Case) -> Sample:
     (crd,) = crds.load()
     async with ControlPlane.embedded(controllers=()) as control_plane:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         await control_plane.install_crds(crd)
-        established = time.perf_counter() - began
+        established = time.perf_counter() - started_at
     version = next(each for each in crd["spec"]["versions"] if each["name"] == "v1")
     strategy = CustomResourceStrategy("RayCluster", "ray.io/v1", version["schema"]["openAPIV3Schema"], has_status=True)
     info = ResourceInfo("ray.io", "v1", "rayclusters", "raycluster", "RayCluster", True, strategy, is_crd=True)

@@ -37,9 +37,9 @@ PROGRAMS = {  # FILE is a kubeconfig
 MEASUREMENT = """
 import time
 FILE = %r
-began, cpu = time.perf_counter(), time.process_time()
+started_at, cpu = time.perf_counter(), time.process_time()
 %s
-values = {"wall s": time.perf_counter() - began, "cpu s": time.process_time() - cpu}
+values = {"wall s": time.perf_counter() - started_at, "cpu s": time.process_time() - cpu}
 import json, psutil
 print(json.dumps(values | {"rss MB": psutil.Process().memory_info().rss / 1e6}))
 """
@@ -68,7 +68,7 @@ async def imports(case: Case) -> Sample:
 async def commands(case: Case) -> Sample:
     def first_line() -> float:
         with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             process = subprocess.Popen(
                 [sys.executable, "-m", "cfo", *COMMANDS[case.subject]],
                 stdout=subprocess.PIPE,
@@ -80,7 +80,7 @@ async def commands(case: Case) -> Sample:
             try:
                 if not process.stdout.readline():
                     raise RuntimeError(f"{case.subject}: no output")
-                return time.perf_counter() - began
+                return time.perf_counter() - started_at
             finally:
                 process.terminate()
                 process.communicate(timeout=20)

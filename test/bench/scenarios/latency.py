@@ -39,7 +39,7 @@ async def latency(case: Case) -> Sample:
         pipe = asyncio.subprocess.PIPE
         log = server.folder / "event-times.log"
         with log.open("wb") as errors:
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "test.bench.peers.event_times", case.subject),
                 stdin=pipe,
@@ -48,7 +48,7 @@ async def latency(case: Case) -> Sample:
                 cwd=REPOSITORY,
                 env={**os.environ, "KUBECONFIG": str(server.kubeconfig)},
             )
-        controller = MeasuredProcess(process, log, began)
+        controller = MeasuredProcess(process, log, started_at)
         try:
             assert process.stdout is not None
             if await process.stdout.readline() != b"ready\n":
@@ -88,8 +88,8 @@ async def change_objects(server: APIServer, keys: list[NamespacedName], rate: in
         responded[str(serial)] = time.perf_counter()
 
     async with asyncio.TaskGroup() as writers:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         for serial in range(rate * SECONDS):
-            await asyncio.sleep(max(0.0, began + serial / rate - time.perf_counter()))
+            await asyncio.sleep(max(0.0, started_at + serial / rate - time.perf_counter()))
             writers.create_task(write(serial))
     return responded

@@ -43,10 +43,10 @@ async def no_op_apply(case: Case) -> Sample:
     }
     managers = [{"manager": "m", "operation": "Apply", "apiVersion": "networking.k8s.io/v1", "fieldsV1": owned}]
     stored = orjson.dumps(desired)
-    began = time.process_time()
+    started_at = time.process_time()
     for _ in range(case.size):
         assert is_applied(ApplyIntent(desired, "m"), orjson.loads(stored), managers)
-    return Sample({"cpu us": (time.process_time() - began) / case.size * 1e6})
+    return Sample({"cpu us": (time.process_time() - started_at) / case.size * 1e6})
 
 
 @benchmark(
@@ -76,10 +76,10 @@ async def get(case: Case) -> Sample:
 
 async def _measure(call: Callable[[], Awaitable[Any]], count: int) -> Sample:
     await call()  # opens the connection
-    began, cpu = time.perf_counter(), time.process_time()
+    started_at, cpu = time.perf_counter(), time.process_time()
     for _ in range(count):
         await call()
-    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    wall, cpu = time.perf_counter() - started_at, time.process_time() - cpu
     return Sample({"wall us": wall / count * 1e6, "cpu us": cpu / count * 1e6})
 
 
@@ -89,13 +89,13 @@ async def queue(case: Case) -> Sample:
     for name, metrics in (("without metrics", None), ("with metrics", Metrics().queue("bench"))):
         workqueue: WorkQueue[Request] = WorkQueue(metrics=metrics)
         requests = [Request("team", f"cluster-{number}") for number in range(case.size)]
-        began = time.process_time()
+        started_at = time.process_time()
         for request in requests:
             workqueue.add(request)
         for _ in requests:
             item, _priority = await workqueue.get()
             workqueue.done(item)
-        values[f"{name} cpu us"] = (time.process_time() - began) / case.size * 1e6
+        values[f"{name} cpu us"] = (time.process_time() - started_at) / case.size * 1e6
     return Sample(values)
 
 
@@ -120,10 +120,10 @@ async def reconciles(case: Case) -> Sample:
     controller = Controller("bench", reconciler)
     controller.watch(channel)
     running = asyncio.create_task(controller.run())
-    began, cpu = time.perf_counter(), time.process_time()
+    started_at, cpu = time.perf_counter(), time.process_time()
     channel.enqueue(Request("team", f"cluster-{number}") for number in range(case.size))
     await reconciler.finished.wait()
-    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    wall, cpu = time.perf_counter() - started_at, time.process_time() - cpu
     controller.stop()
     await running
     return Sample({"/s": case.size / wall, "cpu us": cpu / case.size * 1e6})

@@ -38,12 +38,12 @@ async def openshift_create(case: Case) -> Sample:
         await server.create_all(namespaces())
         async with run_operator(server, case.subject, **OAUTH) as (process, _):
             await process.wait_until_idle()
-            position, cpu, began = server.audit_position(), process.cpu(), time.time()
+            position, cpu, started_at = server.audit_position(), process.cpu(), time.time()
             await server.create_all(raycluster(number) for number in range(case.size))
             await server.wait_until_idle()
             requests = server.requests_since(position)
             values = {
-                "wall s": requests.last - began,
+                "wall s": requests.last - started_at,
                 "cpu s": process.cpu() - cpu,
                 **process.memory(),
                 "requests per object": requests.total / case.size,

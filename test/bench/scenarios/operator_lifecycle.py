@@ -46,13 +46,13 @@ async def converge(case: Case) -> Sample:
         await server.create_all(namespaces())
         async with run_operator(server, case.subject) as (process, _):
             await process.wait_until_idle()
-            position, cpu, began = server.audit_position(), process.cpu(), time.time()
+            position, cpu, started_at = server.audit_position(), process.cpu(), time.time()
             await server.create_all(raycluster(number) for number in range(case.size))
-            created = time.time() - began
+            created = time.time() - started_at
             await server.wait_until_idle()
             requests = server.requests_since(position)
             values = {
-                "wall s": requests.last - began,
+                "wall s": requests.last - started_at,
                 "create s": created,
                 "cpu s": process.cpu() - cpu,
                 **process.memory(),
@@ -163,9 +163,9 @@ async def storm(case: Case) -> Sample:
             await server.wait_until_idle()
             await update_statuses(server, clusters, 0, clusters)
             await process.wait_until_idle()
-            position, cpu, began = server.audit_position(), process.cpu(), time.perf_counter()
+            position, cpu, started_at = server.audit_position(), process.cpu(), time.perf_counter()
             await update_statuses(server, clusters, clusters, case.size)
-            wall = time.perf_counter() - began
+            wall = time.perf_counter() - started_at
             await process.wait_until_idle()
             requests = server.requests_since(position)
             values = {
