@@ -1,6 +1,7 @@
-"""``python -m test.bench``: runs the benchmarks, prints their tables, writes them as JSON. It judges nothing.
+"""Command line of the benchmarks, ``python -m test.bench``: runs them, prints tables and writes the results as JSON.
 
-``make bench`` calls it. ``BENCH="start sync-*"`` takes some of them, ``--quick`` small sizes once.
+``make bench`` calls it. ``BENCH="start sync*"`` selects benchmarks by name, ``--quick`` runs small sizes once. The exit
+code does not depend on the measured values.
 """
 
 from __future__ import annotations
@@ -18,29 +19,38 @@ import click
 import msgspec
 from rich.console import Console
 
-from test.bench.harness import Benchmark, Case, Outcome, Sample, load, measure
-from test.bench.results import Result, describe, here
-from test.bench.table import show
+from test.bench.harness import Benchmark, Case, Outcome, Sample, load_benchmarks, measure
+from test.bench.results import Result, describe, describe_machine
+from test.bench.table import print_table
 
 
-class Misuse(click.ClickException):
-    """The command line cannot be used: one line, exit code 2."""
+class CommandLineError(click.ClickException):
+    """An invalid command line, reported as one line with exit code 2."""
 
     exit_code = 2
 
 
-def chosen(patterns: tuple[str, ...], subjects: tuple[str, ...]) -> list[Benchmark]:
-    """The benchmarks that are meant. Raises :class:`Misuse` for what does not exist."""
-    benchmarks = load()
+def select_benchmarks(patterns: tuple[str, ...], subjects: tuple[str, ...]) -> list[Benchmark]:
+    """Return the benchmarks that match any of ``patterns`` (no pattern: all).
+
+    Raises :class:`CommandLineError` if a pattern matches none, or if none of them has one of ``subjects``.
+    """
+    benchmarks = load_benchmarks()
     for pattern in patterns:
         if not fnmatch.filter(benchmarks, pattern):
-            raise Misuse(f"{pattern!r} is no benchmark; there are {', '.join(benchmarks)}")
-    found = [each for each in benchmarks.values() if any(fnmatch.fnmatch(each.name, one) for one in patterns or ("*",))]
-    known = dict.fromkeys(subject for each in found for subject in each.subjects)
+            raise CommandLineError(f"{pattern!r}: no such benchmark; available: {', '.join(benchmarks)}")
+    selected = [
+        each
+        for each in benchmarks.values()
+        if any(fnmatch.fnmatch(each.name, pattern) for pattern in patterns or ("*",))
+    ]
+    known = dict.fromkeys(subject for each in selected for subject in each.subjects)
     for subject in subjects:
         if subject not in known:
-            raise Misuse(f"--subject {subject}: is in none of these benchmarks; there are {', '.join(known)}")
-    return found
+            raise CommandLineError(
+                f"--subject {subject}: not measured by these benchmarks; available: {', '.join(known)}"
+            )
+    return selected
 
 
 @click.group()
@@ -49,18 +59,22 @@ def main() -> None:
 
 
 @main.command("list")
-def list_() -> None:
-    """What there is to run."""
-    for each in load().values():
+def list_benchmarks() -> None:
+    """List the benchmarks."""
+    for each in load_benchmarks().values():
         click.echo(f"{each.name:28} {each.title}")
 
 
 @main.command()
 @click.argument("patterns", nargs=-1)
-@click.option("--quick", is_flag=True, help="Small sizes, once.")
-@click.option("--repeat", type=click.IntRange(min=1), help="Runs of each case, instead of what each asks for.")
-@click.option("--subject", "subjects", multiple=True, help="Only these: cfo, go, kopf, ...")
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results here.")
+@click.option("--quick", is_flag=True, help="Run small sizes, once each.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), help="Number of runs of each case; the default is the benchmark's."
+)
+@click.option(
+    "--subject", "subjects", multiple=True, help="Measure only this program (cfo, go, kopf, ...); repeatable."
+)
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results to this file.")
 def run(
     patterns: tuple[str, ...], quick: bool, repeat: int | None, subjects: tuple[str, ...], file: Path | None
 ) -> None:
@@ -68,18 +82,18 @@ def run(
     console = Console()
     if not console.is_terminal:
         console.width = 170
-    # What runs in sessions of its own must end with us, too.
+    # The runs have sessions of their own and do not get this signal; KeyboardInterrupt makes `measure` kill them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    benchmarks = chosen(patterns, subjects)
-    result = Result(datetime.now(UTC), quick, here(), [describe(each) for each in benchmarks], [])
+    benchmarks = select_benchmarks(patterns, subjects)
+    result = Result(datetime.now(UTC), quick, describe_machine(), [describe(each) for each in benchmarks], [])
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             result.write(file)
         except FileExistsError:
-            raise Misuse(f"--json {file}: {file.parent} is no folder") from None
+            raise CommandLineError(f"--json {file}: {file.parent} is not a directory") from None
         except OSError as error:
-            raise Misuse(f"--json {file}: {error.strerror}") from None
+            raise CommandLineError(f"--json {file}: {error.strerror}") from None
     folder = Path(tempfile.mkdtemp(prefix="cfo-bench-"))
     failed = False
     for benchmark in benchmarks:
@@ -96,25 +110,25 @@ def run(
         result.outcomes.extend(outcomes)
         if file is not None:
             result.write(file)
-        show(benchmark, outcomes, console)
+        print_table(benchmark, outcomes, console)
     if not failed:
-        shutil.rmtree(folder)  # logs, that nobody was told of
+        shutil.rmtree(folder)  # it holds only logs, which messages about failed runs refer to
     if file is not None:
-        console.print(f"written to {file}")
+        console.print(f"Results written to {file}")
     sys.exit(1 if failed else 0)
 
 
-@main.command(hidden=True)
+@main.command("run-once", hidden=True)
 @click.argument("name")
 @click.argument("subject")
 @click.argument("size", type=int)
-def one(name: str, subject: str, size: int) -> None:
-    """One run in this process; its sample is the last line of the output."""
-    sample = asyncio.run(_one(load()[name], Case(subject, size)))
+def run_once(name: str, subject: str, size: int) -> None:
+    """Run one case in this process and print its sample as the last line of output."""
+    sample = asyncio.run(_run(load_benchmarks()[name], Case(subject, size)))
     click.echo(msgspec.json.encode(sample).decode())
 
 
-async def _one(benchmark: Benchmark, case: Case) -> Sample:
+async def _run(benchmark: Benchmark, case: Case) -> Sample:
     return await benchmark.run(case)
 
 

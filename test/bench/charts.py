@@ -1,4 +1,4 @@
-"""What the plots show, as data: which panels, which points. Pure; :mod:`test.bench.plots` draws it."""
+"""The plots as data: panels and their points. Pure functions; :mod:`test.bench.plots` draws them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,47 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from test.bench.harness import Outcome, names, spread
-from test.bench.results import Described
-from test.bench.targets import TARGETS, Target, judged, measured
+from test.bench.harness import Outcome, spread, value_names
+from test.bench.results import BenchmarkDescription
+from test.bench.targets import TARGETS, Target, check_targets, measurement
 
-__all__ = ["Bar", "Bars", "Chart", "Lines", "Point", "Series", "Strips", "charts"]
+__all__ = [
+    "RECORDED",
+    "Bar",
+    "BarPanel",
+    "Chart",
+    "LinePanel",
+    "Point",
+    "Series",
+    "StripPanel",
+    "charts",
+    "subjects_in_chart",
+]
 
 RECORDED = "Go, recorded"
-"""The subject of figures that come from the recordings, not from the runs."""
+"""The subject of bars that show the recorded figures of the Go operator instead of results."""
 
-GROWING = {"cpu s": "CPU (s)", "rss MB": "RSS (MB)", "requests": "requests"}
-COMPARED = ("cfo", "go", "kopf", "kubernetes_asyncio")
-"""Who is compared all over; other subjects are parts of one benchmark."""
+GROWTH_VALUES = {"cpu s": "CPU (s)", "rss MB": "RSS (MB)", "requests": "requests"}
+"""The values that are plotted against size, with the titles of their panels."""
+SPREAD_SUBJECTS = ("cfo", "go", "kopf", "kubernetes_asyncio")
+"""The subjects in the chart of spreads; other subjects occur in one benchmark only."""
 PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?) ms$|(?P<max>max) ms$")
-MAIN = 12
-"""How many of the targets are drawn."""
+MAX_TARGET_PANELS = 12
 
 
 @dataclass(frozen=True)
 class Point:
-    """A median at ``x``, with least and greatest."""
+    """Median, minimum and maximum at ``x``."""
 
     x: float
     median: float
-    least: float
-    greatest: float
+    minimum: float
+    maximum: float
 
 
 @dataclass(frozen=True)
 class Series:
-    """What one subject cost; ``label`` tells apart several of one subject."""
+    """The points of one subject; ``label`` distinguishes several series of one subject."""
 
     subject: str
     points: tuple[Point, ...]
@@ -44,8 +55,8 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """A panel of cost against size, both logarithmic; a dotted line shows what linear growth would look like."""
+class LinePanel:
+    """A panel of cost against size with logarithmic axes; with ``linear``, a dotted line shows linear growth."""
 
     title: str
     x: str
@@ -55,16 +66,16 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; what was recorded as a range is drawn at its middle."""
+    """A bar; a recorded range is drawn at its middle."""
 
     subject: str
     value: float
-    least: float
-    most: float
+    minimum: float
+    maximum: float
 
 
 @dataclass(frozen=True)
-class Bars:
+class BarPanel:
     """A panel of bars with a line at the target."""
 
     title: str
@@ -73,8 +84,8 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Strips:
-    """A panel of rows: each run of a case, relative to the median of its runs."""
+class StripPanel:
+    """A panel with one row for each case: its label, its subject, and each run relative to the median of the runs."""
 
     title: str
     rows: tuple[tuple[str, str, tuple[float, ...]], ...]
@@ -82,92 +93,95 @@ class Strips:
 
 @dataclass(frozen=True)
 class Chart:
-    """One picture; ``benchmark`` names the one beside whose table it stands."""
+    """One image. ``benchmark`` is the benchmark whose table it follows; empty for charts of several benchmarks."""
 
     name: str
     title: str
-    panels: tuple[Lines | Bars | Strips, ...]
+    panels: tuple[LinePanel | BarPanel | StripPanel, ...]
     benchmark: str = ""
 
 
-def charts(benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome]) -> list[Chart]:
-    """Every chart for which there are data."""
-    drawn = [_targets(benchmarks, outcomes), _spread(benchmarks, outcomes)]
-    for described in benchmarks.values():
-        own = [outcome for outcome in outcomes if outcome.benchmark == described.name and outcome.samples]
-        drawn += [_growth(described, own), _latency(described, own)]
-    return [chart for chart in drawn if chart.panels]
+def charts(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome]) -> list[Chart]:
+    """Return every chart that has data."""
+    candidates = [_targets(benchmarks, outcomes), _spread(benchmarks, outcomes)]
+    for description in benchmarks.values():
+        own = [outcome for outcome in outcomes if outcome.benchmark == description.name and outcome.samples]
+        candidates += [_growth(description, own), _latency(description, own)]
+    return [chart for chart in candidates if chart.panels]
 
 
 def _points(outcomes: Sequence[Outcome], subject: str, value: str) -> tuple[Point, ...]:
-    """A value of a subject at all sizes; nothing that a logarithm does not know."""
-    found = [
+    """Return a value of a subject at all sizes, without zeros because the axes are logarithmic."""
+    points = [
         Point(outcome.size, *spread(outcome, value))
         for outcome in outcomes
         if outcome.subject == subject and outcome.size and any(value in sample.values for sample in outcome.samples)
     ]
-    return tuple(point for point in found if point.least > 0)
+    return tuple(point for point in points if point.minimum > 0)
 
 
 def _subjects(outcomes: Sequence[Outcome]) -> list[str]:
     return list(dict.fromkeys(outcome.subject for outcome in outcomes))
 
 
-def _growth(described: Described, outcomes: Sequence[Outcome]) -> Chart:
+def _growth(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Chart:
     panels = []
-    for value, title in GROWING.items():
+    for value, title in GROWTH_VALUES.items():
         series = [Series(subject, _points(outcomes, subject, value)) for subject in _subjects(outcomes)]
         if any(len(each.points) > 1 for each in series):
-            panels.append(Lines(title, described.unit, tuple(each for each in series if each.points)))
-    title = f"{described.name}: cost by {described.unit}"
-    return Chart(f"growth-{described.name}", title, tuple(panels), described.name)
+            panels.append(LinePanel(title, description.unit, tuple(each for each in series if each.points)))
+    title = f"{description.name}: cost by {description.unit}"
+    return Chart(f"growth-{description.name}", title, tuple(panels), description.name)
 
 
-def _latency(described: Described, outcomes: Sequence[Outcome]) -> Chart:
+def _latency(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Chart:
     panels = []
     for subject in _subjects(outcomes):
-        values = [value for value in names(outcomes) if PERCENTILE.search(value)]
+        values = [value for value in value_names(outcomes) if PERCENTILE.search(value)]
         series = [Series(subject, _points(outcomes, subject, value), value.removesuffix(" ms")) for value in values]
         if any(len(each.points) > 1 for each in series):
             kept = tuple(each for each in series if each.points)
-            panels.append(Lines(f"{subject}: latency (ms)", described.unit, kept, linear=False))
-    title = f"{described.name}: percentiles by {described.unit}"
-    return Chart(f"latency-{described.name}", title, tuple(panels), described.name)
+            panels.append(LinePanel(f"{subject}: latency (ms)", description.unit, kept, linear=False))
+    title = f"{description.name}: percentiles by {description.unit}"
+    return Chart(f"latency-{description.name}", title, tuple(panels), description.name)
 
 
-def _targets(benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome]) -> Chart:
-    """The targets with which somebody can be compared; what is 0 needs no bar."""
+def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome]) -> Chart:
+    """Return a panel for each target that has a figure to compare with; targets of 0 are left out."""
     panels = []
     parent: Target = TARGETS[0]
-    for verdict in judged(benchmarks, outcomes):
-        target = verdict.target
-        parent = parent if target.what.startswith("- ") else target
+    for result in check_targets(benchmarks, outcomes):
+        target = result.target
+        parent = parent if target.title.startswith("- ") else target
         bars = [
-            Bar(subject, *found)
+            Bar(subject, *measured)
             for subject in ("cfo", "kopf", "go")
-            if (found := measured(outcomes, target.benchmark, subject, target.size, target.value)) is not None
+            if (measured := measurement(outcomes, target.benchmark, subject, target.size, target.value)) is not None
         ]
         if target.go and not any(bar.subject == "go" for bar in bars):
             bars.append(Bar(RECORDED, statistics.fmean(target.go), *target.go))
-        if verdict.ours and verdict.at_most > 0 and len(bars) > 1:
-            panels.append(Bars(_title(parent, target), verdict.at_most, tuple(bars)))
-    return Chart("targets", "What the operators need, and the targets", tuple(panels[:MAIN]))
+        if result.measured and result.at_most > 0 and len(bars) > 1:
+            panels.append(BarPanel(_panel_title(parent, target), result.at_most, tuple(bars)))
+    return Chart("targets", "Measured values, recorded values and targets", tuple(panels[:MAX_TARGET_PANELS]))
 
 
-def _title(parent: Target, target: Target) -> str:
-    """What a bar shows: short, with its unit."""
-    about = re.split(r"[:,] ", parent.what)[0]
-    detail = target.what.removeprefix("- ") if target is not parent else target.what[len(about) :].lstrip(":, ")
+def _panel_title(parent: Target, target: Target) -> str:
+    """Return the title of a target in two short lines, with the unit."""
+    subject = re.split(r"[:,] ", parent.title)[0]
+    detail = target.title.removeprefix("- ") if target is not parent else target.title[len(subject) :].lstrip(":, ")
     unit = target.value.rpartition(" ")[2]
-    told = f" ({unit})" if unit in ("s", "ms", "MB") else ""
-    return f"{about}:\n{detail}{told}" if detail else f"{about}{told}"
+    suffix = f" ({unit})" if unit in ("s", "ms", "MB") else ""
+    return f"{subject}:\n{detail}{suffix}" if detail else f"{subject}{suffix}"
 
 
-def _spread(benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome]) -> Chart:
-    """How far the runs of a case are apart in CPU time: ours, at the largest size with the most runs."""
+def _spread(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome]) -> Chart:
+    """Return the CPU time of each run relative to the median.
+
+    Each benchmark and subject has one row: of the sizes with the most runs, the largest.
+    """
     rows = []
     for name in benchmarks:
-        for subject in COMPARED:
+        for subject in SPREAD_SUBJECTS:
             cases = [
                 (len(samples), outcome.size, samples)
                 for outcome in outcomes
@@ -181,19 +195,19 @@ def _spread(benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome]) ->
             if median > 0:
                 label = f"{name} {size:,}" if size else name
                 rows.append((label, subject, tuple((sample / median - 1) * 100 for sample in samples)))
-    panels = (Strips("CPU of each run, % from the median of its case", tuple(rows)),) if rows else ()
-    return Chart("spread", "How far the runs are apart", panels)
+    panels = (StripPanel("CPU of each run, % from the median of its case", tuple(rows)),) if rows else ()
+    return Chart("spread", "Spread of the runs", panels)
 
 
-def drawn_subjects(chart: Chart) -> Iterator[str]:
-    """Whom a chart shows, each once."""
-    seen: dict[str, None] = {}
+def subjects_in_chart(chart: Chart) -> Iterator[str]:
+    """Yield each subject of a chart once."""
+    subjects: dict[str, None] = {}
     for panel in chart.panels:
         match panel:
-            case Lines():
-                seen |= dict.fromkeys(each.subject for each in panel.series)
-            case Bars():
-                seen |= dict.fromkeys(bar.subject for bar in panel.bars)
-            case Strips():
-                seen |= dict.fromkeys(subject for _, subject, _ in panel.rows)
-    yield from seen
+            case LinePanel():
+                subjects |= dict.fromkeys(each.subject for each in panel.series)
+            case BarPanel():
+                subjects |= dict.fromkeys(bar.subject for bar in panel.bars)
+            case StripPanel():
+                subjects |= dict.fromkeys(subject for _, subject, _ in panel.rows)
+    yield from subjects

@@ -1,7 +1,8 @@
-"""What a benchmark is, and how it is run: each in a process of its own, again and again, beside its peers.
+"""Definition and execution of benchmarks: each run is a process of its own.
 
-A benchmark is a coroutine that gets a :class:`Case` (whom to measure, at which size) and gives a :class:`Sample`.
-:func:`benchmark` registers it. Nothing here judges: goals are printed beside what was measured.
+A benchmark is a coroutine that takes a :class:`Case` (which program to measure, at which size) and returns a
+:class:`Sample`; :func:`benchmark` registers it. Benchmarks never fail because of a measured value: goals are only
+printed next to it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,38 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["BENCHMARKS", "Benchmark", "Case", "Goal", "Outcome", "Sample", "benchmark", "load", "measure", "spread"]
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "Case",
+    "Goal",
+    "Outcome",
+    "Sample",
+    "benchmark",
+    "load_benchmarks",
+    "measure",
+    "spread",
+    "value_names",
+]
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE = 1800.0
-"""Seconds that one run may take."""
+TIMEOUT = 1800.0
+"""Seconds after which a run is killed."""
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What one run measured: ``values`` by name with the unit at its end (``cpu s``), ``requests`` by verb."""
+    """The measurements of one run.
+
+    ``values`` are named with their unit at the end (``cpu s``). ``requests`` are counts of requests to the API server,
+    by verb and resource (``list pods``).
+    """
 
     values: dict[str, float]
     requests: dict[str, int] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """All runs of a case; ``skipped`` or ``failed`` say why there are none."""
+    """All runs of one case. ``skipped`` or ``failed`` is the reason why samples are missing."""
 
     benchmark: str
     subject: str
@@ -49,7 +66,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Goal:
-    """What ``value`` should be at the most, at ``size``, for us."""
+    """The upper limit that cfo should meet for ``value`` at ``size``."""
 
     value: str
     at_most: float
@@ -58,7 +75,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """Whom to measure (``cfo``, ``go``, ``kopf``, ``kubernetes_asyncio``), and how much of what it is about."""
+    """The subject, which is the program to measure (``cfo``, ``go``, ``kopf``, ...), and the size of its task."""
 
     subject: str
     size: int
@@ -66,7 +83,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One measurement. ``unit`` is what its size counts; ``quick`` are the sizes of a quick run."""
+    """A registered benchmark. ``unit`` is what ``sizes`` count; ``quick`` are the sizes of a quick run."""
 
     name: str
     title: str
@@ -80,7 +97,7 @@ class Benchmark:
     limits: Mapping[str, int] = field(default_factory=dict)
 
     def cases(self, *, quick: bool) -> Iterator[Case]:
-        """Every subject at every size that it can stand."""
+        """Yield every subject at every size up to the subject's limit."""
         for size in self.quick if quick else self.sizes:
             for subject in self.subjects:
                 if size <= self.limits.get(subject, size):
@@ -101,7 +118,10 @@ def benchmark(
     goals: Sequence[Goal] = (),
     limits: Mapping[str, int] | None = None,
 ) -> Callable[[Callable[[Case], Awaitable[Sample]]], Callable[[Case], Awaitable[Sample]]]:
-    """Registers a coroutine under its name; ``limits`` are the largest sizes for subjects that take too long."""
+    """Register a coroutine as a benchmark, under its name with hyphens instead of underscores.
+
+    ``quick`` defaults to the first of ``sizes``. ``limits`` are the largest sizes of subjects that take too long.
+    """
 
     def register(run: Callable[[Case], Awaitable[Sample]]) -> Callable[[Case], Awaitable[Sample]]:
         name = run.__name__.replace("_", "-")
@@ -122,34 +142,40 @@ def benchmark(
     return register
 
 
-def load() -> dict[str, Benchmark]:
-    """All benchmarks, in the order of their modules' names; ``CFO_BENCH_SCENARIOS`` names another package of them."""
+def load_benchmarks() -> dict[str, Benchmark]:
+    """Import all benchmarks, in the order of their modules' names.
+
+    They are in the package ``test.bench.scenarios``, or in the one that ``CFO_BENCH_SCENARIOS`` names.
+    """
     package = importlib.import_module(os.environ.get("CFO_BENCH_SCENARIOS") or "test.bench.scenarios")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     return BENCHMARKS
 
 
-def unavailable(subject: str) -> str:
-    """Why ``subject`` cannot be measured here; empty: it can."""
+def reason_to_skip(subject: str) -> str:
+    """Return why ``subject`` cannot be measured on this machine, or an empty string."""
     if subject == "go" and not os.environ.get("CFO_BENCH_GO"):
-        return "CFO_BENCH_GO names no binary"
+        return "CFO_BENCH_GO is not set"
     if subject.startswith("kopf") and importlib.util.find_spec("kopf") is None:
         return "kopf is not installed"
     return ""
 
 
-async def measure(wanted: Benchmark, case: Case, *, repeat: int, folder: Path, patience: float = PATIENCE) -> Outcome:
-    """Runs a case ``repeat`` times, each in a new process; their output goes to ``folder``."""
-    outcome = Outcome(wanted.name, case.subject, case.size)
-    if reason := unavailable(case.subject):
+async def measure(benchmark: Benchmark, case: Case, *, repeat: int, folder: Path, timeout: float = TIMEOUT) -> Outcome:
+    """Run a case ``repeat`` times, each time in a new process, until the first failure.
+
+    The standard error of the runs goes to a log in ``folder``. A run fails after ``timeout`` seconds.
+    """
+    outcome = Outcome(benchmark.name, case.subject, case.size)
+    if reason := reason_to_skip(case.subject):
         return msgspec.structs.replace(outcome, skipped=reason)
     samples: list[Sample] = []
     for _ in range(repeat):
-        log = folder / f"{wanted.name}-{case.subject}-{case.size}.log"
+        log = folder / f"{benchmark.name}-{case.subject}-{case.size}.log"
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "test.bench", "one", wanted.name, case.subject, str(case.size)),
+                *(sys.executable, "-m", "test.bench", "run-once", benchmark.name, case.subject, str(case.size)),
                 cwd=REPOSITORY,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
@@ -157,35 +183,42 @@ async def measure(wanted: Benchmark, case: Case, *, repeat: int, folder: Path, p
                 start_new_session=True,
             )
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     output, _ = await process.communicate()
             except TimeoutError:
-                return msgspec.structs.replace(outcome, samples=samples, failed=f"not done after {patience:g} s")
+                return msgspec.structs.replace(outcome, samples=samples, failed=f"timed out after {timeout:g} s")
             finally:
-                # Its API server and operator are in its session: a run that is given up leaves nothing behind.
+                # The API server and the operator of the run are in the same session, so this also kills them after
+                # a timeout or a cancellation.
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
-            lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
-            return msgspec.structs.replace(outcome, samples=samples, failed=f"{lines[-1]} (see {log})")
+            error = last_error(log.read_text(errors="replace"))
+            return msgspec.structs.replace(outcome, samples=samples, failed=f"{error} (see {log})")
         try:
             samples.append(msgspec.json.decode(output.splitlines()[-1], type=Sample))
         except (IndexError, msgspec.DecodeError):
-            return msgspec.structs.replace(outcome, samples=samples, failed=f"it gave no sample (see {log})")
+            return msgspec.structs.replace(outcome, samples=samples, failed=f"the run printed no sample (see {log})")
     return msgspec.structs.replace(outcome, samples=samples)
 
 
+def last_error(log: str) -> str:
+    """Return the last line of a log, without the frame that Python draws around the errors of an ExceptionGroup."""
+    lines = [line.lstrip(" |") for line in log.splitlines()]
+    return next((line for line in reversed(lines) if line.strip(" +-")), "no output")
+
+
 def spread(outcome: Outcome, value: str) -> tuple[float, float, float]:
-    """Median, least and greatest of a value over the runs of a case."""
-    found = [sample.values[value] for sample in outcome.samples if value in sample.values]
-    return statistics.median(found), min(found), max(found)
+    """Return median, minimum and maximum of a value over the runs that measured it."""
+    measured = [sample.values[value] for sample in outcome.samples if value in sample.values]
+    return statistics.median(measured), min(measured), max(measured)
 
 
-def names(outcomes: Sequence[Outcome]) -> list[str]:
-    """The names of all values that these measured, in the order in which they came."""
-    found: dict[str, Any] = {}
+def value_names(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the names of all measured values, in the order of their first occurrence."""
+    names: dict[str, Any] = {}
     for outcome in outcomes:
         for sample in outcome.samples:
-            found |= dict.fromkeys(sample.values)
-    return list(found)
+            names |= dict.fromkeys(sample.values)
+    return list(names)

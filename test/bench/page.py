@@ -1,6 +1,6 @@
-"""The generated part of ``docs/performance.md``: targets, a table for each benchmark, the runs.
+"""The generated part of ``docs/performance.md``: targets, a table for each benchmark, and the list of runs.
 
-Pure: results in, text out.
+Pure functions from results to Markdown.
 """
 
 from __future__ import annotations
@@ -9,41 +9,44 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from test.bench.charts import Chart
-from test.bench.harness import Outcome, names, spread
-from test.bench.results import Described, Result
-from test.bench.table import exact, growth, number, verbs
-from test.bench.targets import compared, judged, measured
+from test.bench.harness import Outcome, spread, value_names
+from test.bench.results import BenchmarkDescription, Result
+from test.bench.table import format_exact, format_number, growth_exponent, requests_by_verb
+from test.bench.targets import check_ratios, check_targets, measurement
 
-__all__ = ["END", "START", "put", "section"]
+__all__ = ["END", "START", "render_section", "replace_section"]
 
 START = "<!-- Benchmarks start: written by `make bench-report` -->"
 END = "<!-- Benchmarks end -->"
 
 
-def section(
-    results: Sequence[Result], benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome], charts: Sequence[Chart]
+def render_section(
+    results: Sequence[Result],
+    benchmarks: Mapping[str, BenchmarkDescription],
+    outcomes: Sequence[Outcome],
+    charts: Sequence[Chart],
 ) -> str:
-    """All that stands between the markers."""
+    """Return the Markdown between the markers."""
     parts = ["### Targets", "\n".join(_targets(benchmarks, outcomes))]
     parts += _images(chart for chart in charts if not chart.benchmark)
-    for described in benchmarks.values():
-        own = [outcome for outcome in outcomes if outcome.benchmark == described.name]
+    for description in benchmarks.values():
+        own = [outcome for outcome in outcomes if outcome.benchmark == description.name]
         if not own:
             continue
-        parts += [f"### {described.name}", _sentence(described.title), "\n".join(_rows(described, own))]
-        if told := _growth(own):
-            parts.append(told)
-        parts += _images(chart for chart in charts if chart.benchmark == described.name)
+        parts += [f"### {description.name}", _sentence(description.title), "\n".join(_rows(description, own))]
+        if growth := _growth(own):
+            parts.append(growth)
+        parts += _images(chart for chart in charts if chart.benchmark == description.name)
     parts += ["### Runs", "\n".join(_runs(results))]
     return "\n\n".join(parts)
 
 
-def put(page: str, text: str) -> str:
-    """``page`` with ``text`` between its markers. Raises :class:`ValueError` if they are not there."""
+def replace_section(page: str, section: str) -> str:
+    """Return ``page`` with ``section`` between its markers. Raises :class:`ValueError` if it has no markers."""
     if page.count(START) != 1 or page.count(END) != 1 or page.index(START) > page.index(END):
-        raise ValueError(f"there must be one line `{START}`, and one `{END}` after it")
+        raise ValueError(f"expected one line `{START}`, and one line `{END}` after it")
     before, _, rest = page.partition(START)
-    return f"{before}{START}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
+    return f"{before}{START}\n\n{section}\n\n{END}{rest.partition(END)[2]}"
 
 
 def _sentence(title: str) -> str:
@@ -55,7 +58,7 @@ def _images(charts: Iterator[Chart]) -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A Markdown table; the first column is text, a column of numbers is set to the right."""
+    """Yield the lines of a Markdown table; columns of numbers are aligned to the right."""
     numeric = [all(re.match(r"\d[\d.,]*( |$)|$", row[column]) for row in rows) for column in range(len(header))]
     yield f"| {' | '.join(header)} |"
     yield f"|{'|'.join('--:' if column else '---' for column in numeric)}|"
@@ -63,71 +66,78 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
 
 
-def with_spread(found: tuple[float, float, float] | None) -> str:
-    """The median, with least and greatest where they differ from it."""
-    if found is None:
+def _with_spread(measured: tuple[float, float, float] | None) -> str:
+    """Format a median, followed by minimum and maximum if they differ."""
+    if measured is None:
         return ""
-    median, least, greatest = map(number, found)
-    return median if least == greatest else f"{median} ({least} – {greatest})"
+    median, low, high = map(format_number, measured)
+    return median if low == high else f"{median} ({low} – {high})"
 
 
 def _unit(value: str) -> str:
-    """The unit at the end of a value's name, with a space before it."""
+    """Return the unit at the end of a value's name, with a space before it."""
     return f" {value.rpartition(' ')[2]}" if re.search(r" (s|ms|us|MB|kB|B)$", value) else ""
 
 
-def _targets(benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """The promise, what was recorded of the Go operator, and what was measured now."""
-    words = {True: "met", False: "**missed**", None: "not measured"}
+def _targets(benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield the table of targets with the recorded figures of the Go operator and the measured ones."""
+    verdicts = {True: "met", False: "**missed**", None: "not measured"}
     rows = []
     peers = [each for each in ("kopf", "go") if any(one.subject == each and one.samples for one in outcomes)]
-    for verdict in judged(benchmarks, outcomes):
-        target = verdict.target
+    for result in check_targets(benchmarks, outcomes):
+        target = result.target
         unit = _unit(target.value)
-        go = ""
+        recorded = target.note
         if target.go:
-            go = " – ".join(dict.fromkeys(map(exact, target.go))) + unit
-        go += f" ({target.said})" if go and target.said else target.said
-        of_peers = [
-            with_spread(measured(outcomes, target.benchmark, peer, target.size, target.value)) for peer in peers
+            recorded = " – ".join(dict.fromkeys(map(format_exact, target.go))) + unit
+            recorded += f" ({target.note})" if target.note else ""
+        measured = [
+            result.measured,
+            *(measurement(outcomes, target.benchmark, peer, target.size, target.value) for peer in peers),
         ]
-        ours = with_spread(verdict.ours)
-        cells = [f"{cell}{unit}" if cell else "" for cell in (ours, *of_peers)]
-        what = f"&nbsp;&nbsp;{target.what[2:]}" if target.what.startswith("- ") else target.what
+        cells = [f"{cell}{unit}" if cell else "" for cell in map(_with_spread, measured)]
+        title = f"&nbsp;&nbsp;{target.title[2:]}" if target.title.startswith("- ") else target.title
+        limit = f"≤ {format_exact(result.at_most)}{unit}" if result.at_most else "0"
+        rows.append([title, recorded, limit, *cells, verdicts[result.met]])
+    for ratio in check_ratios(benchmarks, outcomes):
+        factor = ""
+        if ratio.medians and ratio.factor:
+            peer, own = map(format_number, ratio.medians)
+            factor = f"{format_number(ratio.factor)} × ({peer} : {own}{_unit(ratio.target.value)})"
+        limit = f"≥ {format_exact(ratio.target.at_least)} ×"
         rows.append(
-            [what, go, f"≤ {exact(verdict.at_most)}{unit}" if verdict.at_most else "0", *cells, words[verdict.met]]
+            [ratio.target.title, ratio.target.recorded, limit, factor, *("" for _ in peers), verdicts[ratio.met]]
         )
-    for each in compared(benchmarks, outcomes):
-        ratio, times = each.ratio, ""
-        if each.medians and each.times:
-            theirs, ours = map(number, each.medians)
-            times = f"{number(each.times)} × ({theirs} : {ours}{_unit(ratio.value)})"
-        limit = f"≥ {exact(ratio.at_least)} ×"
-        rows.append([ratio.what, ratio.said, limit, times, *("" for _ in peers), words[each.met]])
-    told = {"kopf": "kopf", "go": "Go operator, here"}
-    yield from _table(["", "Go operator, recorded", "target", "cfo", *(told[peer] for peer in peers), ""], rows)
+    headings = {"kopf": "kopf", "go": "Go operator, same run"}
+    yield from _table(["", "Go operator, recorded", "target", "cfo", *(headings[peer] for peer in peers), ""], rows)
 
 
-def _rows(described: Described, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """One line for each subject at each size."""
-    columns = names(outcomes)
-    sized = any(outcome.size for outcome in outcomes)
-    requested = any(sample.requests for outcome in outcomes for sample in outcome.samples)
-    header = ["", *([described.unit] if sized else []), *columns, *(["requests by verb"] if requested else []), "runs"]
+def _rows(description: BenchmarkDescription, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield the table of a benchmark with one row for each subject at each size, then failed and skipped cases."""
+    columns = value_names(outcomes)
+    with_sizes = any(outcome.size for outcome in outcomes)
+    with_requests = any(sample.requests for outcome in outcomes for sample in outcome.samples)
+    header = [
+        "",
+        *([description.unit] if with_sizes else []),
+        *columns,
+        *(["requests by verb"] if with_requests else []),
+        "runs",
+    ]
     rows, remarks = [], []
     for outcome in outcomes:
-        if why := outcome.failed or outcome.skipped:
+        if reason := outcome.failed or outcome.skipped:
             at = f" at {outcome.size:,}" if outcome.size else ""
             kind = "failed" if outcome.failed else "not measured"
-            # Where its log lay is of no use to readers.
-            remarks.append(f"{outcome.subject}{at}: {kind}, {re.sub(r' [(]see .*[)]$', '', why)}")
+            # The log is a temporary file, so its path is of no use to readers of the page.
+            remarks.append(f"{outcome.subject}{at}: {kind}, {re.sub(r' [(]see .*[)]$', '', reason)}")
         if not outcome.samples:
             continue
-        row = [outcome.subject, *([f"{outcome.size:,}"] if sized else [])]
+        row = [outcome.subject, *([f"{outcome.size:,}"] if with_sizes else [])]
         for column in columns:
             known = any(column in sample.values for sample in outcome.samples)
-            row.append(with_spread(spread(outcome, column)) if known else "")
-        rows.append([*row, *([verbs(outcome)] if requested else []), str(len(outcome.samples))])
+            row.append(_with_spread(spread(outcome, column)) if known else "")
+        rows.append([*row, *([requests_by_verb(outcome)] if with_requests else []), str(len(outcome.samples))])
     if rows:
         yield from _table(header, rows)
     if remarks:
@@ -136,19 +146,21 @@ def _rows(described: Described, outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _growth(outcomes: Sequence[Outcome]) -> str:
-    """How cost grows with size, for each subject: the exponent of N between its smallest and its largest size."""
-    told = []
+    """Return a sentence with the growth exponents of each subject, or an empty string if there are none."""
+    parts = []
     for subject in dict.fromkeys(outcome.subject for outcome in outcomes):
         own = [outcome for outcome in outcomes if outcome.subject == subject]
-        powers = {value: growth(own, value) for value in names(own) if value in ("cpu s", "rss MB", "requests")}
-        known = [f"{value} ~ N^{power:.2f}" for value, power in powers.items() if power is not None]
+        exponents = {
+            value: growth_exponent(own, value) for value in value_names(own) if value in ("cpu s", "rss MB", "requests")
+        }
+        known = [f"{value} ~ N^{exponent:.2f}" for value, exponent in exponents.items() if exponent is not None]
         if known:
-            told.append(f"{subject}: {', '.join(known)}")
-    return f"Growth (N^1 is linear): {'; '.join(told)}." if told else ""
+            parts.append(f"{subject}: {', '.join(known)}")
+    return f"Growth (N^1 is linear): {'; '.join(parts)}." if parts else ""
 
 
 def _runs(results: Sequence[Result]) -> Iterator[str]:
-    """When, at which commit, on what."""
+    """Yield the table of runs: start, commit, machine and versions."""
     rows = []
     for result in sorted(results, key=lambda each: each.began):
         machine = result.machine
@@ -157,9 +169,9 @@ def _runs(results: Sequence[Result]) -> Iterator[str]:
             [
                 f"{result.began:%Y-%m-%d %H:%M} UTC{' (quick)' if result.quick else ''}",
                 f"`{machine.commit}`" if machine.commit else "",
-                f"{hardware}, {machine.system}, load {exact(machine.load)}",
+                f"{hardware}, {machine.system}, load {format_exact(machine.load)}",
                 f"Python {machine.python}, "
                 + ", ".join(f"{package} {version}" for package, version in machine.packages.items()),
             ]
         )
-    yield from _table(["began", "commit", "machine", "versions"], rows)
+    yield from _table(["started", "commit", "machine", "versions"], rows)

@@ -1,4 +1,4 @@
-"""The JSON of a run: what was measured, on which machine; and how the runs of one machine become one result."""
+"""The JSON file of a benchmark run, and the merging of several runs on one machine."""
 
 from __future__ import annotations
 
@@ -16,17 +16,26 @@ import psutil
 
 from test.bench.harness import REPOSITORY, Benchmark, Goal, Outcome
 
-__all__ = ["Described", "Machine", "Result", "Unreadable", "describe", "here", "merge", "read"]
+__all__ = [
+    "BenchmarkDescription",
+    "Machine",
+    "Result",
+    "ResultError",
+    "describe",
+    "describe_machine",
+    "merge",
+    "read_result",
+]
 
 _PACKAGES = ("aiohttp", "orjson", "msgspec", "cryptography", "kopf", "kubernetes-asyncio", "uvloop")
 
 
-class Unreadable(ValueError):
-    """A file is no result, or does not go with the others; one line that says why."""
+class ResultError(ValueError):
+    """A file is not a result, or results cannot be merged; the message is one line with the reason."""
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What the numbers were measured on, and with what; ``load`` is the system's load before the first of them."""
+    """The hardware and software of a run. ``load`` is the system's load average at the start."""
 
     cpu: str
     cores: int
@@ -38,8 +47,8 @@ class Machine(msgspec.Struct, frozen=True):
     commit: str
 
 
-class Described(msgspec.Struct, frozen=True):
-    """What the reader of a result must know of a benchmark."""
+class BenchmarkDescription(msgspec.Struct, frozen=True):
+    """The part of a :class:`~test.bench.harness.Benchmark` that is needed to report its results."""
 
     name: str
     title: str
@@ -48,27 +57,27 @@ class Described(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct):
-    """One run of benchmarks; a file holds one of these."""
+    """One run of benchmarks; the content of one JSON file."""
 
     began: datetime
     quick: bool
     machine: Machine
-    benchmarks: list[Described]
+    benchmarks: list[BenchmarkDescription]
     outcomes: list[Outcome]
     format: Literal["cfo-bench/1"] = "cfo-bench/1"
 
     def write(self, file: Path) -> None:
-        """Replaces ``file``. Raises :class:`OSError`."""
+        """Write or overwrite ``file``. Raises :class:`OSError`."""
         file.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
-def describe(benchmark: Benchmark) -> Described:
-    """What a file keeps of ``benchmark``."""
-    return Described(benchmark.name, benchmark.title, benchmark.unit, list(benchmark.goals))
+def describe(benchmark: Benchmark) -> BenchmarkDescription:
+    """Return the part of ``benchmark`` that results contain."""
+    return BenchmarkDescription(benchmark.name, benchmark.title, benchmark.unit, list(benchmark.goals))
 
 
-def here() -> Machine:
-    """This machine, and the commit of this tree."""
+def describe_machine() -> Machine:
+    """Describe this machine, the installed packages and the commit of this repository."""
     versions = {}
     for package in _PACKAGES:
         try:
@@ -78,10 +87,10 @@ def here() -> Machine:
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        found = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = found[0] if found else model
-    describing = ("git", "describe", "--always", "--dirty", "--exclude", "*")
-    commit = subprocess.run(describing, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = models[0] if models else model
+    git_describe = ("git", "describe", "--always", "--dirty", "--exclude", "*")
+    commit = subprocess.run(git_describe, capture_output=True, text=True, cwd=REPOSITORY, check=False)
     return Machine(
         cpu=model,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -94,28 +103,30 @@ def here() -> Machine:
     )
 
 
-def read(file: Path) -> Result:
-    """A result from its file. Raises :class:`Unreadable`."""
+def read_result(file: Path) -> Result:
+    """Read the result in ``file``. Raises :class:`ResultError`."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=Result)
     except OSError as error:
-        raise Unreadable(f"{file}: {error.strerror}") from None
+        raise ResultError(f"{file}: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise Unreadable(f"{file}: is no result of `python -m test.bench run --json`: {error}") from None
+        raise ResultError(f"{file}: not a result of `python -m test.bench run --json`: {error}") from None
 
 
-def merge(results: Sequence[Result]) -> tuple[dict[str, Described], list[Outcome]]:
-    """The benchmarks of all ``results`` by name, and all samples of each case in one outcome, by size and subject.
+def merge(results: Sequence[Result]) -> tuple[dict[str, BenchmarkDescription], list[Outcome]]:
+    """Merge ``results`` into one outcome for each case, sorted by size and subject, and all benchmarks by name.
 
-    A case that was skipped or failed in one run and measured in another keeps its samples; a failure stays told.
-    Raises :class:`Unreadable` if nothing was measured, or on different machines: their numbers say nothing beside
-    each other.
+    A case that one run measured and another one skipped counts as measured. A case that failed in any run keeps its
+    samples and its failure.
+
+    Raises :class:`ResultError` if the results contain no sample, or if they come from different machines, because
+    figures of different machines cannot be compared.
     """
     machines = {(each.machine.cpu, each.machine.cores) for each in results}
     if len(machines) > 1:
-        told = " and ".join(f"{cores} x {cpu}" for cpu, cores in sorted(machines))
-        raise Unreadable(f"the results were measured on different machines: {told}")
-    benchmarks: dict[str, Described] = {}
+        names = " and ".join(f"{cores} x {cpu}" for cpu, cores in sorted(machines))
+        raise ResultError(f"the results come from different machines: {names}")
+    benchmarks: dict[str, BenchmarkDescription] = {}
     cases: dict[tuple[str, str, int], Outcome] = {}
     for result in sorted(results, key=lambda each: each.began):
         benchmarks |= {each.name: each for each in result.benchmarks}
@@ -132,8 +143,8 @@ def merge(results: Sequence[Result]) -> tuple[dict[str, Described], list[Outcome
     subjects = list(dict.fromkeys(outcome.subject for outcome in cases.values()))
     ordered = sorted(cases.values(), key=lambda each: (each.size, subjects.index(each.subject)))
     if not any(outcome.samples for outcome in ordered):
-        raise Unreadable("nothing was measured in these results")
+        raise ResultError("the results contain no samples")
     missing = {outcome.benchmark for outcome in ordered} - benchmarks.keys()
     if missing:
-        raise Unreadable(f"benchmarks that no result describes: {', '.join(sorted(missing))}")
+        raise ResultError(f"no result describes these benchmarks: {', '.join(sorted(missing))}")
     return benchmarks, ordered

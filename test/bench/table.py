@@ -1,4 +1,4 @@
-"""What was measured, for people: a table for each benchmark."""
+"""Formatting of benchmark results for the terminal: one table for each benchmark."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from test.bench.harness import Benchmark, Outcome, names, spread
+from test.bench.harness import Benchmark, Outcome, spread, value_names
 
-__all__ = ["exact", "growth", "number", "show", "verbs"]
+__all__ = ["format_exact", "format_number", "growth_exponent", "print_table", "requests_by_verb"]
 
 
-def number(value: float) -> str:
-    """Three digits are enough, and thousands stay whole."""
+def format_number(value: float) -> str:
+    """Format a measured value with three significant digits, or more for 1,000 and above."""
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if abs(value) < 100 else f"{value:.0f}"
 
 
-def exact(value: float) -> str:
-    """A number that somebody chose, with the digits that he gave it."""
+def format_exact(value: float) -> str:
+    """Format a value from the source code, such as a goal, with all of its digits."""
     return f"{value:,.10g}"
 
 
-def verbs(outcome: Outcome) -> str:
-    """Requests of the last run by verb: ``list 12, patch 300``."""
+def requests_by_verb(outcome: Outcome) -> str:
+    """Format the requests of the last run by verb: ``list 12, patch 300``."""
     counts: Counter[str] = Counter()
     for request, count in (outcome.samples[-1].requests if outcome.samples else {}).items():
         counts[request.split(" ", 1)[0]] += count
     return ", ".join(f"{verb} {count:,}" for verb, count in sorted(counts.items()))
 
 
-def growth(outcomes: Sequence[Outcome], value: str) -> float | None:
-    """The exponent p of cost ~ N^p from the smallest to the largest size (1: linear); ``None``: there is one size."""
+def growth_exponent(outcomes: Sequence[Outcome], value: str) -> float | None:
+    """Return the exponent p of cost ~ N^p between the smallest and the largest size (1 is linear).
+
+    Returns ``None`` if the value was measured at fewer than two sizes. Values of zero are ignored.
+    """
     points = sorted(
         (outcome.size, spread(outcome, value)[0])
         for outcome in outcomes
@@ -49,17 +52,17 @@ def growth(outcomes: Sequence[Outcome], value: str) -> float | None:
     return math.log(high / low) / math.log(large / small)
 
 
-def show(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Console) -> None:
-    """Prints the table of one benchmark: medians, with least and greatest where they differ."""
-    columns = names(outcomes)
+def print_table(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Console) -> None:
+    """Print the table of one benchmark: medians, with minimum and maximum where they differ; then goals and growth."""
+    columns = value_names(outcomes)
     console.print(f"[bold]{benchmark.name}[/bold]: {escape(benchmark.title)}", highlight=False)
     table = Table()
     table.add_column("subject")
     table.add_column(benchmark.unit or "", justify="right")
     for column in columns:
         table.add_column(column, justify="right")
-    requested = any(sample.requests for outcome in outcomes for sample in outcome.samples)
-    if requested:
+    with_requests = any(sample.requests for outcome in outcomes for sample in outcome.samples)
+    if with_requests:
         table.add_column("requests by verb")
     for outcome in outcomes:
         row = [outcome.subject, f"{outcome.size:,}" if outcome.size else ""]
@@ -70,30 +73,33 @@ def show(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Console) ->
             if not any(column in sample.values for sample in outcome.samples):
                 row.append("")
                 continue
-            median, least, greatest = spread(outcome, column)
-            both = f" ({number(least)} - {number(greatest)})" if number(least) != number(greatest) else ""
-            row.append(number(median) + both)
-        table.add_row(*row, *([verbs(outcome)] if requested else []))
+            median, low, high = map(format_number, spread(outcome, column))
+            row.append(f"{median} ({low} - {high})" if low != high else median)
+        table.add_row(*row, *([requests_by_verb(outcome)] if with_requests else []))
     console.print(table)
     for outcome in outcomes:
-        if why := outcome.failed or outcome.skipped:
+        if reason := outcome.failed or outcome.skipped:
             at = f" at {outcome.size:,}" if outcome.size else ""
-            console.print(f"  {outcome.subject}{at} {'failed' if outcome.failed else 'skipped'}: {why}", markup=False)
+            console.print(
+                f"  {outcome.subject}{at} {'failed' if outcome.failed else 'skipped'}: {reason}", markup=False
+            )
     for goal in benchmark.goals:
         for outcome in outcomes:
             if outcome.subject != "cfo" or outcome.size != goal.size or not outcome.samples:
                 continue
             if not any(goal.value in sample.values for sample in outcome.samples):
-                console.print(f"  goal {goal.value} <= {exact(goal.at_most)}: not measured")
+                console.print(f"  goal {goal.value} <= {format_exact(goal.at_most)}: not measured")
                 continue
             measured = spread(outcome, goal.value)[0]
             at = f" at {goal.size:,}" if goal.size else ""
-            word = "met" if measured <= goal.at_most else "MISSED"
-            console.print(f"  goal {goal.value} <= {exact(goal.at_most)}{at}: {number(measured)}, {word}")
+            verdict = "met" if measured <= goal.at_most else "MISSED"
+            console.print(
+                f"  goal {goal.value} <= {format_exact(goal.at_most)}{at}: {format_number(measured)}, {verdict}"
+            )
     for subject in benchmark.subjects:
         own = [outcome for outcome in outcomes if outcome.subject == subject]
-        powers = {value: growth(own, value) for value in columns if value.endswith((" s", " MB"))}
-        told = [f"{value} ~ N^{power:.2f}" for value, power in powers.items() if power is not None]
-        if told:
-            console.print(f"  growth, {subject}: {', '.join(told)}")
+        exponents = {value: growth_exponent(own, value) for value in columns if value.endswith((" s", " MB"))}
+        known = [f"{value} ~ N^{exponent:.2f}" for value, exponent in exponents.items() if exponent is not None]
+        if known:
+            console.print(f"  growth, {subject}: {', '.join(known)}")
     console.print()

@@ -1,7 +1,8 @@
-"""What the project promises of its cost, beside what was recorded of the Go operator, and what became of it.
+"""Performance targets of the project, the recorded figures of the Go operator, and their comparison with results.
 
-The limits themselves stand with the benchmarks, as their goals. The figures of the Go operator (codeflare-operator on
-controller-runtime) were recorded once with kube-apiserver 1.36 on two noisy cores, at the sizes named: good for ratios.
+The limits of the targets are the goals of the benchmarks. The figures of the Go operator (codeflare-operator on
+controller-runtime) were recorded once, with kube-apiserver 1.36 on two noisy cores, at the sizes given here: use them
+for ratios.
 """
 
 from __future__ import annotations
@@ -10,171 +11,205 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from test.bench.harness import Outcome, spread
-from test.bench.results import Described
+from test.bench.results import BenchmarkDescription
 
-__all__ = ["RATIOS", "TARGETS", "Compared", "Ratio", "Target", "Verdict", "compared", "judged", "measured", "ordered"]
+__all__ = [
+    "RATIO_TARGETS",
+    "TARGETS",
+    "RatioResult",
+    "RatioTarget",
+    "Target",
+    "TargetResult",
+    "check_ratios",
+    "check_targets",
+    "measurement",
+    "order_by_targets",
+]
 
 
 @dataclass(frozen=True)
 class Target:
-    """One line of the promise: ``value`` of ``benchmark`` at ``size``; ``go`` is what was recorded, from least to most.
+    """A target for ``value`` of ``benchmark`` at ``size``; its limit is the benchmark's goal.
 
-    ``said`` tells in words what was recorded where there is no such number, or what must be known of it.
+    A title that starts with ``- `` continues the previous target without such a title. ``go`` is the recorded range of
+    the Go operator, from minimum to maximum. ``note`` is the recorded figure in words if there is no such range, and
+    otherwise a remark on it.
     """
 
-    what: str
+    title: str
     benchmark: str
     value: str
     size: int = 0
     go: tuple[float, float] | None = None
-    said: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """A peer needs at least ``at_least`` times as much of ``value`` as we, at the same ``size``."""
+class RatioTarget:
+    """A target for the median of ``peer`` divided by that of cfo: at least ``at_least``, at the same ``size``."""
 
-    what: str
+    title: str
     benchmark: str
     value: str
     size: int
     peer: str
     at_least: float
-    said: str
+    recorded: str
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What became of a ratio: the medians of the peer and of ours, if both were measured."""
+class RatioResult:
+    """The medians of the peer and of cfo, or ``None`` if one of them was not measured."""
 
-    ratio: Ratio
+    target: RatioTarget
     medians: tuple[float, float] | None
 
     @property
-    def times(self) -> float | None:
+    def factor(self) -> float | None:
+        """The median of the peer divided by that of cfo."""
         return self.medians[0] / self.medians[1] if self.medians else None
 
     @property
     def met(self) -> bool | None:
-        """``None``: it was not measured."""
-        return None if self.times is None else self.times >= self.ratio.at_least
+        """Whether the target is met; ``None`` if it was not measured."""
+        return None if self.factor is None else self.factor >= self.target.at_least
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a target: the median of ours with least and greatest, and whether it is at most ``at_most``."""
+class TargetResult:
+    """Median, minimum and maximum of cfo, or ``None`` if it was not measured; ``at_most`` limits the median."""
 
     target: Target
     at_most: float
-    ours: tuple[float, float, float] | None
+    measured: tuple[float, float, float] | None
 
     @property
     def met(self) -> bool | None:
-        """``None``: it was not measured."""
-        return None if self.ours is None else self.ours[0] <= self.at_most
+        """Whether the target is met; ``None`` if it was not measured."""
+        return None if self.measured is None else self.measured[0] <= self.at_most
 
 
 TARGETS = (
-    Target("idle RSS, all controllers on, empty cluster", "start", "rss MB", go=(43, 52)),
+    Target("idle RSS, all controllers enabled, empty cluster", "start", "rss MB", go=(43, 52)),
     Target("exec to ready", "start", "ready s", go=(3.7, 3.7)),
     Target(
-        "cold sync of 5,000 RayClusters: CPU, from exec to synced",
+        "cold sync of 5,000 RayClusters: CPU from exec to synced",
         "sync",
         "cpu s",
         5000,
         go=(3.1, 3.6),
-        said="client-go's informer alone",
+        note="client-go informer only",
     ),
     Target(
-        "RSS of the whole operator then, two policies (and an Ingress) for each",
+        "RSS of the whole operator with 5,000 RayClusters, two NetworkPolicies and an Ingress each",
         "restart-plain",
         "rss MB",
         5000,
-        said="188 MB at 3,000; 280 MB for the informer alone at 5,000",
+        note="188 MB at 3,000; informer only: 280 MB at 5,000",
     ),
     Target(
-        "memory of each further cached object: multiple of its JSON without managedFields",
+        "memory per additional cached object: multiple of its JSON without managedFields",
         "object-memory",
         "ratio",
         10_000,
-        said="40 kB and more for 4.7 kB",
+        note="40 kB or more for an object of 4.7 kB",
     ),
-    Target("300 new RayClusters, until every child is there", "converge", "wall s", 300, go=(84, 84)),
+    Target("300 new RayClusters: time until all children exist", "converge", "wall s", 300, go=(84, 84)),
     Target("- CPU", "converge", "cpu s", 300, go=(39.6, 39.6)),
-    Target("- requests for each", "converge", "requests each", 300, go=(9, 15)),
-    Target("restart with 300 unchanged: writes", "restart", "writes", 300, go=(1500, 1500)),
-    Target("- requests", "restart", "requests", 300, go=(2110, 2110)),
-    Target("- until quiet", "restart", "quiet s", 300, go=(52, 52)),
-    Target("5,000 status updates by others: writes", "storm", "writes", 5000, said="a full reconcile each"),
-    Target("- CPU", "storm", "cpu s", 5000),
-    Target("60 s at rest with RayClusters: requests", "rest", "requests", 1000, go=(0, 0)),
+    Target("- requests per cluster", "converge", "requests per object", 300, go=(9, 15)),
+    Target("300 unchanged RayClusters: writes at restart", "restart", "writes", 300, go=(1500, 1500)),
+    Target("- requests at restart", "restart", "requests", 300, go=(2110, 2110)),
+    Target("- time from exec until idle", "restart", "until idle s", 300, go=(52, 52)),
     Target(
-        "60 s at rest with running AppWrappers: requests",
-        "appwrappers-rest",
+        "5,000 status updates by another client: writes",
+        "storm",
+        "writes",
+        5000,
+        note="a full reconcile for each update",
+    ),
+    Target("- CPU", "storm", "cpu s", 5000),
+    Target("60 s idle with 1,000 RayClusters: requests", "idle", "requests", 1000, go=(0, 0)),
+    Target(
+        "60 s idle with 5,000 running AppWrappers: requests",
+        "appwrappers-idle",
         "requests",
         5000,
-        said="a status patch without a change for each",
+        note="a status patch without changes for each AppWrapper",
     ),
     Target(
-        "100 new RayClusters on OpenShift (OAuth, mTLS): requests for each, besides those that write its children",
+        "100 new RayClusters on OpenShift (OAuth, mTLS): requests per cluster, without the writes of its children",
         "openshift-create",
-        "besides each",
+        "overhead per object",
         100,
-        said="27 – 40 in all",
+        note="27 – 40 including these writes",
     ),
-    Target("restart with 101 unchanged there: writes", "openshift-restart", "writes", 101),
-    Target("- requests", "openshift-restart", "requests", 101, go=(2648, 2648)),
-    Target("one AppWrapper with a pod, until ready: requests", "appwrapper-one", "requests", go=(13, 13)),
+    Target("101 unchanged RayClusters on OpenShift: writes at restart", "openshift-restart", "writes", 101),
+    Target("- requests at restart", "openshift-restart", "requests", 101, go=(2648, 2648)),
+    Target("one AppWrapper with a pod: requests until ready", "appwrapper-one", "requests", go=(13, 13)),
 )
 
-RATIOS = (
-    Ratio(
-        "cold sync of 5,000 with kopf, `on.event` alone: CPU to ours", "sync", "cpu s", 5000, "kopf", 8, "kopf: 14 s"
+RATIO_TARGETS = (
+    RatioTarget(
+        "cold sync of 5,000 RayClusters: CPU of kopf with `on.event` only, relative to cfo",
+        "sync",
+        "cpu s",
+        5000,
+        "kopf",
+        8,
+        "kopf: 14 s",
     ),
-    Ratio(
-        "cold sync of 5,000 with kopf and an index: CPU to ours", "sync", "cpu s", 5000, "kopf-index", 80, "kopf: 201 s"
+    RatioTarget(
+        "cold sync of 5,000 RayClusters: CPU of kopf with an index, relative to cfo",
+        "sync",
+        "cpu s",
+        5000,
+        "kopf-index",
+        80,
+        "kopf: 201 s",
     ),
 )
 
 
-def ordered(benchmarks: Mapping[str, Described]) -> dict[str, Described]:
-    """First those that targets are about, in their order; then the others."""
+def order_by_targets(benchmarks: Mapping[str, BenchmarkDescription]) -> dict[str, BenchmarkDescription]:
+    """Return the benchmarks that have targets, in the order of the targets, and then the others."""
     names = dict.fromkeys([target.benchmark for target in TARGETS if target.benchmark in benchmarks])
     return {name: benchmarks[name] for name in names | dict.fromkeys(benchmarks)}
 
 
-def measured(
+def measurement(
     outcomes: Sequence[Outcome], benchmark: str, subject: str, size: int, value: str
 ) -> tuple[float, float, float] | None:
-    """Median, least and greatest, if it was measured."""
+    """Return median, minimum and maximum of a value, or ``None`` if it was not measured."""
     for outcome in outcomes:
         if (outcome.benchmark, outcome.subject, outcome.size) == (benchmark, subject, size):
             return spread(outcome, value) if any(value in sample.values for sample in outcome.samples) else None
     return None
 
 
-def judged(
-    benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome], targets: Sequence[Target] = TARGETS
-) -> Iterator[Verdict]:
-    """The targets whose benchmarks were run, with what was measured."""
+def check_targets(
+    benchmarks: Mapping[str, BenchmarkDescription], outcomes: Sequence[Outcome], targets: Sequence[Target] = TARGETS
+) -> Iterator[TargetResult]:
+    """Yield the result of each target whose benchmark was run and has a goal for it."""
     for target in targets:
-        described = benchmarks.get(target.benchmark)
+        description = benchmarks.get(target.benchmark)
         goals = (
-            [goal for goal in described.goals if (goal.value, goal.size) == (target.value, target.size)]
-            if described
+            [goal for goal in description.goals if (goal.value, goal.size) == (target.value, target.size)]
+            if description
             else []
         )
         if goals:
-            ours = measured(outcomes, target.benchmark, "cfo", target.size, target.value)
-            yield Verdict(target, goals[0].at_most, ours)
+            measured = measurement(outcomes, target.benchmark, "cfo", target.size, target.value)
+            yield TargetResult(target, goals[0].at_most, measured)
 
 
-def compared(
-    benchmarks: Mapping[str, Described], outcomes: Sequence[Outcome], ratios: Sequence[Ratio] = RATIOS
-) -> Iterator[Compared]:
-    """The ratios whose benchmarks were run, with what was measured."""
-    for ratio in ratios:
-        if ratio.benchmark in benchmarks:
-            theirs = measured(outcomes, ratio.benchmark, ratio.peer, ratio.size, ratio.value)
-            ours = measured(outcomes, ratio.benchmark, "cfo", ratio.size, ratio.value)
-            yield Compared(ratio, (theirs[0], ours[0]) if theirs and ours and ours[0] > 0 else None)
+def check_ratios(
+    benchmarks: Mapping[str, BenchmarkDescription],
+    outcomes: Sequence[Outcome],
+    targets: Sequence[RatioTarget] = RATIO_TARGETS,
+) -> Iterator[RatioResult]:
+    """Yield the result of each ratio target whose benchmark was run."""
+    for target in targets:
+        if target.benchmark in benchmarks:
+            peer = measurement(outcomes, target.benchmark, target.peer, target.size, target.value)
+            own = measurement(outcomes, target.benchmark, "cfo", target.size, target.value)
+            yield RatioResult(target, (peer[0], own[0]) if peer and own and own[0] > 0 else None)

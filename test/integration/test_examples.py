@@ -42,10 +42,9 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
-from envtest import ControlPlane
+from envtest import ControlPlane, RealControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
-from envtest import RealControlPlane
 from test.support.config_map_webhooks import free_url
 from test.support.raycluster_environment import eventually
 

@@ -1,1 +1,4 @@
-"""What cfo is compared with, and what else runs in a process of its own."""
+"""Programs that benchmarks run in separate processes: libraries and operators that cfo is compared with.
+
+Where a library is measured and not an operator, the same program also does the task with cfo.
+"""

@@ -1,1 +1,1 @@
-"""The benchmarks; each module registers its own."""
+"""The benchmarks; each module registers its own when it is imported."""

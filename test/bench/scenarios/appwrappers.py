@@ -1,4 +1,4 @@
-"""AppWrappers of one Job each; Jobs and pods are run by the API server's process."""
+"""AppWrappers with one Job each. The process of the API server also simulates the controllers of Jobs and pods."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import Event
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.objects import NamespacedName
+from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
-from test.bench.stage import Plane, plane
-from test.bench.subjects import operator
+from test.bench.operators import run_operator
 from test.support.appwrapper_environment import CONTROLLERS, job, pod, wrapper
 
 OPERATORS = ("cfo", "go")
-NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
+APPWRAPPER_NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
 
 
 class _Status(msgspec.Struct):
@@ -33,58 +33,59 @@ class _AppWrapper(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class Phases:
-    """Which phase each AppWrapper is in, as a watch tells."""
+class PhaseTracker:
+    """The phase of each AppWrapper, updated by a watch."""
 
     def __init__(self) -> None:
         self._phases: dict[NamespacedName, str] = {}
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
         self._decoder = msgspec.json.Decoder(_AppWrapper)
 
-    def note(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
+        """Store the phase in an event of the informer."""
         if event.new is None:
             self._phases.pop(event.key, None)
         else:
             self._phases[event.key] = self._decoder.decode(event.new.raw).status.phase
-        self._told.set()
+        self._changed.set()
 
-    async def reach(self, phase: str, count: int) -> None:
-        """Waits until so many are in ``phase``."""
+    async def wait_for_count(self, phase: str, count: int) -> None:
+        """Wait until ``count`` AppWrappers are in ``phase``."""
         while sum(each == phase for each in self._phases.values()) < count:
-            self._told.clear()
-            await self._told.wait()
-            await asyncio.sleep(0.05)  # thousands of events need not be counted one by one
+            self._changed.clear()
+            await self._changed.wait()
+            await asyncio.sleep(0.05)  # counting after each of thousands of events would be expensive
 
-    async def none(self) -> None:
-        """Waits until all are gone."""
+    async def wait_for_deletion(self) -> None:
+        """Wait until all AppWrappers are deleted."""
         while self._phases:
-            self._told.clear()
-            await self._told.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
 
 @asynccontextmanager
-async def watched(stage: Plane) -> AsyncIterator[Phases]:
-    """Watches AppWrappers, as the world."""
-    phases = Phases()
-    async with Transport(await load_config(str(stage.folder / "admin.kubeconfig"))) as transport:
+async def watch_phases(server: APIServer) -> AsyncIterator[PhaseTracker]:
+    """Watch AppWrappers as the admin, whose requests are not counted."""
+    phases = PhaseTracker()
+    async with Transport(await load_config(str(server.admin_kubeconfig))) as transport:
         cache = Cache(transport, RESTMapper(transport))
-        cache.informer(APPWRAPPER).add_handler(phases.note)
-        watching = asyncio.create_task(cache.run())
+        cache.informer(APPWRAPPER).add_handler(phases.handle)
+        watch = asyncio.create_task(cache.run())
         await cache.wait_for_sync()
         try:
             yield phases
         finally:
-            watching.cancel()
-            await asyncio.wait({watching})
+            watch.cancel()
+            await asyncio.wait({watch})
 
 
-async def create(stage: Plane, count: int, *, first: int = 0, **pods: Any) -> None:
-    """Creates so many, whose pods do what ``pods`` say."""
-    await stage.create(wrapper(job(f"j-{n}", **pods), name=f"w-{n}") for n in range(first, first + count))
+async def create_appwrappers(server: APIServer, count: int, *, first: int = 0, **pods: Any) -> None:
+    """Create ``count`` AppWrappers with numbers from ``first``; ``pods`` are options for the pods of their Jobs."""
+    await server.create_all(wrapper(job(f"j-{n}", **pods), name=f"w-{n}") for n in range(first, first + count))
 
 
 @benchmark(
-    title="AppWrappers of one Job each, from the first create until all have succeeded",
+    title="AppWrappers with one Job each, from the first create until all have succeeded",
     unit="AppWrappers",
     subjects=OPERATORS,
     sizes=(250, 500, 1000, 2000),
@@ -93,30 +94,30 @@ async def create(stage: Plane, count: int, *, first: int = 0, **pods: Any) -> No
     limits={"go": 1000},
 )
 async def appwrappers(case: Case) -> Sample:
-    async with plane(controllers=CONTROLLERS) as stage, watched(stage) as phases:
-        await stage.create([NAMESPACE])
-        async with operator(stage, case.subject) as (process, _):
-            await process.idle()
-            mark, cpu, began = stage.mark(), process.cpu(), time.perf_counter()
-            await create(stage, case.size, phase="Succeeded")
-            created = time.perf_counter() - began
-            await phases.reach("Succeeded", case.size)
-            wall = time.perf_counter() - began
-            await process.idle()
-            asked = stage.asked(mark)
+    async with api_server(controllers=CONTROLLERS) as server, watch_phases(server) as phases:
+        await server.create_all([APPWRAPPER_NAMESPACE])
+        async with run_operator(server, case.subject) as (process, _):
+            await process.wait_until_idle()
+            position, cpu, started_at = server.audit_position(), process.cpu(), time.perf_counter()
+            await create_appwrappers(server, case.size, phase="Succeeded")
+            created = time.perf_counter() - started_at
+            await phases.wait_for_count("Succeeded", case.size)
+            wall = time.perf_counter() - started_at
+            await process.wait_until_idle()
+            requests = server.requests_since(position)
             values = {
                 "wall s": wall,
-                "creating s": created,
+                "create s": created,
                 "cpu s": process.cpu() - cpu,
                 **process.memory(),
-                "requests each": asked.total / case.size,
-                "writes each": asked.writes / case.size,
+                "requests per object": requests.total / case.size,
+                "writes per object": requests.writes / case.size,
             }
-            return Sample(values, asked.requests)
+            return Sample(values, requests.by_resource)
 
 
 @benchmark(
-    title="60 s at rest with running AppWrappers",
+    title="60 s idle with running AppWrappers",
     unit="AppWrappers",
     subjects=OPERATORS,
     sizes=(5000,),
@@ -125,26 +126,26 @@ async def appwrappers(case: Case) -> Sample:
     limits={"go": 1000},
     goals=[Goal("requests", 0, 5000)],
 )
-async def appwrappers_rest(case: Case) -> Sample:
-    async with plane(controllers=CONTROLLERS) as stage, watched(stage) as phases:
-        await stage.create([NAMESPACE])
-        async with operator(stage, case.subject) as (process, _):
-            began = time.perf_counter()
-            await create(stage, case.size)
-            await phases.reach("Running", case.size)
-            await stage.quiet()
-            await process.idle()
-            running = time.perf_counter() - began
-            mark, cpu = stage.mark(), process.cpu()
+async def appwrappers_idle(case: Case) -> Sample:
+    async with api_server(controllers=CONTROLLERS) as server, watch_phases(server) as phases:
+        await server.create_all([APPWRAPPER_NAMESPACE])
+        async with run_operator(server, case.subject) as (process, _):
+            started_at = time.perf_counter()
+            await create_appwrappers(server, case.size)
+            await phases.wait_for_count("Running", case.size)
+            await server.wait_until_idle()
+            await process.wait_until_idle()
+            running = time.perf_counter() - started_at
+            position, cpu = server.audit_position(), process.cpu()
             await asyncio.sleep(60 if case.size >= 1000 else 10)
-            asked = stage.asked(mark)
+            requests = server.requests_since(position)
             values = {
-                "running after s": running,
+                "until running s": running,
                 "cpu s": process.cpu() - cpu,
                 **process.memory(),
-                "requests": asked.total,
+                "requests": requests.total,
             }
-            return Sample(values, asked.requests)
+            return Sample(values, requests.by_resource)
 
 
 @benchmark(
@@ -154,14 +155,15 @@ async def appwrappers_rest(case: Case) -> Sample:
     goals=[Goal("requests", 6)],
 )
 async def appwrapper_one(case: Case) -> Sample:
-    async with plane(controllers=CONTROLLERS) as stage, watched(stage) as phases:
-        await stage.create([NAMESPACE])
-        async with operator(stage, case.subject) as (process, _):
-            await process.idle()
-            mark, began = stage.mark(), time.perf_counter()
-            await stage.client.create(wrapper(pod()))
-            await phases.reach("Running", 1)
-            wall = time.perf_counter() - began
-            await process.idle(3.0)  # the pod is ready, and that is written
-            asked = stage.asked(mark)
-            return Sample({"wall s": wall, "requests": asked.total, "writes": asked.writes}, asked.requests)
+    async with api_server(controllers=CONTROLLERS) as server, watch_phases(server) as phases:
+        await server.create_all([APPWRAPPER_NAMESPACE])
+        async with run_operator(server, case.subject) as (process, _):
+            await process.wait_until_idle()
+            position, started_at = server.audit_position(), time.perf_counter()
+            await server.client.create(wrapper(pod()))
+            await phases.wait_for_count("Running", 1)
+            wall = time.perf_counter() - started_at
+            await process.wait_until_idle(3.0)  # the operator writes the pod's readiness after the phase
+            requests = server.requests_since(position)
+            values = {"wall s": wall, "requests": requests.total, "writes": requests.writes}
+            return Sample(values, requests.by_resource)

@@ -1,28 +1,28 @@
-"""Whether the operator grows with what comes and goes: waves of RayClusters and AppWrappers, made, changed, deleted."""
+"""Memory growth of the operator while RayClusters and AppWrappers are created, changed and deleted in waves."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 from collections.abc import Sequence
+from functools import partial
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime.kinds import NAMESPACE
 from cfo.runtime.objects import GVK, NamespacedName
-from test.bench.fleet import namespaces, raycluster
+from test.bench.api_server import APIServer, api_server, run_concurrently
 from test.bench.harness import Case, Sample, benchmark
-from test.bench.scenarios.appwrappers import Phases, create, watched
-from test.bench.stage import Plane, gathered, plane
-from test.bench.subjects import operator
+from test.bench.operators import run_operator
+from test.bench.raycluster_objects import namespaces, raycluster, raycluster_key
+from test.bench.scenarios.appwrappers import APPWRAPPER_NAMESPACE, PhaseTracker, create_appwrappers, watch_phases
 from test.support.appwrapper_environment import CONTROLLERS
 
 WAVE = 100
-"""So many of each kind are there at a time."""
+"""Number of objects of each kind in a wave."""
 
 
 @benchmark(
-    title=f"memory over waves of {WAVE} RayClusters and {WAVE} AppWrappers (growth: over the last half of them)",
+    title=f"memory over waves of {WAVE} RayClusters and {WAVE} AppWrappers (growth: in the second half of the waves)",
     unit="objects",
     subjects=("cfo",),
     sizes=(8000,),
@@ -30,49 +30,49 @@ WAVE = 100
     repeat=1,
 )
 async def churn(case: Case) -> Sample:
-    async with plane(controllers=CONTROLLERS) as stage, watched(stage) as phases:
-        await stage.create([NAMESPACE, *namespaces()])
-        async with operator(stage, case.subject) as (process, _):
-            await process.idle()
+    async with api_server(controllers=CONTROLLERS) as server, watch_phases(server) as phases:
+        await server.create_all([APPWRAPPER_NAMESPACE, *namespaces()])
+        async with run_operator(server, case.subject) as (process, _):
+            await process.wait_until_idle()
             cpu, memory = process.cpu(), [process.rss()]
             for number in range(case.size // (2 * WAVE)):
-                await wave(stage, phases, number * WAVE)
-                await process.idle(0.5)
+                await run_wave(server, phases, number * WAVE)
+                await process.wait_until_idle(0.5)
                 memory.append(process.rss())
-            later = memory[len(memory) // 2 :]
-            per_wave = statistics.linear_regression(range(len(later)), later).slope
-            half = len(later) // 2
+            second_half = memory[len(memory) // 2 :]
+            per_wave = statistics.linear_regression(range(len(second_half)), second_half).slope
+            middle = len(second_half) // 2
             return Sample(
                 {
                     "first wave MB": memory[1],
-                    "half way MB": later[0],
+                    "middle wave MB": second_half[0],
                     "rss MB": memory[-1],
                     "peak MB": process.peak(),
-                    "growth MB": statistics.mean(later[half:]) - statistics.mean(later[:half]),
+                    "growth MB": statistics.mean(second_half[middle:]) - statistics.mean(second_half[:middle]),
                     "MB per 1,000": per_wave * 1000 / (2 * WAVE),
                     "cpu s": process.cpu() - cpu,
                 }
             )
 
 
-async def wave(stage: Plane, phases: Phases, first: int) -> None:
-    """Objects come, are changed, and go, with all that was made for them."""
-    clusters = [raycluster(number) for number in range(first, first + WAVE)]
-    keys = [NamespacedName(each["metadata"]["namespace"], each["metadata"]["name"]) for each in clusters]
-    async with asyncio.TaskGroup() as both:
-        both.create_task(stage.create(clusters))
-        both.create_task(create(stage, WAVE, first=first, phase="Succeeded"))
-    await phases.reach("Succeeded", WAVE)
-    await stage.quiet()
-    change = {"metadata": {"labels": {"changed": "yes"}}}
-    await gathered((lambda key=key: stage.client.patch(RAY_CLUSTER, key, change)) for key in keys)  # type: ignore[misc]
-    wrappers = [NamespacedName("ns", f"w-{number}") for number in range(first, first + WAVE)]
-    await delete(stage, RAY_CLUSTER, keys)
-    await delete(stage, APPWRAPPER, wrappers)
-    await phases.none()
-    await stage.quiet()
+async def run_wave(server: APIServer, phases: PhaseTracker, first: int) -> None:
+    """Create, change and delete RayClusters and AppWrappers, and wait until all of their children are deleted."""
+    numbers = range(first, first + WAVE)
+    clusters = [raycluster_key(number) for number in numbers]
+    appwrappers = [NamespacedName("ns", f"w-{number}") for number in numbers]
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.create_all(raycluster(number) for number in numbers))
+        tasks.create_task(create_appwrappers(server, WAVE, first=first, phase="Succeeded"))
+    await phases.wait_for_count("Succeeded", WAVE)
+    await server.wait_until_idle()
+    patch = {"metadata": {"labels": {"changed": "yes"}}}
+    await run_concurrently(partial(server.client.patch, RAY_CLUSTER, key, patch) for key in clusters)
+    await delete_all(server, RAY_CLUSTER, clusters)
+    await delete_all(server, APPWRAPPER, appwrappers)
+    await phases.wait_for_deletion()
+    await server.wait_until_idle()
 
 
-async def delete(stage: Plane, gvk: GVK, keys: Sequence[NamespacedName]) -> None:
-    """Deletes all of them."""
-    await gathered((lambda key=key: stage.client.delete(gvk, key)) for key in keys)  # type: ignore[misc]
+async def delete_all(server: APIServer, gvk: GVK, keys: Sequence[NamespacedName]) -> None:
+    """Delete the objects, several at a time."""
+    await run_concurrently(partial(server.client.delete, gvk, key) for key in keys)

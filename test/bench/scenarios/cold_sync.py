@@ -1,6 +1,6 @@
-"""Getting RayClusters into memory after a start, by an informer alone: what an operator pays before it does anything.
+"""The cold sync: loading all RayClusters into memory after a start, before a controller does any work.
 
-The API server is one that has nothing else to do, see :mod:`test.bench.peers.lists`.
+The API server is :mod:`test.bench.list_server`, which does nothing else.
 """
 
 from __future__ import annotations
@@ -12,34 +12,36 @@ import orjson
 
 from test.bench.harness import REPOSITORY, Case, Goal, Sample, benchmark
 
-MODULE = "test.bench.peers"
 LIMITS = {"kopf": 5000, "kopf-index": 5000}
-"""kopf takes minutes beyond; with an index, time grows with the square of their number."""
+"""kopf takes minutes for more objects; with an index, its time grows with the square of their number."""
 
 
-async def synced(library: str, count: int) -> tuple[dict[str, float], dict[str, int]]:
-    """What ``count`` objects cost in a process of ``library``; what the server said of the objects' sizes."""
+async def measure_sync(library: str, count: int) -> tuple[dict[str, float], dict[str, int]]:
+    """Run :mod:`test.bench.peers.cold_sync`; return its measurements and the sizes from the list server."""
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"{MODULE}.lists", str(count)), stdin=pipe, stdout=pipe, cwd=REPOSITORY
+        *(sys.executable, "-m", "test.bench.list_server", str(count)), stdin=pipe, stdout=pipe, cwd=REPOSITORY
     )
     assert server.stdout is not None
     try:
-        told = await server.stdout.readline()
+        address = await server.stdout.readline()
         client = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", f"{MODULE}.syncing", library, str(count)), stdin=pipe, stdout=pipe, cwd=REPOSITORY
+            *(sys.executable, "-m", "test.bench.peers.cold_sync", library, str(count)),
+            stdin=pipe,
+            stdout=pipe,
+            cwd=REPOSITORY,
         )
-        output, _ = await client.communicate(told)
+        output, _ = await client.communicate(address)
         if client.returncode:
-            raise RuntimeError(f"{library} ended with {client.returncode}")
-        return orjson.loads(output.splitlines()[-1]), orjson.loads(told)
+            raise RuntimeError(f"the cold sync with {library} exited with code {client.returncode}")
+        return orjson.loads(output.splitlines()[-1]), orjson.loads(address)
     finally:
         server.kill()
         await server.wait()
 
 
 @benchmark(
-    title="from exec until RayClusters of 4.7 kB are in memory, by an informer alone",
+    title="cold sync with an informer only: from exec until RayClusters of 4.7 kB are in memory",
     unit="objects",
     subjects=("cfo", "kubernetes_asyncio", "kopf", "kopf-index"),
     sizes=(1000, 5000, 20_000),
@@ -48,12 +50,12 @@ async def synced(library: str, count: int) -> tuple[dict[str, float], dict[str, 
     goals=[Goal("cpu s", 2.0, 5000), Goal("rss MB", 130, 5000)],
 )
 async def sync(case: Case) -> Sample:
-    cost, _ = await synced(case.subject, case.size)
-    return Sample(cost)
+    values, _ = await measure_sync(case.subject, case.size)
+    return Sample(values)
 
 
 @benchmark(
-    title="memory of each further cached object (of twice as many), against its JSON without managedFields",
+    title="memory per additional cached object (when their number doubles), relative to its JSON without managedFields",
     unit="objects",
     subjects=("cfo", "kubernetes_asyncio"),
     sizes=(10_000,),
@@ -61,9 +63,13 @@ async def sync(case: Case) -> Sample:
     goals=[Goal("ratio", 1.3, 10_000)],
 )
 async def object_memory(case: Case) -> Sample:
-    fewer, _ = await synced(case.subject, case.size)
-    more, sizes = await synced(case.subject, 2 * case.size)
-    each = (more["rss MB"] - fewer["rss MB"]) * 1e6 / case.size
+    single, _ = await measure_sync(case.subject, case.size)
+    double, sizes = await measure_sync(case.subject, 2 * case.size)
+    per_object = (double["rss MB"] - single["rss MB"]) * 1e6 / case.size
     return Sample(
-        {"MB per 1,000": each / 1000, "object bytes": sizes["plain_bytes"], "ratio": each / sizes["plain_bytes"]}
+        {
+            "MB per 1,000": per_object / 1000,
+            "object bytes": sizes["plain_bytes"],
+            "ratio": per_object / sizes["plain_bytes"],
+        }
     )

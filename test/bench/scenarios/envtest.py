@@ -1,4 +1,4 @@
-"""The embedded control plane itself: how soon it is there, what it bears, what objects take in its memory."""
+"""envtest, the API server in pure Python: its start, throughput and memory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from envtest import ControlPlane
 from envtest.context import RequestContext, User
 from envtest.crd.custom_resource_strategy import CustomResourceStrategy
 from envtest.registry import ResourceInfo
-from test.bench.fleet import raycluster
+from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Sample, benchmark
-from test.bench.stage import Plane, plane
+from test.bench.raycluster_objects import raycluster
 
 GROUP = "bench.example.com"
 WIDGETS = f"/apis/{GROUP}/v1/namespaces/default/widgets"
 CONNECTIONS = 16
-ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-DEFINITION: dict[str, Any] = {
+ANY_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+WIDGET_CRD: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": f"widgets.{GROUP}"},
@@ -34,129 +34,130 @@ DEFINITION: dict[str, Any] = {
         "group": GROUP,
         "scope": "Namespaced",
         "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANYTHING}}],
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANY_OBJECT}}],
     },
 }
 
 
 def widget(number: int) -> bytes:
-    """A custom resource of some 5 kB without a schema: what it costs is the server's own."""
+    """Return a custom resource of about 5 kB. Its CRD has no schema, so no time is spent on validation."""
     body = raycluster(number)
     metadata = {**body["metadata"], "name": f"widget-{number:05}", "namespace": "default"}
     return orjson.dumps({**body, "apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": metadata})
 
 
 @asynccontextmanager
-async def session(stage: Plane) -> AsyncIterator[aiohttp.ClientSession]:
-    """Bare HTTP, so that the client costs as little as it can."""
-    config = await load_config(str(stage.folder / "admin.kubeconfig"))
+async def http_session(server: APIServer) -> AsyncIterator[aiohttp.ClientSession]:
+    """Open a plain HTTP session as the admin, which costs less CPU than a Kubernetes client."""
+    config = await load_config(str(server.admin_kubeconfig))
     credentials = await config.authenticate()
     context: ssl.SSLContext = config.ssl_context(credentials)
     connector = aiohttp.TCPConnector(ssl=context, limit=0)
     headers = {"Authorization": credentials.authorization, "Content-Type": "application/json"}
-    async with aiohttp.ClientSession(
-        config.server, connector=connector, headers=headers, read_bufsize=1 << 22
-    ) as opened:
-        yield opened
+    async with aiohttp.ClientSession(config.server, connector=connector, headers=headers, read_bufsize=1 << 22) as http:
+        yield http
 
 
-async def create(http: aiohttp.ClientSession, count: int) -> float:
-    """Creates so many widgets over a few connections; gives the seconds it took."""
+async def create_widgets(http: aiohttp.ClientSession, count: int) -> float:
+    """Create ``count`` widgets over several connections; return the seconds that it took."""
     bodies = iter([widget(number) for number in range(count)])
 
     async def work() -> None:
         for body in bodies:
-            async with http.post(WIDGETS, data=body) as answer:
-                answer.raise_for_status()
-                await answer.read()
+            async with http.post(WIDGETS, data=body) as response:
+                response.raise_for_status()
+                await response.read()
 
-    began = time.perf_counter()
-    async with asyncio.TaskGroup() as hands:
+    started_at = time.perf_counter()
+    async with asyncio.TaskGroup() as workers:
         for _ in range(CONNECTIONS):
-            hands.create_task(work())
-    return time.perf_counter() - began
+            workers.create_task(work())
+    return time.perf_counter() - started_at
 
 
-@benchmark(title="the test plane, in this process, until it is ready: the first and the second", repeat=5)
+@benchmark(title="start of envtest in a running process: the first and the second instance", repeat=5)
 async def envtest_start(case: Case) -> Sample:
     values = {}
     for name in ("first", "second"):
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         async with ControlPlane.embedded(controllers=()):
-            values[f"{name} s"] = time.perf_counter() - began
+            values[f"{name} s"] = time.perf_counter() - started_at
     return Sample(values)
 
 
 @benchmark(
-    title=f"the test plane as a process: creates of 5 kB over {CONNECTIONS} connections, a list of all, memory",
+    title=f"an envtest process: creates of 5 kB over {CONNECTIONS} connections, a list of all objects, memory",
     unit="objects",
     sizes=(1000, 10_000),
 )
 async def envtest_creates(case: Case) -> Sample:
-    async with plane(DEFINITION) as stage, session(stage) as http:
-        empty, cpu = stage.process.rss(), stage.process.cpu()
-        seconds = await create(http, case.size)
-        cpu = stage.process.cpu() - cpu
-        began = time.perf_counter()
-        async with http.get(WIDGETS) as answer:
-            await answer.read()
+    async with api_server(WIDGET_CRD) as server, http_session(server) as http:
+        empty, cpu = server.process.rss(), server.process.cpu()
+        seconds = await create_widgets(http, case.size)
+        cpu = server.process.cpu() - cpu
+        started_at = time.perf_counter()
+        async with http.get(WIDGETS) as response:
+            await response.read()
         return Sample(
             {
                 "creates /s": case.size / seconds,
-                "each cpu us": cpu / case.size * 1e6,
-                "list s": time.perf_counter() - began,
+                "cpu per create us": cpu / case.size * 1e6,
+                "list s": time.perf_counter() - started_at,
                 "empty MB": empty,
-                "rss MB": stage.process.rss(),
+                "rss MB": server.process.rss(),
             }
         )
 
 
-@benchmark(title="the test plane: 1,000 creates, and as many events to each watch", unit="watches", sizes=(20,))
+@benchmark(title="an envtest process: 1,000 creates, and their events to each watch", unit="watches", sizes=(20,))
 async def envtest_watches(case: Case) -> Sample:
     events = 1000
-    async with plane(DEFINITION) as stage, session(stage) as http:
+    async with api_server(WIDGET_CRD) as server, http_session(server) as http:
 
-        async def watch(ready: asyncio.Event) -> None:
-            async with http.get(WIDGETS, params={"watch": "true", "resourceVersion": ""}) as answer:
-                ready.set()
+        async def watch(opened: asyncio.Event) -> None:
+            async with http.get(WIDGETS, params={"watch": "true", "resourceVersion": ""}) as response:
+                opened.set()
                 for _ in range(events):
-                    line = await answer.content.readline()
+                    line = await response.content.readline()
                     if b'"ADDED"' not in line[:30]:
                         raise RuntimeError(line[:80].decode())
 
-        readies = [asyncio.Event() for _ in range(case.size)]
-        async with asyncio.TaskGroup() as watching:
-            for ready in readies:
-                watching.create_task(watch(ready))
-            for ready in readies:
-                await ready.wait()
-            cpu, began = stage.process.cpu(), time.perf_counter()
-            created = await create(http, events)
-        told = time.perf_counter() - began
-        return Sample({"created s": created, "all told s": told, "server cpu s": stage.process.cpu() - cpu})
+        opened_watches = [asyncio.Event() for _ in range(case.size)]
+        async with asyncio.TaskGroup() as watches:
+            for opened in opened_watches:
+                watches.create_task(watch(opened))
+            for opened in opened_watches:
+                await opened.wait()
+            cpu, started_at = server.process.cpu(), time.perf_counter()
+            created = await create_widgets(http, events)
+        delivered = time.perf_counter() - started_at
+        return Sample({"create s": created, "all delivered s": delivered, "server cpu s": server.process.cpu() - cpu})
 
 
-@benchmark(title="the RayCluster definition: established; one object of it pruned, defaulted and validated", repeat=5)
+@benchmark(
+    title="the RayCluster CRD in envtest until it is established; one RayCluster pruned, defaulted and validated",
+    repeat=5,
+)
 async def envtest_schema(case: Case) -> Sample:
-    (definition,) = crds.load()
-    async with ControlPlane.embedded(controllers=()) as here:
-        began = time.perf_counter()
-        await here.install_crds(definition)
-        established = time.perf_counter() - began
-    version = next(each for each in definition["spec"]["versions"] if each["name"] == "v1")
+    (crd,) = crds.load()
+    async with ControlPlane.embedded(controllers=()) as control_plane:
+        started_at = time.perf_counter()
+        await control_plane.install_crds(crd)
+        established = time.perf_counter() - started_at
+    version = next(each for each in crd["spec"]["versions"] if each["name"] == "v1")
     strategy = CustomResourceStrategy("RayCluster", "ray.io/v1", version["schema"]["openAPIV3Schema"], has_status=True)
     info = ResourceInfo("ray.io", "v1", "rayclusters", "raycluster", "RayCluster", True, strategy, is_crd=True)
     context = RequestContext(User("bench"), "create", info, "default", "x", operation="CREATE")
 
-    def once(obj: dict[str, Any]) -> None:
+    def process(obj: dict[str, Any]) -> None:
         problems: list[object] = [*strategy.decode(obj, context)]
         strategy.default(obj)
         problems += strategy.validate(obj, None, context)
         assert not problems, problems
 
-    once(raycluster(0))
+    process(raycluster(0))
     objects = [raycluster(number) for number in range(300)]
     cpu = time.process_time()
     for obj in objects:
-        once(obj)
+        process(obj)
     return Sample({"established s": established, "object cpu us": (time.process_time() - cpu) / len(objects) * 1e6})

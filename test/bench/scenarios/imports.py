@@ -1,4 +1,4 @@
-"""What it costs to begin: importing the library and its peers, and commands until their first line."""
+"""Start-up cost: importing cfo.runtime and its peers, and commands until their first line of output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 clusters: [{name: c, cluster: {server: 'https://x'}}]
 users: [{name: u, user: {token: abc}}]
 """
-PROGRAMS = {
+PROGRAMS = {  # FILE is a kubeconfig
     "aiohttp": "import aiohttp",
     "cfo.runtime": "import cfo.runtime",
     "cfo.runtime.Client": "from cfo.runtime import Client",
@@ -27,21 +27,21 @@ PROGRAMS = {
     "envtest.embedded": "import envtest.embedded",
     "kubernetes_asyncio.client": "import kubernetes_asyncio.client",
     "kopf": "import kopf",
-    "a kubeconfig by cfo": "import asyncio, cfo.runtime.client\nasyncio.run(cfo.runtime.load_config(FILE))",
-    "a kubeconfig by kubernetes_asyncio": (
+    "kubeconfig with cfo": "import asyncio, cfo.runtime.client\nasyncio.run(cfo.runtime.load_config(FILE))",
+    "kubeconfig with kubernetes_asyncio": (
         "import asyncio, kubernetes_asyncio.client, kubernetes_asyncio.config\n"
         "settings = kubernetes_asyncio.client.Configuration()\n"
         "asyncio.run(kubernetes_asyncio.config.load_kube_config(FILE, client_configuration=settings))"
     ),
 }
-MEASURE = """
+MEASUREMENT = """
 import time
 FILE = %r
-began, cpu = time.perf_counter(), time.process_time()
+started_at, cpu = time.perf_counter(), time.process_time()
 %s
-spent = {"wall s": time.perf_counter() - began, "cpu s": time.process_time() - cpu}
+values = {"wall s": time.perf_counter() - started_at, "cpu s": time.process_time() - cpu}
 import json, psutil
-print(json.dumps(spent | {"rss MB": psutil.Process().memory_info().rss / 1e6}))
+print(json.dumps(values | {"rss MB": psutil.Process().memory_info().rss / 1e6}))
 """
 COMMANDS = {
     "cfo --help": ["--help"],
@@ -51,12 +51,12 @@ COMMANDS = {
 }
 
 
-@benchmark(title="importing a module in a new interpreter", subjects=tuple(PROGRAMS), repeat=5)
+@benchmark(title="an import (or the loading of a kubeconfig) in a new interpreter", subjects=tuple(PROGRAMS), repeat=5)
 async def imports(case: Case) -> Sample:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(KUBECONFIG)
         file.flush()
-        code = MEASURE % (file.name, PROGRAMS[case.subject])
+        code = MEASUREMENT % (file.name, PROGRAMS[case.subject])
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", code), stdout=asyncio.subprocess.PIPE, cwd=REPOSITORY
         )
@@ -64,11 +64,11 @@ async def imports(case: Case) -> Sample:
     return Sample(orjson.loads(output))
 
 
-@benchmark(title="a command, from exec until its first line", subjects=tuple(COMMANDS), repeat=5)
+@benchmark(title="a command, from exec until its first line of output", subjects=tuple(COMMANDS), repeat=5)
 async def commands(case: Case) -> Sample:
     def first_line() -> float:
         with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             process = subprocess.Popen(
                 [sys.executable, "-m", "cfo", *COMMANDS[case.subject]],
                 stdout=subprocess.PIPE,
@@ -79,8 +79,8 @@ async def commands(case: Case) -> Sample:
             assert process.stdout is not None
             try:
                 if not process.stdout.readline():
-                    raise RuntimeError(f"{case.subject} says nothing")
-                return time.perf_counter() - began
+                    raise RuntimeError(f"{case.subject}: no output")
+                return time.perf_counter() - started_at
             finally:
                 process.terminate()
                 process.communicate(timeout=20)

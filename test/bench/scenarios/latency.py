@@ -1,4 +1,4 @@
-"""How soon after a change its reconcile begins, at a steady rate of changes."""
+"""The delay between a change and the start of its reconcile, at a constant rate of changes."""
 
 from __future__ import annotations
 
@@ -12,81 +12,84 @@ import orjson
 
 from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import NamespacedName
+from test.bench.api_server import APIServer, api_server
 from test.bench.harness import REPOSITORY, Case, Sample, benchmark
-from test.bench.stage import Measured, Plane, plane
+from test.bench.processes import MeasuredProcess
 
 OBJECTS = 50
+"""Number of ConfigMaps, which are changed in turn."""
 SECONDS = 10
+"""Duration of the changes."""
 
 
 @benchmark(
-    title="from the answer to a write until its reconcile begins, by rate (kopf: until on.event is called)",
+    title="from the response to a write until its reconcile starts, by rate of writes (kopf: until on.event is called)",
     unit="events/s",
     subjects=("cfo", "kopf"),
     sizes=(10, 100, 500),
     quick=(100,),
 )
 async def latency(case: Case) -> Sample:
-    async with plane() as stage:
+    async with api_server() as server:
         keys = [NamespacedName("default", f"latency-{number}") for number in range(OBJECTS)]
-        await stage.create(
+        await server.create_all(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": key.namespace, "name": key.name}}
             for key in keys
         )
         pipe = asyncio.subprocess.PIPE
-        log = stage.folder / "clocked.log"
+        log = server.folder / "event-times.log"
         with log.open("wb") as errors:
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "test.bench.peers.clocked", case.subject),
+                *(sys.executable, "-m", "test.bench.peers.event_times", case.subject),
                 stdin=pipe,
                 stdout=pipe,
                 stderr=errors,
                 cwd=REPOSITORY,
-                env={**os.environ, "KUBECONFIG": str(stage.kubeconfig)},
+                env={**os.environ, "KUBECONFIG": str(server.kubeconfig)},
             )
-        clocked = Measured(process, log, began)
+        controller = MeasuredProcess(process, log, started_at)
         try:
             assert process.stdout is not None
             if await process.stdout.readline() != b"ready\n":
                 await process.wait()
-                clocked.alive()
-            await clocked.idle()
-            cpu = clocked.cpu()
-            answered = await change(stage, keys, case.size)
-            await clocked.idle()
-            cpu = clocked.cpu() - cpu
-            memory = clocked.memory()
+                controller.check_running()
+            await controller.wait_until_idle()
+            cpu = controller.cpu()
+            responded = await change_objects(server, keys, case.size)
+            await controller.wait_until_idle()
+            cpu = controller.cpu() - cpu
+            memory = controller.memory()
             output, _ = await process.communicate(b"")
         finally:
-            await clocked.stop()
+            await controller.stop()
         called: dict[str, float] = orjson.loads(output.splitlines()[-1])
-        # a watch may tell before the writer has read its answer: that is no latency at all
-        waits = [max(0.0, called[serial] - at) * 1000 for serial, at in answered.items() if serial in called]
-        cuts = statistics.quantiles(waits, n=100)
+        # The watch can deliver an event before the writer has read its response: that counts as no delay.
+        delays = [max(0.0, called[serial] - at) * 1000 for serial, at in responded.items() if serial in called]
+        percentiles = statistics.quantiles(delays, n=100)
         return Sample(
             {
-                "p50 ms": cuts[49],
-                "p99 ms": cuts[98],
-                "max ms": max(waits),
-                "seen": len(waits) / len(answered),
+                "p50 ms": percentiles[49],
+                "p99 ms": percentiles[98],
+                "max ms": max(delays),
+                "share delivered": len(delays) / len(responded),
                 "cpu s": cpu,
                 **memory,
             }
         )
 
 
-async def change(stage: Plane, keys: list[NamespacedName], rate: int) -> dict[str, float]:
-    """Changes objects at ``rate`` a second, each to another value; gives when each value's write was answered."""
-    answered: dict[str, float] = {}
+async def change_objects(server: APIServer, keys: list[NamespacedName], rate: int) -> dict[str, float]:
+    """Write ``rate`` values per second, all different; return when the response to each value's write arrived."""
+    responded: dict[str, float] = {}
 
     async def write(serial: int) -> None:
-        await stage.client.patch(CONFIG_MAP, keys[serial % OBJECTS], {"data": {"serial": str(serial)}})
-        answered[str(serial)] = time.perf_counter()
+        await server.client.patch(CONFIG_MAP, keys[serial % OBJECTS], {"data": {"serial": str(serial)}})
+        responded[str(serial)] = time.perf_counter()
 
     async with asyncio.TaskGroup() as writers:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         for serial in range(rate * SECONDS):
-            await asyncio.sleep(max(0.0, began + serial / rate - time.perf_counter()))
+            await asyncio.sleep(max(0.0, started_at + serial / rate - time.perf_counter()))
             writers.create_task(write(serial))
-    return answered
+    return responded

@@ -1,1 +1,1 @@
-"""Benchmarks that cost nothing, for the harness to run in the processes of its own."""
+"""Benchmarks for the tests of the harness."""

@@ -1,3 +1,5 @@
+"""Benchmarks that measure nothing; the tests of the harness run them in separate processes."""
+
 from __future__ import annotations
 
 import asyncio
@@ -8,7 +10,7 @@ from test.bench.harness import Case, Goal, Sample, benchmark
 
 
 @benchmark(
-    title="nothing at all",
+    title="measures nothing",
     unit="things",
     subjects=("cfo", "kopf", "go"),
     sizes=(10, 100, 1000),
@@ -21,19 +23,19 @@ async def small(case: Case) -> Sample:
     return Sample({"cpu s": case.size / 100, "pid": float(os.getpid())}, {"list pods": 1, "create pods -> 409": 2})
 
 
-@benchmark(title="ends with an error", subjects=("cfo",))
-async def broken(case: Case) -> Sample:
+@benchmark(title="raises an exception", subjects=("cfo",))
+async def failing(case: Case) -> Sample:
     raise RuntimeError("it broke [here]")
 
 
-@benchmark(title="says something that is no sample", subjects=("cfo",))
-async def mute(case: Case) -> Sample:
+@benchmark(title="exits without a sample", subjects=("cfo",))
+async def silent(case: Case) -> Sample:
     os._exit(0)
 
 
-@benchmark(title="leaves a process behind and does not end", subjects=("cfo",))
+@benchmark(title="starts a process and does not end", subjects=("cfo",))
 async def endless(case: Case) -> Sample:
-    left = await asyncio.create_subprocess_exec("sleep", "600")
-    Path(os.environ["CFO_TEST_PID"]).write_text(f"{left.pid}\n")
-    await left.wait()
+    child = await asyncio.create_subprocess_exec("sleep", "600")
+    Path(os.environ["CFO_TEST_PID"]).write_text(f"{child.pid}\n")
+    await child.wait()
     return Sample({})

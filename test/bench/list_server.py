@@ -1,8 +1,11 @@
-"""Serves N RayClusters of 4.7 kB each over HTTPS: just enough of an API server for a client's cold sync.
+"""A minimal API server that lists N RayClusters of 4.7 kB each over HTTPS, for the cold sync of a client.
 
-They come as a busy cluster has them, with a status and three managers' fields, and from memory, so that 20,000 are
-there in seconds. Prints one line of JSON when it listens: ``{"url", "ca", "object_bytes", "plain_bytes"}``, plain
-without managedFields. Usage: ``python -m test.bench.peers.lists N``.
+The RayClusters are like those of a busy cluster, with a status and the managedFields of three field managers. They are
+generated in memory, so that 20,000 are available within seconds. A watch opens and delivers no events.
+
+Usage: ``python -m test.bench.list_server N``. Prints one line of JSON when it listens:
+``{"url", "ca", "object_bytes", "plain_bytes"}``; the sizes are averages, and plain means without managedFields. It
+stops at the end of its standard input.
 """
 
 from __future__ import annotations
@@ -25,22 +28,23 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from test.bench.fleet import pad, raycluster, status
+from test.bench.raycluster_objects import pad, raycluster, raycluster_status
 
 LIST_VERSION = "900000"
+"""The resourceVersion of the list."""
 
 
-def fields(value: Any) -> dict[str, Any]:
-    """What managedFields say of a value that one manager owns whole."""
+def fields_v1(value: Any) -> dict[str, Any]:
+    """Return the ``fieldsV1`` of a manager that owns all fields of a value."""
     if not isinstance(value, dict):
         return {}
-    return {f"f:{key}": fields(inner) for key, inner in value.items()}
+    return {f"f:{key}": fields_v1(inner) for key, inner in value.items()}
 
 
-def stored(number: int) -> tuple[bytes, int]:
-    """A RayCluster as it comes from the API server when KubeRay runs it; its size without managedFields."""
+def stored_raycluster(number: int) -> tuple[bytes, int]:
+    """Return the JSON of a RayCluster that runs, as the API server sends it, and its size without managedFields."""
     body = raycluster(number, padded=False)
-    body["status"] = status(number, 1, number)
+    body["status"] = raycluster_status(number, number)
     metadata = body["metadata"]
     metadata |= {
         "uid": f"6f1c2a52-0f0e-4d5b-9c1e-{number:012}",
@@ -59,19 +63,20 @@ def stored(number: int) -> tuple[bytes, int]:
             "fieldsV1": owned,
         }
         for manager, owned in (
-            ("OpenAPI-Generator", fields({"metadata": {"labels": metadata["labels"]}, "spec": body["spec"]})),
-            ("kuberay-operator", fields({"status": body["status"]})),
+            ("OpenAPI-Generator", fields_v1({"metadata": {"labels": metadata["labels"]}, "spec": body["spec"]})),
+            ("kuberay-operator", fields_v1({"status": body["status"]})),
             ("codeflare-raycluster-controller", {"f:metadata": {"f:finalizers": {".": {}}}}),
         )
     ]
     metadata["managedFields"] = managed
     pad(body)
-    whole = orjson.dumps(body)
+    encoded = orjson.dumps(body)
     del metadata["managedFields"]
-    return whole, len(orjson.dumps(body))
+    return encoded, len(orjson.dumps(body))
 
 
 def resource_list(group_version: str, *resources: tuple[str, str]) -> dict[str, Any]:
+    """Return the APIResourceList of a group version; ``resources`` are pairs of plural and kind."""
     verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
     return {
         "kind": "APIResourceList",
@@ -84,16 +89,21 @@ def resource_list(group_version: str, *resources: tuple[str, str]) -> dict[str, 
     }
 
 
-def group(name: str) -> dict[str, Any]:
+def api_group(name: str) -> dict[str, Any]:
+    """Return an APIGroup that serves ``v1``."""
     version = {"groupVersion": f"{name}/v1", "version": "v1"}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
-# kopf does not begin before it has seen that namespaces and definitions are served.
+# kopf starts only when discovery contains namespaces and CRDs.
 DISCOVERY: dict[str, Any] = {
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
     "/api/v1": resource_list("v1", ("events", "Event"), ("namespaces", "Namespace")),
-    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group("ray.io"), group("apiextensions.k8s.io")]},
+    "/apis": {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [api_group("ray.io"), api_group("apiextensions.k8s.io")],
+    },
     "/apis/apiextensions.k8s.io/v1": resource_list(
         "apiextensions.k8s.io/v1", ("customresourcedefinitions", "CustomResourceDefinition")
     ),
@@ -101,14 +111,14 @@ DISCOVERY: dict[str, Any] = {
 }
 
 
-class Lists:
-    """The collection, in pages as they are asked for."""
+class RayClusterList:
+    """The collection of RayClusters; serves it in pages of the requested size."""
 
     def __init__(self, count: int) -> None:
-        made = [stored(number) for number in range(count)]
-        self.items = [whole for whole, _ in made]
+        stored = [stored_raycluster(number) for number in range(count)]
+        self.items = [encoded for encoded, _ in stored]
         self.object_bytes = sum(map(len, self.items)) // count
-        self.plain_bytes = sum(plain for _, plain in made) // count
+        self.plain_bytes = sum(plain_bytes for _, plain_bytes in stored) // count
         self.page = lru_cache(maxsize=64)(self._page)
 
     def _page(self, start: int, limit: int, compressed: bool) -> bytes:
@@ -119,14 +129,15 @@ class Lists:
             head,
             b",".join(self.items[start:end]),
         )
-        return gzip.compress(body, 1) if compressed else body  # the level of kube-apiserver
+        return gzip.compress(body, 1) if compressed else body  # the compression level of kube-apiserver
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer discovery, list and watch requests; 404 for everything else."""
         if request.path.removesuffix("/") in DISCOVERY:
             return web.json_response(DISCOVERY[request.path.removesuffix("/")])
         if not request.path.endswith("/rayclusters"):
-            missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
-            return web.json_response(missing, status=404)
+            not_found = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+            return web.json_response(not_found, status=404)
         if request.query.get("watch") in ("true", "1"):
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             await response.prepare(request)
@@ -138,12 +149,12 @@ class Lists:
         return web.Response(body=body, headers=headers)
 
 
-def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
-    """A server context with a new self-signed certificate, and that certificate as PEM."""
+def create_tls_context(folder: Path) -> tuple[ssl.SSLContext, str]:
+    """Return a server context with a new self-signed certificate, and the certificate as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cold-sync")])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -155,31 +166,32 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    pem = made.public_bytes(serialization.Encoding.PEM)
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    pair = folder / "pair.pem"
-    pair.write_bytes(pem + private)
+    key_pair = folder / "pair.pem"
+    key_pair.write_bytes(pem + private)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pair)
+    context.load_cert_chain(key_pair)
     return context, pem.decode()
 
 
 async def serve(count: int) -> None:
-    lists = Lists(count)
+    """Serve ``count`` RayClusters until the end of standard input."""
+    collection = RayClusterList(count)
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", lists.handle)
+    app.router.add_route("*", "/{path:.*}", collection.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     with tempfile.TemporaryDirectory() as folder:
-        context, pem = certificate(Path(folder))
+        context, pem = create_tls_context(Path(folder))
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
     url = f"https://127.0.0.1:{runner.addresses[0][1]}"
-    sizes = {"object_bytes": lists.object_bytes, "plain_bytes": lists.plain_bytes}
+    sizes = {"object_bytes": collection.object_bytes, "plain_bytes": collection.plain_bytes}
     print(orjson.dumps({"url": url, "ca": pem, **sizes}).decode(), flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # until whoever started it goes
+    await asyncio.to_thread(sys.stdin.read)  # until the benchmark closes it
     await runner.cleanup()
 
 

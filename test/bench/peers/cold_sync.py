@@ -1,7 +1,8 @@
-"""Gets N RayClusters into its memory, by one library or another, and says what that cost.
+"""Loads N RayClusters into memory with one of several libraries, and reports the cost.
 
-Usage: ``python -m test.bench.peers.syncing LIBRARY N``, the first line of :mod:`test.bench.peers.lists` on stdin.
-Prints one line of JSON: seconds and MB of the whole process, from its exec until all objects were there.
+Usage: ``python -m test.bench.peers.cold_sync LIBRARY N``, with the line that :mod:`test.bench.list_server` prints on
+standard input. Prints one line of JSON: seconds and MB of the whole process, from its exec until all objects were in
+memory. The libraries are imported in functions, so that each process contains only the measured one.
 """
 
 from __future__ import annotations
@@ -18,27 +19,31 @@ from typing import Any
 import orjson
 
 
-def cost() -> dict[str, float]:
-    """What this process has used so far."""
+def measure() -> dict[str, float]:
+    """Return the time and memory that this process has used so far."""
     cpu = time.process_time()
+    # Imported only now, so that its own CPU time is not measured.
     import psutil
 
-    this = psutil.Process()
+    process = psutil.Process()
     return {
         "cpu s": cpu,
-        "wall s": time.time() - this.create_time(),
-        "rss MB": this.memory_info().rss / 1e6,
+        "wall s": time.time() - process.create_time(),
+        "rss MB": process.memory_info().rss / 1e6,
         "peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
     }
 
 
 @dataclass(frozen=True)
 class Server:
+    """URL of the list server, and its CA as PEM."""
+
     url: str
     ca: str
 
 
-def cfo(server: Server, count: int) -> dict[str, float]:
+def sync_cfo(server: Server, count: int) -> dict[str, float]:
+    """Load the objects into a Cache of cfo.runtime."""
     import anyio
     import structlog
 
@@ -62,7 +67,7 @@ def cfo(server: Server, count: int) -> dict[str, float]:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cache.run)
                 await cache.wait_for_sync()
-                used = cost()
+                used = measure()
                 assert len(await client.list(kind, namespace="team-00")) == len(range(0, count, 50))
                 assert len(cache.informer(kind).reader) == count
                 tasks.cancel_scope.cancel()
@@ -71,7 +76,8 @@ def cfo(server: Server, count: int) -> dict[str, float]:
     return asyncio.run(sync())
 
 
-def kubernetes_asyncio(server: Server, count: int) -> dict[str, float]:
+def sync_kubernetes_asyncio(server: Server, count: int) -> dict[str, float]:
+    """Load the objects into a dictionary with list and watch of kubernetes_asyncio."""
     from kubernetes_asyncio import client, watch
 
     async def sync() -> dict[str, float]:
@@ -83,7 +89,7 @@ def kubernetes_asyncio(server: Server, count: int) -> dict[str, float]:
                 api = client.CustomObjectsApi(connection)
                 kind: dict[str, Any] = {"group": "ray.io", "version": "v1", "plural": "rayclusters"}
                 listed = await api.list_cluster_custom_object(**kind)
-                known = {(obj["metadata"]["namespace"], obj["metadata"]["name"]): obj for obj in listed["items"]}
+                objects = {(obj["metadata"]["namespace"], obj["metadata"]["name"]): obj for obj in listed["items"]}
                 version = listed["metadata"]["resourceVersion"]
                 del listed
 
@@ -91,11 +97,11 @@ def kubernetes_asyncio(server: Server, count: int) -> dict[str, float]:
                     stream = watch.Watch().stream(api.list_cluster_custom_object, **kind, resource_version=version)
                     async for event in stream:
                         metadata = event["object"]["metadata"]
-                        known[metadata["namespace"], metadata["name"]] = event["object"]
+                        objects[metadata["namespace"], metadata["name"]] = event["object"]
 
                 following = asyncio.create_task(follow())
-                used = cost()
-                assert len(known) == count
+                used = measure()
+                assert len(objects) == count
                 following.cancel()
                 await asyncio.wait({following})
                 return used
@@ -103,15 +109,17 @@ def kubernetes_asyncio(server: Server, count: int) -> dict[str, float]:
     return asyncio.run(sync())
 
 
-def kopf_alone(server: Server, count: int) -> dict[str, float]:
-    return _kopf(server, count, index=False)
+def sync_kopf(server: Server, count: int) -> dict[str, float]:
+    """Call an event handler of kopf for each object, without keeping the objects."""
+    return _sync_kopf(server, count, index=False)
 
 
-def kopf_index(server: Server, count: int) -> dict[str, float]:
-    return _kopf(server, count, index=True)
+def sync_kopf_index(server: Server, count: int) -> dict[str, float]:
+    """Load the objects into an index of kopf."""
+    return _sync_kopf(server, count, index=True)
 
 
-def _kopf(server: Server, count: int, *, index: bool) -> dict[str, float]:
+def _sync_kopf(server: Server, count: int, *, index: bool) -> dict[str, float]:
     import kopf
 
     logging.disable(logging.WARNING)
@@ -123,7 +131,7 @@ def _kopf(server: Server, count: int, *, index: bool) -> dict[str, float]:
         return kopf.ConnectionInfo(server=server.url, ca_data=server.ca, token="bench")
 
     @kopf.on.startup()
-    def settle(settings: kopf.OperatorSettings, **_: Any) -> None:
+    def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
         settings.scanning.disabled = True
 
@@ -143,7 +151,7 @@ def _kopf(server: Server, count: int, *, index: bool) -> dict[str, float]:
         operator = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=done))
         finished = asyncio.create_task(done.wait())
         await asyncio.wait({operator, finished}, return_when=asyncio.FIRST_COMPLETED)
-        used = cost()
+        used = measure()
         if not done.is_set():
             operator.result()
         operator.cancel()
@@ -153,12 +161,19 @@ def _kopf(server: Server, count: int, *, index: bool) -> dict[str, float]:
     return asyncio.run(sync())
 
 
-LIBRARIES = {"cfo": cfo, "kubernetes_asyncio": kubernetes_asyncio, "kopf": kopf_alone, "kopf-index": kopf_index}
+LIBRARIES = {
+    "cfo": sync_cfo,
+    "kubernetes_asyncio": sync_kubernetes_asyncio,
+    "kopf": sync_kopf,
+    "kopf-index": sync_kopf_index,
+}
 
 
 def main() -> None:
-    told = orjson.loads(sys.stdin.readline())
-    print(orjson.dumps(LIBRARIES[sys.argv[1]](Server(told["url"], told["ca"]), int(sys.argv[2]))).decode(), flush=True)
+    """Measure the library that the command line names."""
+    document = orjson.loads(sys.stdin.readline())
+    server = Server(document["url"], document["ca"])
+    print(orjson.dumps(LIBRARIES[sys.argv[1]](server, int(sys.argv[2]))).decode(), flush=True)
 
 
 if __name__ == "__main__":

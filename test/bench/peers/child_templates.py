@@ -1,0 +1,41 @@
+"""Templates of the objects that the RayCluster controllers create for a cluster on vanilla Kubernetes.
+
+The kopf operator replaces the names in them. So it creates the same objects as cfo without having any of cfo's code
+in its memory.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from cfo.api.raycluster.naming import names_of
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_VANILLA
+from cfo.controllers.raycluster.resources import (
+    desired_client_ingress,
+    desired_dashboard_ingress,
+    desired_head_policy,
+    desired_secret,
+    desired_workers_policy,
+)
+
+__all__ = ["render_templates"]
+
+NAME, NAMESPACE = "name-placeholder", "namespace-placeholder"
+
+
+def render_templates(config: KubeRayConfiguration) -> bytes:
+    """Return a JSON document with the objects and the placeholders in them.
+
+    ``name`` and ``namespace`` are the placeholders, ``children`` the objects to apply, and ``ca_secret`` is a Secret
+    without data.
+    """
+    cluster = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
+    children = [
+        desired_head_policy(cluster, config, WELL_KNOWN_VANILLA),
+        desired_workers_policy(cluster),
+        desired_dashboard_ingress(cluster, config.ingress_domain, config.ingress),
+        desired_client_ingress(cluster, config.ingress_domain, config.ingress),
+    ]
+    ca_secret = desired_secret(cluster, names_of(cluster).ca_secret, {})
+    return orjson.dumps({"name": NAME, "namespace": NAMESPACE, "children": children, "ca_secret": ca_secret})

@@ -1,0 +1,189 @@
+"""The whole operator with RayClusters: start, new clusters, restart, idle time, a storm of status updates."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.runtime.objects import Object
+from test.bench.api_server import APIServer, api_server, run_concurrently
+from test.bench.harness import Case, Goal, Sample, benchmark
+from test.bench.operators import run_operator
+from test.bench.raycluster_objects import namespaces, raycluster, raycluster_key, raycluster_status
+
+OPERATORS = ("cfo", "kopf", "go")
+
+
+@benchmark(
+    title="from exec to ready on an empty cluster, and idle there",
+    subjects=OPERATORS,
+    repeat=5,
+    goals=[Goal("ready s", 1.2), Goal("rss MB", 75)],
+)
+async def start(case: Case) -> Sample:
+    async with api_server() as server:
+        position = server.audit_position()
+        async with run_operator(server, case.subject) as (process, ready):
+            await process.wait_until_idle()
+            requests = server.requests_since(position)
+            values = {"ready s": ready, "cpu s": process.cpu(), **process.memory(), "requests": requests.total}
+            return Sample(values, requests.by_resource)
+
+
+@benchmark(
+    title="new RayClusters (mTLS, Ingress), from the first create until all children exist",
+    unit="clusters",
+    subjects=OPERATORS,
+    sizes=(100, 300, 500, 1000),
+    quick=(50,),
+    goals=[Goal("wall s", 15, 300), Goal("cpu s", 8, 300), Goal("requests per object", 7, 300)],
+)
+async def converge(case: Case) -> Sample:
+    async with api_server() as server:
+        await server.create_all(namespaces())
+        async with run_operator(server, case.subject) as (process, _):
+            await process.wait_until_idle()
+            position, cpu, started_at = server.audit_position(), process.cpu(), time.time()
+            await server.create_all(raycluster(number) for number in range(case.size))
+            created = time.time() - started_at
+            await server.wait_until_idle()
+            requests = server.requests_since(position)
+            values = {
+                "wall s": requests.last - started_at,
+                "create s": created,
+                "cpu s": process.cpu() - cpu,
+                **process.memory(),
+                "requests per object": requests.total / case.size,
+                "writes per object": requests.writes / case.size,
+            }
+            return Sample(values, requests.by_resource)
+
+
+async def prepare_clusters(server: APIServer, case: Case, **kuberay: Any) -> None:
+    """Create the RayClusters of ``case``, and run the operator until it has created their children."""
+    await server.create_all(namespaces())
+    async with run_operator(server, case.subject, **kuberay) as (process, _):
+        await server.create_all(raycluster(number) for number in range(case.size))
+        await server.wait_until_idle()
+        await process.wait_until_idle()
+
+
+@benchmark(
+    title="a restart with unchanged RayClusters whose children all exist",
+    unit="clusters",
+    subjects=OPERATORS,
+    sizes=(300, 1000, 2000, 5000),
+    quick=(100,),
+    repeat=2,
+    limits={"kopf": 1000, "go": 1000},
+    goals=[
+        Goal("writes", 0, 300),
+        Goal("requests", 40, 300),
+        Goal("until idle s", 3, 300),
+        Goal("writes", 0, 1000),
+        Goal("requests", 40, 1000),
+    ],
+)
+async def restart(case: Case) -> Sample:
+    return await measure_restart(case)
+
+
+@benchmark(
+    title="a restart without mTLS: nothing is injected, and each RayCluster has two NetworkPolicies and an Ingress",
+    unit="clusters",
+    sizes=(1000, 5000),
+    quick=(100,),
+    repeat=2,
+    goals=[Goal("rss MB", 130, 5000)],
+)
+async def restart_plain(case: Case) -> Sample:
+    return await measure_restart(case, mTLSEnabled=False)
+
+
+async def measure_restart(case: Case, *extra_crds: Object, **kuberay: Any) -> Sample:
+    """Measure an operator without anything to do, from exec until it is idle; ``extra_crds`` determine the platform."""
+    async with api_server(*extra_crds) as server:
+        await prepare_clusters(server, case, **kuberay)
+        position = server.audit_position()
+        async with run_operator(server, case.subject, **kuberay) as (process, ready):
+            idle = await process.wait_until_idle()
+            requests = server.requests_since(position)
+            values = {
+                "ready s": ready,
+                "until idle s": idle,
+                "cpu s": process.cpu(),
+                **process.memory(),
+                "requests": requests.total,
+                "writes": requests.writes,
+            }
+            return Sample(values, requests.by_resource)
+
+
+@benchmark(
+    title="60 s idle with RayClusters",
+    unit="clusters",
+    subjects=OPERATORS,
+    sizes=(1000,),
+    quick=(50,),
+    repeat=1,
+    goals=[Goal("requests", 0, 1000)],
+)
+async def idle(case: Case) -> Sample:
+    async with api_server() as server:
+        await server.create_all(namespaces())
+        async with run_operator(server, case.subject) as (process, _):
+            await server.create_all(raycluster(number) for number in range(case.size))
+            await server.wait_until_idle()
+            await process.wait_until_idle()
+            position, cpu = server.audit_position(), process.cpu()
+            await asyncio.sleep(60 if case.size >= 1000 else 10)
+            requests = server.requests_since(position)
+            values = {"cpu s": process.cpu() - cpu, **process.memory(), "requests": requests.total}
+            return Sample(values, requests.by_resource)
+
+
+@benchmark(
+    title="status updates of RayClusters by another client",
+    unit="updates",
+    subjects=OPERATORS,
+    sizes=(1000, 2500, 5000, 10_000),
+    quick=(500,),
+    limits={"kopf": 5000, "go": 5000},
+    goals=[Goal("writes", 0, 5000), Goal("cpu s", 1.0, 5000)],
+)
+async def storm(case: Case) -> Sample:
+    clusters = 250
+    async with api_server() as server:
+        await server.create_all(namespaces())
+        async with run_operator(server, case.subject) as (process, _):
+            await server.create_all(raycluster(number) for number in range(clusters))
+            await server.wait_until_idle()
+            await update_statuses(server, clusters, 0, clusters)
+            await process.wait_until_idle()
+            position, cpu, started_at = server.audit_position(), process.cpu(), time.perf_counter()
+            await update_statuses(server, clusters, clusters, case.size)
+            wall = time.perf_counter() - started_at
+            await process.wait_until_idle()
+            requests = server.requests_since(position)
+            values = {
+                "update s": wall,
+                "cpu s": process.cpu() - cpu,
+                **process.memory(),
+                "requests": requests.total,
+                "writes": requests.writes,
+            }
+            return Sample(values, requests.by_resource)
+
+
+async def update_statuses(server: APIServer, clusters: int, first: int, count: int) -> None:
+    """Write ``count`` different status updates, as KubeRay does, distributed over all ``clusters``."""
+
+    async def update(tick: int) -> None:
+        number = tick % clusters
+        patch = {"status": raycluster_status(number, tick)}
+        await server.client.patch(RAY_CLUSTER, raycluster_key(number), patch, subresource="status")
+
+    await run_concurrently(partial(update, tick) for tick in range(first, first + count))
