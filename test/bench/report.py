@@ -1,4 +1,4 @@
-"""``python -m hack.bench_report``: writes tables and plots of ``docs/performance.md`` from the JSON of benchmark runs."""
+"""``python -m hack.bench_report``: writes tables and plots of ``docs/performance.md`` from the JSON of runs."""
 
 from __future__ import annotations
 
