@@ -1,4 +1,4 @@
-"""The policy of certificates: what is made, kept, renewed and trusted, and in what order; time is given."""
+"""Webhook certificates: when they are created, kept, renewed and trusted, and how the CA bundle is injected."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def again(material: Material, now: datetime, names: tuple[str, ...] = NAMES) -> 
     return advance(read(material.data()), POLICY, names, now=now)
 
 
-def test_what_is_made_is_what_the_go_operator_made() -> None:
+def test_created_certificates_match_those_of_the_go_operator() -> None:
     material = made()
     authority, leaf = material.authority.certificate, material.pair.leaf
     assert authority.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
@@ -70,7 +70,7 @@ def test_serial_numbers_are_positive_and_random() -> None:
     assert min(serials) > 2**64
 
 
-def test_what_is_good_stays_as_it_is() -> None:
+def test_valid_certificates_are_kept() -> None:
     material = made()
     kept, reasons = again(material, NOW + 100 * DAY)
     assert reasons == []
@@ -78,7 +78,7 @@ def test_what_is_good_stays_as_it_is() -> None:
     assert material.next_change(POLICY) > NOW + 200 * DAY
 
 
-def test_the_serving_certificate_is_renewed_with_a_third_of_its_life_left() -> None:
+def test_serving_certificate_is_renewed_with_a_third_of_its_lifetime_left() -> None:
     material = made()
     due = material.next_change(POLICY)
     assert again(material, due - timedelta(seconds=1))[1] == []
@@ -90,7 +90,7 @@ def test_the_serving_certificate_is_renewed_with_a_third_of_its_life_left() -> N
     assert renewed.former == ()
 
 
-def test_the_authority_is_renewed_in_time_and_the_former_one_stays_trusted_for_a_while() -> None:
+def test_ca_is_renewed_before_expiry_and_the_former_one_stays_trusted_for_the_overlap() -> None:
     material = made()
     later = NOW + 2500 * DAY
     renewed, reasons = again(material, later)
@@ -108,7 +108,7 @@ def test_the_authority_is_renewed_in_time_and_the_former_one_stays_trusted_for_a
     assert done.pair == renewed.pair
 
 
-def test_an_authority_is_trusted_for_as_long_as_its_certificate_is_served() -> None:
+def test_former_ca_is_trusted_while_a_certificate_of_it_is_served() -> None:
     old = made()
     new, _ = advance(Stored(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle])
     late = NOW + POLICY.overlap * 2
@@ -118,32 +118,32 @@ def test_an_authority_is_trusted_for_as_long_as_its_certificate_is_served() -> N
     assert dropped.former == ()
 
 
-def test_an_overlap_that_is_too_short_is_refused() -> None:
+def test_overlap_that_is_too_short_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"overlap: 0:00:05: must be longer than propagation \(10 s\)"):
         RotatedCertificates(secret=NamespacedName("ns", "cert"), overlap=timedelta(seconds=5))
 
 
-def test_a_lost_secret_means_a_new_authority_beside_those_that_were_trusted() -> None:
+def test_lost_secret_leads_to_a_new_ca_and_trusted_ones_are_kept() -> None:
     old = made()
     new, reasons = advance(Stored(problems=("it does not exist",)), POLICY, NAMES, now=NOW, trusted=[old.bundle, b"x"])
     assert reasons == ["it does not exist"]
     assert authorities_of(new.bundle) == [new.authority.certificate, old.authority.certificate]
 
 
-def test_authorities_do_not_pile_up() -> None:
+def test_number_of_former_cas_is_limited() -> None:
     material = made()
     for _ in range(6):
         material, _ = advance(Stored(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[material.bundle])
     assert len(authorities_of(material.bundle)) == 4
 
 
-def test_an_expired_authority_is_not_trusted_on() -> None:
+def test_expired_ca_is_not_trusted() -> None:
     old = made(NOW - 4000 * DAY)
     new, _ = advance(Stored(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle])
     assert new.former == ()
 
 
-def test_a_certificate_for_other_names_is_made_anew_by_the_same_authority() -> None:
+def test_changed_names_lead_to_a_new_certificate_of_the_same_ca() -> None:
     material = made()
     other, reasons = again(material, NOW, ("elsewhere.ns.svc", "192.0.2.1"))
     assert reasons == ["the serving certificate does not name elsewhere.ns.svc, 192.0.2.1"]
@@ -163,7 +163,7 @@ def test_a_certificate_for_other_names_is_made_anew_by_the_same_authority() -> N
         ({"ca.crt": None, "ca.key": None}, True),
     ],
 )
-def test_what_is_broken_is_repaired_and_what_is_not_is_kept(
+def test_invalid_parts_are_replaced_and_valid_ones_are_kept(
     broken: dict[str, str | None], *, new_authority: bool
 ) -> None:
     material = made()
@@ -176,7 +176,7 @@ def test_what_is_broken_is_repaired_and_what_is_not_is_kept(
     assert again(repaired, NOW)[1] == []
 
 
-def test_a_key_of_another_certificate_is_noticed() -> None:
+def test_key_of_another_certificate_is_detected() -> None:
     one, other = made(), made()
     data = {**one.data(), "tls.key": other.data()["tls.key"]}
     repaired, reasons = advance(read(data), POLICY, NAMES, now=NOW)
@@ -184,7 +184,7 @@ def test_a_key_of_another_certificate_is_noticed() -> None:
     assert repaired.authority.certificate == one.authority.certificate
 
 
-def test_the_secret_of_the_go_operator_is_taken_over() -> None:
+def test_secret_of_the_go_operator_is_adopted() -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "codeflare")])
     certificate = (
@@ -196,7 +196,7 @@ def test_the_secret_of_the_go_operator_is_taken_over() -> None:
         .not_valid_before(NOW - DAY)
         .not_valid_after(NOW + 3649 * DAY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier(b"not what others would compute"), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier(b"an identifier of another format"), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
@@ -209,23 +209,23 @@ def test_the_secret_of_the_go_operator_is_taken_over() -> None:
     assert material.authority.certificate == certificate
     assert vouches(certificate, material.pair.leaf)
     identifier = material.pair.leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
-    assert identifier.key_identifier == b"not what others would compute"
+    assert identifier.key_identifier == b"an identifier of another format"
 
 
-def test_a_long_name_does_not_hinder() -> None:
+def test_dns_name_longer_than_a_common_name_is_supported() -> None:
     name = f"{'s' * 40}.{'n' * 63}.svc"
     material, _ = advance(Stored(), POLICY, [name], now=NOW)
     assert covers(material.pair.leaf) == {name}
 
 
-def test_no_key_is_ever_shown() -> None:
+def test_repr_contains_no_private_key() -> None:
     material = made()
     shown = repr(material) + repr(read(material.data()))
     assert "PRIVATE" not in shown
     assert "PrivateKey" not in shown
 
 
-def test_a_pair_that_cannot_be_served_changes_nothing() -> None:
+def test_invalid_key_pair_keeps_the_served_one() -> None:
     serving = ServingCertificate()
     good, other = made().pair, made().pair
     serving.serve(good)
@@ -240,7 +240,7 @@ def configuration(**clients: Object) -> Object:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "m", "resourceVersion": "7", "annotations": {"other": "stays"}},
+        "metadata": {"name": "m", "resourceVersion": "7", "annotations": {"other": "kept"}},
         "webhooks": [
             {"name": name, "clientConfig": dict(client), "rules": [], "namespaceSelector": {"matchLabels": {"x": "y"}}}
             for name, client in clients.items()
@@ -253,7 +253,7 @@ BUNDLE = b"-----BEGIN CERTIFICATE-----"
 URL = WebhookURL("192.0.2.1", 9443)
 
 
-def test_a_bundle_goes_into_every_webhook_and_nothing_else_changes() -> None:
+def test_ca_bundle_is_set_in_every_webhook_and_nothing_else_changes() -> None:
     before = configuration(a=SERVICE, b={"url": "https://elsewhere/x"})
     after = revised(before, bundle=BUNDLE, url=None, paths={})
     encoded = b64encode(BUNDLE).decode()
@@ -265,7 +265,7 @@ def test_a_bundle_goes_into_every_webhook_and_nothing_else_changes() -> None:
     assert merge_patch(before, after) == {"metadata": {"resourceVersion": "7"}, "webhooks": after["webhooks"]}
 
 
-def test_a_url_replaces_the_service_and_gives_way_to_it_again() -> None:
+def test_url_replaces_the_service_which_can_be_restored() -> None:
     before = configuration(a=SERVICE, b=SERVICE)
     local = revised(before, bundle=BUNDLE, url=URL, paths={"a": "/registered"})
     assert [hook["clientConfig"].get("url") for hook in local["webhooks"]] == [
@@ -285,7 +285,7 @@ def test_a_url_replaces_the_service_and_gives_way_to_it_again() -> None:
     assert patch["metadata"] == {"resourceVersion": "7", "annotations": {ORIGINAL: None}}
 
 
-def test_somebody_who_applies_the_manifest_again_does_not_hide_what_was_original() -> None:
+def test_reapplied_manifest_keeps_the_recorded_original() -> None:
     before = configuration(a=SERVICE)
     local = revised(before, bundle=BUNDLE, url=URL, paths={})
     applied = {**before, "metadata": local["metadata"]}
@@ -294,7 +294,7 @@ def test_somebody_who_applies_the_manifest_again_does_not_hide_what_was_original
     assert revised(again, bundle=None, url=None, paths={}) == before
 
 
-def test_what_a_url_made_is_known_as_such() -> None:
+def test_configuration_created_for_a_url_is_recognized() -> None:
     made_ = revised(created(configuration(a={"url": f"{URL}/mutate"})), bundle=BUNDLE, url=URL, paths={})
     assert is_ours_alone(made_)
     assert is_ours_alone(revised(made_, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={}))
@@ -304,8 +304,8 @@ def test_what_a_url_made_is_known_as_such() -> None:
     assert not is_ours_alone(broken)
 
 
-def test_a_definition_with_a_conversion_webhook_is_told_too() -> None:
-    def definition(client: Object) -> Object:
+def test_ca_bundle_and_url_are_set_in_a_crd_with_conversion_webhook() -> None:
+    def crd(client: Object) -> Object:
         conversion = {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
         return {
             "kind": "CustomResourceDefinition",
@@ -313,7 +313,7 @@ def test_a_definition_with_a_conversion_webhook_is_told_too() -> None:
             "spec": {"conversion": conversion},
         }
 
-    before = definition({"service": {"namespace": "ns", "name": "hooks"}})
+    before = crd({"service": {"namespace": "ns", "name": "hooks"}})
     local = revised(before, bundle=BUNDLE, url=URL, paths={"conversion": "/convert"})
     patch = merge_patch(before, local)
     assert patch["spec"]["conversion"]["webhook"]["clientConfig"] == {
@@ -326,6 +326,6 @@ def test_a_definition_with_a_conversion_webhook_is_told_too() -> None:
     assert revised(plain, bundle=BUNDLE, url=URL, paths={}) == plain
 
 
-def test_unreadable_bundles_count_as_none() -> None:
+def test_unreadable_ca_bundles_are_empty() -> None:
     assert bundles_of(configuration(a={"caBundle": "%%%"}, b={}, c={"caBundle": None})) == dict.fromkeys("abc", b"")
     assert authorities_of(b64decode("Cg==")) == []
