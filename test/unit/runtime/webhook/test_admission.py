@@ -186,7 +186,7 @@ def test_json_patch_contains_only_the_changes() -> None:
 
 
 class WidgetWebhook:
-    """A defaulter and validator of widgets, with sync and async methods; default and create raise ``error`` if given."""
+    """A defaulter and validator of widgets, with sync and async methods, which can fail with ``error``."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
