@@ -62,7 +62,7 @@ class Harness:
         self.recorder = self.broadcaster.recorder("raycluster-ingress")
 
     def warn(
-        self, message: str = "Ingress team/x: taken", obj: Object = CLUSTER, *, reason: str = "ApplyFailed"
+        self, message: str = "Ingress team/x: conflict", obj: Object = CLUSTER, *, reason: str = "ApplyFailed"
     ) -> None:
         self.recorder.event(obj, "Warning", reason, message)
 
@@ -142,10 +142,10 @@ async def test_repetitions_before_the_first_write_are_included_in_it() -> None:
 
 async def test_different_messages_are_different_events() -> None:
     async with running() as harness:
-        harness.warn("Ingress a: taken")
-        harness.warn("Ingress b: taken")
+        harness.warn("Ingress a: conflict")
+        harness.warn("Ingress b: conflict")
         await run_until_idle()
-        assert [event["note"] for event in harness.client.created] == ["Ingress a: taken", "Ingress b: taken"]
+        assert [event["note"] for event in harness.client.created] == ["Ingress a: conflict", "Ingress b: conflict"]
         names = {event["metadata"]["name"] for event in harness.client.created}
         assert len(names) == 2
 

@@ -17,7 +17,7 @@ OPERATOR = Path(cfo.__file__).parent
 
 
 def declared_names() -> list[tuple[str, str]]:
-    """Return module and name of each public name declared_names in the stub, which type checkers read."""
+    """Return module and name of each public name declared in the stub, which type checkers read."""
     return [
         (f"cfo.runtime.{node.module}" if node.module else "cfo.runtime", alias.name)
         for node in ast.parse(STUB.read_text()).body

@@ -137,7 +137,7 @@ async def transport(server: ApiServer) -> AsyncIterator[Transport]:
 
 
 @pytest.fixture
-def live(transport: Transport) -> Client:
+def live_client(transport: Transport) -> Client:
     """A client without a cache."""
     return Client(transport, RESTMapper(transport), field_manager="me")
 
@@ -150,25 +150,25 @@ def client(transport: Transport, cache: FakeCache) -> Client:
 # Reads.
 
 
-async def test_get_returns_the_object(server: ApiServer, live: Client) -> None:
+async def test_get_returns_the_object(server: ApiServer, live_client: Client) -> None:
     server.answer("GET", PATH, json(config_map()))
-    assert await live.get(CONFIG_MAP, KEY) == config_map()
+    assert await live_client.get(CONFIG_MAP, KEY) == config_map()
 
 
-async def test_get_of_missing_object_returns_none(server: ApiServer, live: Client) -> None:
+async def test_get_of_missing_object_returns_none(server: ApiServer, live_client: Client) -> None:
     server.answer("GET", PATH, error_response(404, "NotFound", name="a", kind="configmaps"))
-    assert await live.get(CONFIG_MAP, KEY) is None
+    assert await live_client.get(CONFIG_MAP, KEY) is None
 
 
 async def test_kind_that_is_no_longer_served_raises_unknown_kind_and_refreshes_discovery(
-    server: ApiServer, live: Client
+    server: ApiServer, live_client: Client
 ) -> None:
     server.answer("GET", PATH, text("404 page not found\n", 404))
     with pytest.raises(UnknownKind, match=r"^get configmaps: 404 page not found$"):
-        await live.get(CONFIG_MAP, KEY)
+        await live_client.get(CONFIG_MAP, KEY)
     before = len(server.all_requests)
     with pytest.raises(UnknownKind):
-        await live.get(CONFIG_MAP, KEY)
+        await live_client.get(CONFIG_MAP, KEY)
     assert "/api" in [request.path for request in server.all_requests[before:]]
 
 
@@ -182,22 +182,22 @@ async def test_namespace_is_ignored_for_cluster_scoped_kinds(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a%2fb"])
-async def test_invalid_names_are_rejected_without_a_request(server: ApiServer, live: Client, name: str) -> None:
+async def test_invalid_names_are_rejected_without_a_request(server: ApiServer, live_client: Client, name: str) -> None:
     for request in (
-        live.get(CONFIG_MAP, NamespacedName("ns", name)),
-        live.delete(CONFIG_MAP, NamespacedName("ns", name)),
-        live.apply(manifest(name=name)),
+        live_client.get(CONFIG_MAP, NamespacedName("ns", name)),
+        live_client.delete(CONFIG_MAP, NamespacedName("ns", name)),
+        live_client.apply(manifest(name=name)),
     ):
         with pytest.raises(ValueError, match=r"ConfigMap\.v1: name"):
             await request
     assert server.all_requests == []
 
 
-async def test_missing_namespace_is_rejected_without_a_request(server: ApiServer, live: Client) -> None:
+async def test_missing_namespace_is_rejected_without_a_request(server: ApiServer, live_client: Client) -> None:
     for request in (
-        live.get(CONFIG_MAP, NamespacedName("", "a")),
-        live.create(manifest(namespace="")),
-        live.delete_collection(CONFIG_MAP),
+        live_client.get(CONFIG_MAP, NamespacedName("", "a")),
+        live_client.create(manifest(namespace="")),
+        live_client.delete_collection(CONFIG_MAP),
     ):
         with pytest.raises(ValueError, match=r"ConfigMap\.v1: namespace is missing"):
             await request
@@ -224,13 +224,13 @@ async def test_reads_not_covered_by_the_cache_are_live(server: ApiServer, client
     assert await client.list(CONFIG_MAP, namespace="ns") == []
 
 
-async def test_list_reads_all_pages(server: ApiServer, live: Client) -> None:
+async def test_list_reads_all_pages(server: ApiServer, live_client: Client) -> None:
     pages = [
         json({"kind": "ConfigMapList", "metadata": {"continue": "t"}, "items": [{"metadata": {"name": "a"}}]}),
         json({"kind": "ConfigMapList", "metadata": {}, "items": [{"metadata": {"name": "b"}, "kind": "Kept"}]}),
     ]
     server.answer("GET", "/api/v1/configmaps", *pages)
-    objects = await live.list(CONFIG_MAP, label_selector="a in (b,c)", field_selector="metadata.name!=x")
+    objects = await live_client.list(CONFIG_MAP, label_selector="a in (b,c)", field_selector="metadata.name!=x")
     assert objects == [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}},
         {"apiVersion": "v1", "kind": "Kept", "metadata": {"name": "b"}},
@@ -240,31 +240,31 @@ async def test_list_reads_all_pages(server: ApiServer, live: Client) -> None:
     assert server.requests()[0].headers["Accept-Encoding"] == "gzip"
 
 
-async def test_expired_pages_restart_the_list_and_then_disable_paging(server: ApiServer, live: Client) -> None:
+async def test_expired_pages_restart_the_list_and_then_disable_paging(server: ApiServer, live_client: Client) -> None:
     first = json({"metadata": {"continue": "t"}, "items": [{"metadata": {"name": "a"}}]})
     server.answer("GET", COLLECTION, first, error_response(410, "Expired"), first, error_response(410, "Expired"))
     server.answer("GET", COLLECTION, json({"items": [{"metadata": {"name": "b"}}]}))
-    objects = await live.list(CONFIG_MAP, namespace="ns")
+    objects = await live_client.list(CONFIG_MAP, namespace="ns")
     assert [key_of(obj).name for obj in objects] == ["b"]
     assert [request.query.get("limit") for request in server.requests()] == ["500", "500", "500", "500", None]
 
 
-async def test_expired_list_without_paging_is_an_error(server: ApiServer, live: Client) -> None:
+async def test_expired_list_without_paging_is_an_error(server: ApiServer, live_client: Client) -> None:
     server.answer("GET", COLLECTION, error_response(410, "Expired"))
     with pytest.raises(Expired):
-        await live.list(CONFIG_MAP, namespace="ns")
+        await live_client.list(CONFIG_MAP, namespace="ns")
     assert len(server.requests()) == 3
 
 
-async def test_get_subresource(server: ApiServer, live: Client) -> None:
+async def test_get_subresource(server: ApiServer, live_client: Client) -> None:
     path = "/apis/apps/v1/namespaces/ns/deployments/a/scale"
     server.answer("GET", path, {"kind": "Scale", "spec": {"replicas": 2}})
-    scale = await live.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale")
+    scale = await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale")
     assert scale is not None
     assert scale["spec"] == {"replicas": 2}
     server.answer("GET", path, error_response(404, "NotFound", name="a"))
-    assert await live.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is not None
-    assert await live.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is None
+    assert await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is not None
+    assert await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is None
 
 
 # Writes.
@@ -292,16 +292,16 @@ async def test_create_with_generated_name_records_the_name_in_the_response(
     assert cache.records == [("written", NamespacedName("ns", "a-x7"), "u1")]
 
 
-async def test_create_of_existing_object_raises_already_exists(server: ApiServer, live: Client) -> None:
+async def test_create_of_existing_object_raises_already_exists(server: ApiServer, live_client: Client) -> None:
     server.answer("POST", COLLECTION, error_response(409, "AlreadyExists", 'configmaps "a" already exists', name="a"))
     with pytest.raises(AlreadyExists, match=r'^create configmaps: configmaps "a" already exists$'):
-        await live.create(manifest())
+        await live_client.create(manifest())
 
 
-async def test_create_in_missing_namespace_raises_not_found(server: ApiServer, live: Client) -> None:
+async def test_create_in_missing_namespace_raises_not_found(server: ApiServer, live_client: Client) -> None:
     server.answer("POST", COLLECTION, error_response(404, "NotFound", name="ns", kind="namespaces"))
     with pytest.raises(NotFound):
-        await live.create(manifest())
+        await live_client.create(manifest())
 
 
 async def test_create_of_subresource_records_nothing(server: ApiServer, client: Client, cache: FakeCache) -> None:
@@ -419,7 +419,7 @@ async def test_delete_records_the_deletion(server: ApiServer, client: Client, ca
     assert cache.records == [("deleted", KEY, "u1")]
 
 
-async def test_delete_sends_its_options(server: ApiServer, live: Client) -> None:
+async def test_delete_sends_its_options(server: ApiServer, live_client: Client) -> None:
     server.answer("DELETE", PATH, {"kind": "Status", "status": "Success"}, error_response(409, "Conflict", name="a"))
     options: dict[str, Any] = {
         "uid": "u1",
@@ -427,7 +427,7 @@ async def test_delete_sends_its_options(server: ApiServer, live: Client) -> None
         "propagation_policy": Propagation.FOREGROUND,
         "grace_period_seconds": 0,
     }
-    assert await live.delete(CONFIG_MAP, KEY, **options)
+    assert await live_client.delete(CONFIG_MAP, KEY, **options)
     assert server.requests()[0].body == {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -436,7 +436,7 @@ async def test_delete_sends_its_options(server: ApiServer, live: Client) -> None
         "gracePeriodSeconds": 0,
     }
     with pytest.raises(Conflict):
-        await live.delete(CONFIG_MAP, KEY, **options)
+        await live_client.delete(CONFIG_MAP, KEY, **options)
 
 
 async def test_delete_of_missing_object_returns_false_and_records_the_deletion(
@@ -619,35 +619,35 @@ async def test_apply_of_an_uncertain_object_is_sent(server: ApiServer, client: C
     assert not cache.uncertain
 
 
-async def test_lost_apply_is_retried(server: ApiServer, live: Client) -> None:
+async def test_lost_apply_is_retried(server: ApiServer, live_client: Client) -> None:
     server.answer("PATCH", PATH, abort_connection, json(config_map()))
-    assert await live.apply(manifest()) == config_map()
+    assert await live_client.apply(manifest()) == config_map()
 
 
-async def test_lost_apply_with_a_resource_version_is_not_retried(server: ApiServer, live: Client) -> None:
+async def test_lost_apply_with_a_resource_version_is_not_retried(server: ApiServer, live_client: Client) -> None:
     server.answer("PATCH", PATH, abort_connection, json(config_map()))
     with pytest.raises(TransportError):
-        await live.apply(manifest(resourceVersion="5"))
+        await live_client.apply(manifest(resourceVersion="5"))
 
 
-async def test_apply_with_an_owner_sets_its_controller_reference(server: ApiServer, live: Client) -> None:
+async def test_apply_with_an_owner_sets_its_controller_reference(server: ApiServer, live_client: Client) -> None:
     server.answer("PATCH", PATH, json(config_map()))
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r", "namespace": "ns", "uid": "o"}}
     desired = manifest(ownerReferences=[{"uid": "other"}, {"uid": "o", "stale": True}])
-    await live.apply(desired, owner=owner)
+    await live_client.apply(desired, owner=owner)
     reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "r", "uid": "o", "controller": True}
     assert server.requests()[0].body["metadata"]["ownerReferences"] == [{"uid": "other"}, reference]
     assert desired == manifest(ownerReferences=[{"uid": "other"}, {"uid": "o", "stale": True}])
 
 
-async def test_owner_in_another_namespace_is_rejected(server: ApiServer, live: Client) -> None:
+async def test_owner_in_another_namespace_is_rejected(server: ApiServer, live_client: Client) -> None:
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r", "namespace": "x", "uid": "o"}}
     with pytest.raises(ValueError, match="its owner x/r is in another namespace"):
-        await live.apply(manifest(), owner=owner)
+        await live_client.apply(manifest(), owner=owner)
     assert server.all_requests == []
 
 
-async def test_string_data_of_secrets_is_applied_as_data(server: ApiServer, live: Client) -> None:
+async def test_string_data_of_secrets_is_applied_as_data(server: ApiServer, live_client: Client) -> None:
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -656,7 +656,7 @@ async def test_string_data_of_secrets_is_applied_as_data(server: ApiServer, live
         "data": {"k": "b2xk", "j": "dw=="},
     }
     server.answer("PATCH", "/api/v1/namespaces/ns/secrets/a", json(secret))
-    await live.apply(secret)
+    await live_client.apply(secret)
     body = server.requests()[0].body
     assert "stringData" not in body
     assert body["data"] == {"k": base64.b64encode(b"v").decode(), "j": "dw=="}
