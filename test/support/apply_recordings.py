@@ -1,4 +1,4 @@
-"""The applies that a real API server was seen to answer, where the recordings exist."""
+"""Server-side applies recorded from a real API server; tests that use them are skipped where no recordings exist."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ RECORDING = Path(__file__).parents[3] / "shared" / "conformance" / "recorded" / 
 
 
 class Step(NamedTuple):
+    """One recorded apply, with the object and its managed fields before and after."""
+
     desired: dict[str, Any]
     manager: str
     subresource: str
@@ -22,13 +24,16 @@ class Step(NamedTuple):
     managers_after: list[dict[str, Any]]
     unchanged: bool
     repeatable: bool
-    """Whether the answer has what was sent, in the same words, so that the same apply again can be spared."""
+    """Whether the response has every value as sent, so that a second identical apply can be skipped."""
 
 
 def apply_steps(*, repeatable: bool = False) -> list[Any]:
-    """A parameter for each recorded apply that succeeded; one that skips where there are no recordings."""
+    """Return a test parameter for each recorded apply that succeeded, or one skipped parameter without recordings.
+
+    With ``repeatable``, only applies whose response has every value as sent are returned.
+    """
     if not RECORDING.exists():
-        return [pytest.param(None, marks=pytest.mark.skip(reason="no recordings beside the repository"))]
+        return [pytest.param(None, marks=pytest.mark.skip(reason="no recordings next to the repository"))]
     text = RECORDING.read_text()
     for placeholder, value in (("${ns}", "ct-RUNID"), ("${r}", "RUNID"), ("${group}", "g-RUNID.conformance.test")):
         text = text.replace(placeholder, value)
@@ -48,7 +53,7 @@ def _steps(steps: list[dict[str, Any]]) -> Iterator[tuple[str, Step]]:
         if not isinstance(body, dict) or step["expect"]["code"] not in {200, 201} or not step.get("path"):
             continue
         path = step["path"].removesuffix("/status").removesuffix("/scale")
-        dry = "dryRun" in (step.get("query") or {})
+        dry_run = "dryRun" in (step.get("query") or {})
         content_type = (step.get("headers") or {}).get("Content-Type")
         if content_type == "application/apply-patch+yaml" and isinstance(step.get("body"), dict):
             before, managers = _split(last.get(path, {}))
@@ -65,12 +70,12 @@ def _steps(steps: list[dict[str, Any]]) -> Iterator[tuple[str, Step]]:
                     managers,
                     after,
                     managers_after,
-                    not dry
+                    not dry_run
                     and before.get("metadata", {}).get("resourceVersion") == after["metadata"]["resourceVersion"],
                     _contains(after, desired) and "resourceVersion" not in desired["metadata"],
                 ),
             )
-        if body.get("metadata", {}).get("uid") and not dry and step["method"] != "DELETE":
+        if body.get("metadata", {}).get("uid") and not dry_run and step["method"] != "DELETE":
             last[path] = body
         elif step["method"] == "DELETE":
             last.pop(path, None)
@@ -83,11 +88,13 @@ def _split(obj: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _contains(current: Any, desired: Any) -> bool:
-    """Whether the answer has every value that was sent (an empty container tells too little)."""
+    """Return whether the response has every value that was sent; an empty container counts as missing."""
     if desired in ({}, []):
         return False
     if isinstance(desired, dict):
         return isinstance(current, dict) and all(_contains(current.get(key), value) for key, value in desired.items())
     if isinstance(desired, list):
-        return isinstance(current, list) and all(any(_contains(one, item) for one in current) for item in desired)
+        return isinstance(current, list) and all(
+            any(_contains(element, item) for element in current) for item in desired
+        )
     return bool(current == desired)

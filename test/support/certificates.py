@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS."""
+"""CAs, certificates and SSL contexts for TLS tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-class Pair(NamedTuple):
+class KeyPair(NamedTuple):
+    """A certificate and its private key."""
+
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
@@ -29,21 +31,22 @@ class Pair(NamedTuple):
         )
 
 
-def authority(name: str = "test-ca") -> Pair:
-    """A CA as kubeadm made them for years: without key identifiers."""
+def create_ca(name: str = "test-ca") -> KeyPair:
+    """Create a CA without key identifiers, as older releases of kubeadm did."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    return Pair(_builder(subject, subject, key, ca=True).sign(key, hashes.SHA256()), key)
+    return KeyPair(_builder(subject, subject, key, ca=True).sign(key, hashes.SHA256()), key)
 
 
-def leaf(ca: Pair, name: str, *hosts: str, days: float = 1) -> Pair:
+def create_certificate(ca: KeyPair, name: str, *hosts: str, days: float = 1) -> KeyPair:
+    """Create a certificate, signed by ``ca``, for a common name and for DNS names or IP addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = _builder(subject, ca.certificate.subject, key, ca=False, days=days)
     if hosts:
         names = [_general_name(host) for host in hosts]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return Pair(builder.sign(ca.key, hashes.SHA256()), key)
+    return KeyPair(builder.sign(ca.key, hashes.SHA256()), key)
 
 
 def _general_name(host: str) -> x509.GeneralName:
@@ -69,7 +72,8 @@ def _builder(
     )
 
 
-def server_context(pair: Pair, directory: Path, client_ca: Pair | None = None) -> ssl.SSLContext:
+def server_ssl_context(pair: KeyPair, directory: Path, client_ca: KeyPair | None = None) -> ssl.SSLContext:
+    """Return a server-side SSL context; with ``client_ca``, clients must present a certificate of that CA."""
     file = directory / "server.pem"
     file.write_bytes(pair.cert_pem + pair.key_pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -8,11 +8,11 @@ from cfo.runtime.clock import SystemClock
 
 
 class SkippingClock(SystemClock):
-    """Waits for nothing, and remembers how long it would have been."""
+    """The system clock, except that ``sleep`` returns immediately; ``sleeps`` records the requested seconds."""
 
     def __init__(self) -> None:
-        self.slept: list[float] = []
+        self.sleeps: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
+        self.sleeps.append(seconds)
         await asyncio.sleep(0)

@@ -1,13 +1,13 @@
-"""Lets everything run that can run, without letting time pass."""
+"""Run all tasks that are ready, without advancing any clock."""
 
 from __future__ import annotations
 
 import asyncio
 
 
-async def settled() -> None:
-    """Returns when all other tasks wait for something that does not come by itself: I/O, a clock, the test."""
+async def run_until_idle() -> None:
+    """Return when every other task waits for I/O, for a timer, or for the test."""
     ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
     await asyncio.sleep(0)
-    while ready:  # noqa: ASYNC110 - it is the loop itself that is waited for
+    while ready:  # noqa: ASYNC110 - waits for the event loop itself
         await asyncio.sleep(0)

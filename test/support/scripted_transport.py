@@ -1,7 +1,8 @@
-"""An API server that does exactly what a test tells it: for what a good one never does.
+"""An API server that follows a script, for behaviour that a correct API server never shows.
 
-Each request waits for the next line of the script, in order; what was asked is recorded. A reflector that asks where
-the server is (a list of one object) is told that it is far ahead, unless a test sets ``where``.
+Each request waits for the next response of the script, in order, and is recorded. The version probe of a reflector
+(a list with ``limit=1``) is not part of the script: it returns a version far ahead, unless a test sets
+``probe_response``.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import Resource
 from cfo.runtime.objects import GVK
 
-PATIENCE = 10.0
-"""Seconds after which a test has waited in vain."""
+TIMEOUT_SECONDS = 10.0
+"""Seconds after which a wait of a test fails."""
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Returns when ``condition`` is true, for conditions that nothing tells of."""
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll until ``condition`` is true, for conditions without an event to wait for."""
 
-    async def met() -> None:
+    async def poll() -> None:
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
-    await asyncio.wait_for(met(), PATIENCE)
+    await asyncio.wait_for(poll(), TIMEOUT_SECONDS)
 
 
-def make(name: str, version: object, **rest: Any) -> dict[str, Any]:
-    """A RayCluster in a version."""
+def ray_cluster(name: str, version: object, **rest: Any) -> dict[str, Any]:
+    """Return a RayCluster with this resource version; ``metadata`` in ``rest`` is merged into its metadata."""
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(version)}
     return {
         "apiVersion": "ray.io/v1",
@@ -47,10 +48,10 @@ def make(name: str, version: object, **rest: Any) -> dict[str, Any]:
     }
 
 
-def a_list(version: object, *items: Mapping[str, Any], token: str = "") -> Answer:
-    """A page of a list."""
+def list_response(version: object, *items: Mapping[str, Any], token: str = "") -> Handler:
+    """Return a handler that responds with one page of a list; ``token`` is its continue token."""
 
-    async def answer(_: web.Request) -> web.Response:
+    async def handle(_: web.Request) -> web.Response:
         body = {
             "kind": "RayClusterList",
             "apiVersion": "ray.io/v1",
@@ -61,19 +62,20 @@ def a_list(version: object, *items: Mapping[str, Any], token: str = "") -> Answe
         response.enable_compression()
         return response
 
-    return answer
+    return handle
 
 
-def a_status(code: int, reason: str, message: str = "no", **rest: Any) -> Answer:
-    """A refusal."""
+def error_response(code: int, reason: str, message: str = "no", **rest: Any) -> Handler:
+    """Return a handler that responds with a Status object of a failure."""
 
-    async def answer(_: web.Request) -> web.Response:
+    async def handle(_: web.Request) -> web.Response:
         return web.Response(status=code, body=orjson.dumps(status(code, reason, message, **rest)))
 
-    return answer
+    return handle
 
 
 def status(code: int, reason: str, message: str = "no", **rest: Any) -> dict[str, Any]:
+    """Return a Status object of a failure."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -85,15 +87,17 @@ def status(code: int, reason: str, message: str = "no", **rest: Any) -> dict[str
     }
 
 
-def text(body: bytes) -> Answer:
-    async def answer(_: web.Request) -> web.Response:
+def raw_response(body: bytes) -> Handler:
+    """Return a handler that responds with these bytes."""
+
+    async def handle(_: web.Request) -> web.Response:
         return web.Response(body=body)
 
-    return answer
+    return handle
 
 
-class Watch:
-    """A watch that the test feeds."""
+class ScriptedWatch:
+    """A watch whose events the test sends."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -113,78 +117,85 @@ class Watch:
             self.ended.set()
         return self._response
 
-    async def raw(self, body: bytes) -> None:
-        await asyncio.wait_for(self.opened.wait(), PATIENCE)
+    async def send_raw(self, body: bytes) -> None:
+        """Send these bytes."""
+        await asyncio.wait_for(self.opened.wait(), TIMEOUT_SECONDS)
         await self._response.write(body)
 
     async def send(self, kind: str, obj: Mapping[str, Any]) -> None:
-        await self.raw(line(kind, obj))
+        """Send a watch event."""
+        await self.send_raw(watch_line(kind, obj))
 
     async def bookmark(self, version: object) -> None:
+        """Send a bookmark."""
         await self.send("BOOKMARK", {"kind": "RayCluster", "metadata": {"resourceVersion": str(version)}})
 
     async def close(self) -> None:
-        """The server ends the watch as it should."""
-        await asyncio.wait_for(self.opened.wait(), PATIENCE)
+        """End the watch as a server does after its timeout."""
+        await asyncio.wait_for(self.opened.wait(), TIMEOUT_SECONDS)
         self._end.set()
 
-    async def cut(self) -> None:
-        """The connection breaks."""
-        await asyncio.wait_for(self.opened.wait(), PATIENCE)
+    async def abort(self) -> None:
+        """Abort the connection."""
+        await asyncio.wait_for(self.opened.wait(), TIMEOUT_SECONDS)
         assert self._request.transport is not None
         self._request.transport.abort()
         self._end.set()
 
 
-def line(kind: str, obj: Mapping[str, Any]) -> bytes:
+def watch_line(kind: str, obj: Mapping[str, Any]) -> bytes:
+    """Return a watch event as one line of JSON."""
     return orjson.dumps({"type": kind, "object": obj}) + b"\n"
 
 
 class ScriptedServer:
-    """The server; ``will`` adds to its script, ``asked`` says what it was asked."""
+    """Responds to each request with the next handler of its script, and records the requests."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, str]] = []
+        self.queries: list[dict[str, str]] = []
+        """The query parameters of each request of the script, and its path under ``path``."""
         self.requests: list[web.Request] = []
         self.url = ""
-        self.where: Answer | None = a_list(10**9)
-        """What is answered to those who ask where the server is; ``None``: the next line of the script."""
-        self.asked_where = 0
-        self._script: asyncio.Queue[Answer] = asyncio.Queue()
+        self.probe_response: Handler | None = list_response(10**9)
+        """The response to a version probe; with ``None``, a probe takes the next response of the script."""
+        self.probes = 0
+        self._script: asyncio.Queue[Handler] = asyncio.Queue()
         self._changed = asyncio.Event()
 
-    def will(self, *answers: Answer) -> None:
-        for answer in answers:
-            self._script.put_nowait(answer)
+    def respond_with(self, *responses: Handler) -> None:
+        """Append responses to the script."""
+        for response in responses:
+            self._script.put_nowait(response)
 
-    def will_watch(self) -> Watch:
-        watch = Watch()
-        self.will(watch)
+    def respond_with_watch(self) -> ScriptedWatch:
+        """Append a watch to the script, and return it."""
+        watch = ScriptedWatch()
+        self.respond_with(watch)
         return watch
 
-    async def asked_times(self, count: int) -> None:
-        """Returns when ``count`` requests have come."""
+    async def wait_for_requests(self, count: int) -> None:
+        """Wait until ``count`` requests of the script have been received."""
 
-        async def enough() -> None:
-            while len(self.asked) < count:
+        async def received() -> None:
+            while len(self.queries) < count:
                 self._changed.clear()
                 await self._changed.wait()
 
-        await asyncio.wait_for(enough(), PATIENCE)
+        await asyncio.wait_for(received(), TIMEOUT_SECONDS)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        if request.query.get("limit") == "1" and self.where is not None:
-            self.asked_where += 1
-            return await self.where(request)
-        self.asked.append({"path": request.path, **request.query})
+        if request.query.get("limit") == "1" and self.probe_response is not None:
+            self.probes += 1
+            return await self.probe_response(request)
+        self.queries.append({"path": request.path, **request.query})
         self.requests.append(request)
         self._changed.set()
         return await (await self._script.get())(request)
 
 
 @asynccontextmanager
-async def scripted() -> AsyncIterator[tuple[ScriptedServer, Transport]]:
-    """The server, and a transport to it."""
+async def scripted_server() -> AsyncIterator[tuple[ScriptedServer, Transport]]:
+    """Run a scripted server, and yield it with a transport to it."""
     server = ScriptedServer()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
@@ -201,16 +212,16 @@ async def scripted() -> AsyncIterator[tuple[ScriptedServer, Transport]]:
 
 
 class ScriptedMapper:
-    """Discovery as a test wants it: kinds by GVK; ``failure`` is raised instead."""
+    """A RESTMapper that serves the given resources; while ``failure`` is set, lookups raise it."""
 
     def __init__(self, *resources: Resource) -> None:
         self.resources = {resource.gvk: resource for resource in resources}
         self.failure: Exception | None = None
-        self.invalidated = 0
-        self.asked = 0
+        self.invalidations = 0
+        self.lookups = 0
 
     async def resource(self, gvk: GVK) -> Resource:
-        self.asked += 1
+        self.lookups += 1
         if self.failure is not None:
             raise self.failure
         if gvk not in self.resources:
@@ -218,20 +229,20 @@ class ScriptedMapper:
         return self.resources[gvk]
 
     def invalidate(self) -> None:
-        self.invalidated += 1
+        self.invalidations += 1
 
 
 __all__ = [
-    "PATIENCE",
+    "TIMEOUT_SECONDS",
     "ScriptedMapper",
     "ScriptedServer",
-    "Watch",
-    "a_list",
-    "a_status",
-    "eventually",
-    "line",
-    "make",
-    "scripted",
+    "ScriptedWatch",
+    "error_response",
+    "list_response",
+    "raw_response",
+    "ray_cluster",
+    "scripted_server",
     "status",
-    "text",
+    "wait_until",
+    "watch_line",
 ]

@@ -1,4 +1,4 @@
-"""Kinds that come later."""
+"""Setup of kinds that may become available later: discovery, CRD events, retries and back-off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource
 from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects import GVK, NamespacedName
-from test.support.scheduling import settled
+from test.support.scheduling import run_until_idle
 
 MIRROR = GVK("example.com", "v1", "Mirror")
 LENS = GVK("example.com", "v1", "Lens")
@@ -26,18 +26,18 @@ ROUTE = GVK("route.openshift.io", "v1", "Route")
 
 
 class Mapper:
-    """Discovery: what it serves, and what it does not say (an error that is raised ``times`` times)."""
+    """A RESTMapper that serves the given kinds; ``errors`` of a kind are raised, in order, by its first lookups."""
 
     def __init__(self, *served: GVK) -> None:
         self.served = set(served)
         self.errors: dict[GVK, list[Exception]] = {}
-        self.asked = 0
+        self.lookups = 0
 
     def invalidate(self) -> None:
         pass
 
     async def resource(self, gvk: GVK) -> Resource:
-        self.asked += 1
+        self.lookups += 1
         if self.errors.get(gvk):
             raise self.errors[gvk].pop(0)
         if gvk not in self.served:
@@ -45,13 +45,13 @@ class Mapper:
         return Resource(gvk=gvk, plural="x", namespaced=True)
 
 
-class Definitions:
-    """The informer of CustomResourceDefinitions, and the cache that makes it."""
+class CRDInformer:
+    """The informer of CustomResourceDefinitions, and the cache that creates it."""
 
     def __init__(self) -> None:
         self.handlers: list[Callable[[Event], None]] = []
 
-    def informer(self, gvk: GVK, *, metadata_only: bool) -> Definitions:
+    def informer(self, gvk: GVK, *, metadata_only: bool) -> CRDInformer:
         assert gvk == CUSTOM_RESOURCE_DEFINITION
         assert metadata_only
         return self
@@ -59,157 +59,160 @@ class Definitions:
     def add_handler(self, handler: Callable[[Event], None]) -> None:
         self.handlers.append(handler)
 
-    def came(self, name: str) -> None:
+    def add(self, name: str) -> None:
+        """Emit the event of a new CRD."""
         raw = orjson.dumps({"metadata": {"name": name}})
         entry = EntryDecoder(CUSTOM_RESOURCE_DEFINITION, metadata_only=True).decode(raw)
         for handler in self.handlers:
             handler(Event(EventType.ADDED, NamespacedName("", name), None, entry))
 
 
-class Bench:
+class Harness:
+    """An Availability with its fake clock, RESTMapper and CRDs; ``calls`` records the kinds that were set up."""
+
     def __init__(self, *served: GVK) -> None:
         self.clock = FakeClock()
         self.mapper = Mapper(*served)
-        self.definitions = Definitions()
-        self.availability = Availability(self.mapper, self.definitions, clock=self.clock)  # type: ignore[arg-type]
+        self.crds = CRDInformer()
+        self.availability = Availability(self.mapper, self.crds, clock=self.clock)  # type: ignore[arg-type]
         self.calls: list[GVK] = []
 
-    def wait_for(self, *kinds: GVK) -> None:
+    def register(self, *kinds: GVK) -> None:
         for gvk in kinds:
             self.availability.when_available(gvk, lambda gvk=gvk: self.calls.append(gvk))  # type: ignore[misc]
 
 
 @asynccontextmanager
-async def running(bench: Bench) -> AsyncIterator[Bench]:
+async def running(harness: Harness) -> AsyncIterator[Harness]:
     async with anyio.create_task_group() as tasks:
-        await tasks.start(lambda *, task_status: bench.availability.run(task_status=task_status))
-        yield bench
+        await tasks.start(lambda *, task_status: harness.availability.run(task_status=task_status))
+        yield harness
         tasks.cancel_scope.cancel()
 
 
-async def test_what_is_served_is_set_up_before_the_start_and_nothing_is_watched() -> None:
-    bench = Bench(MIRROR)
-    bench.wait_for(MIRROR)
-    async with running(bench):
-        assert bench.calls == [MIRROR]
-        await settled()
-        assert bench.definitions.handlers == []
-        assert bench.mapper.asked == 1
+async def test_served_kind_is_set_up_during_start_without_watching_crds() -> None:
+    harness = Harness(MIRROR)
+    harness.register(MIRROR)
+    async with running(harness):
+        assert harness.calls == [MIRROR]
+        await run_until_idle()
+        assert harness.crds.handlers == []
+        assert harness.mapper.lookups == 1
 
 
-async def test_what_comes_later_is_set_up_when_its_definition_came_and_discovery_follows() -> None:
-    bench = Bench()
-    bench.wait_for(MIRROR)
-    async with running(bench):
-        await settled()
-        assert bench.calls == []
-        bench.definitions.came("mirrors.example.com")
-        await settled()
-        bench.clock.advance(0.1)
-        await settled()
-        assert bench.calls == []
-        bench.mapper.served.add(MIRROR)
-        bench.clock.advance(0.2)
-        await settled()
-        assert bench.calls == [MIRROR]
-        bench.definitions.came("mirrors.example.com")
-        await settled()
-        assert bench.calls == [MIRROR]
-        assert bench.clock.timers == 0
+async def test_kind_is_set_up_when_its_crd_is_added_and_discovery_serves_it() -> None:
+    harness = Harness()
+    harness.register(MIRROR)
+    async with running(harness):
+        await run_until_idle()
+        assert harness.calls == []
+        harness.crds.add("mirrors.example.com")
+        await run_until_idle()
+        harness.clock.advance(0.1)
+        await run_until_idle()
+        assert harness.calls == []
+        harness.mapper.served.add(MIRROR)
+        harness.clock.advance(0.2)
+        await run_until_idle()
+        assert harness.calls == [MIRROR]
+        harness.crds.add("mirrors.example.com")
+        await run_until_idle()
+        assert harness.calls == [MIRROR]
+        assert harness.clock.timers == 0
 
 
-async def test_other_groups_cost_no_question_and_nothing_is_polled() -> None:
-    bench = Bench()
-    bench.wait_for(MIRROR)
-    async with running(bench):
-        await settled()
-        before = bench.mapper.asked
-        bench.definitions.came("things.example.org")
-        bench.clock.advance(3600)
-        await settled()
-        assert bench.mapper.asked == before
+async def test_crds_of_other_groups_cause_no_lookup_and_nothing_is_polled() -> None:
+    harness = Harness()
+    harness.register(MIRROR)
+    async with running(harness):
+        await run_until_idle()
+        before = harness.mapper.lookups
+        harness.crds.add("things.example.org")
+        harness.clock.advance(3600)
+        await run_until_idle()
+        assert harness.mapper.lookups == before
 
 
-async def test_a_definition_that_is_never_established_is_not_asked_for_forever() -> None:
-    bench = Bench(LENS)
-    bench.wait_for(MIRROR, LENS)
-    async with running(bench):
-        assert bench.calls == [LENS]
-        bench.definitions.came("lenses.example.com")
+async def test_lookups_stop_for_a_crd_that_is_never_established() -> None:
+    harness = Harness(LENS)
+    harness.register(MIRROR, LENS)
+    async with running(harness):
+        assert harness.calls == [LENS]
+        harness.crds.add("lenses.example.com")
         for _ in range(100):
-            await settled()
-            bench.clock.advance(1)
-        asked = bench.mapper.asked
-        bench.clock.advance(3600)
-        await settled()
-        assert bench.mapper.asked == asked
-        assert bench.availability.pending == (MIRROR,)
+            await run_until_idle()
+            harness.clock.advance(1)
+        lookups = harness.mapper.lookups
+        harness.clock.advance(3600)
+        await run_until_idle()
+        assert harness.mapper.lookups == lookups
+        assert harness.availability.pending == (MIRROR,)
 
 
-async def test_a_kind_that_is_asked_for_while_running_is_set_up_at_once() -> None:
-    bench = Bench(MIRROR)
-    async with running(bench):
-        bench.wait_for(MIRROR)
-        await settled()
-        assert bench.calls == [MIRROR]
+async def test_served_kind_registered_while_running_is_set_up_immediately() -> None:
+    harness = Harness(MIRROR)
+    async with running(harness):
+        harness.register(MIRROR)
+        await run_until_idle()
+        assert harness.calls == [MIRROR]
 
 
-async def test_an_api_server_that_is_down_at_the_start_is_waited_for() -> None:
-    bench = Bench(MIRROR)
-    bench.mapper.errors[MIRROR] = [TransportError("refused", outcome_unknown=False)] * 2
-    bench.wait_for(MIRROR)
+async def test_start_waits_for_an_unavailable_api_server() -> None:
+    harness = Harness(MIRROR)
+    harness.mapper.errors[MIRROR] = [TransportError("refused", outcome_unknown=False)] * 2
+    harness.register(MIRROR)
     async with anyio.create_task_group() as tasks:
         started = asyncio.Event()
 
         async def run() -> None:
-            await tasks.start(lambda *, task_status: bench.availability.run(task_status=task_status))
+            await tasks.start(lambda *, task_status: harness.availability.run(task_status=task_status))
             started.set()
 
         tasks.start_soon(run)
-        await settled()
-        bench.clock.advance(0.5)
-        await settled()
+        await run_until_idle()
+        harness.clock.advance(0.5)
+        await run_until_idle()
         assert not started.is_set()
-        bench.clock.advance(1)
-        await settled()
+        harness.clock.advance(1)
+        await run_until_idle()
         assert started.is_set()
-        assert bench.calls == [MIRROR]
+        assert harness.calls == [MIRROR]
         tasks.cancel_scope.cancel()
 
 
-async def test_a_group_that_does_not_answer_keeps_no_other_waiting_and_is_asked_again() -> None:
-    bench = Bench(MIRROR, ROUTE)
-    bench.mapper.errors[ROUTE] = [DiscoveryIncomplete("down")] * 2
-    bench.wait_for(ROUTE, MIRROR)
-    async with running(bench):
-        assert bench.calls == [MIRROR]
-        await settled()
-        bench.clock.advance(0.5)
-        await settled()
-        assert bench.calls == [MIRROR]
-        bench.clock.advance(1)
-        await settled()
-        assert bench.calls == [MIRROR, ROUTE]
+async def test_unavailable_api_group_is_retried_without_delaying_other_kinds() -> None:
+    harness = Harness(MIRROR, ROUTE)
+    harness.mapper.errors[ROUTE] = [DiscoveryIncomplete("down")] * 2
+    harness.register(ROUTE, MIRROR)
+    async with running(harness):
+        assert harness.calls == [MIRROR]
+        await run_until_idle()
+        harness.clock.advance(0.5)
+        await run_until_idle()
+        assert harness.calls == [MIRROR]
+        harness.clock.advance(1)
+        await run_until_idle()
+        assert harness.calls == [MIRROR, ROUTE]
 
 
-async def test_a_setup_may_wait_and_its_error_is_the_runnables() -> None:
-    bench = Bench(MIRROR)
+async def test_setup_function_can_be_async_and_its_error_ends_the_run() -> None:
+    harness = Harness(MIRROR)
 
     async def broken() -> None:
         await asyncio.sleep(0)
         raise ValueError("cannot set up")
 
-    bench.availability.when_available(MIRROR, broken)
+    harness.availability.when_available(MIRROR, broken)
     with pytest.raises(ValueError, match="cannot set up"):
-        await bench.availability.run()
+        await harness.availability.run()
 
 
-async def test_no_answer_is_not_no() -> None:
+async def test_is_served_retries_until_discovery_succeeds() -> None:
     clock, mapper = FakeClock(), Mapper()
     mapper.errors[MIRROR] = [DiscoveryIncomplete("down"), TransportError("refused", outcome_unknown=False)]
-    asking = asyncio.create_task(is_served(mapper, MIRROR, clock))  # type: ignore[arg-type]
+    lookup = asyncio.create_task(is_served(mapper, MIRROR, clock))  # type: ignore[arg-type]
     for _ in range(2):
-        await settled()
-        assert not asking.done()
+        await run_until_idle()
+        assert not lookup.done()
         clock.advance(0.5)
-    assert await asking is False
+    assert await lookup is False

@@ -1,4 +1,4 @@
-"""The clock of tests, and how times are written."""
+"""The fake clock, the system clock, and the formats of times."""
 
 from __future__ import annotations
 
@@ -8,58 +8,58 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from cfo.runtime.clock import FakeClock, SystemClock, first_of, micro_time, rfc3339, sleep_unless
-from test.support.scheduling import settled
+from test.support.scheduling import run_until_idle
 
 
-async def test_a_sleeper_wakes_when_its_time_has_come() -> None:
+async def test_sleep_returns_when_the_time_has_passed() -> None:
     clock = FakeClock()
     task = asyncio.create_task(clock.sleep(10))
-    await settled()
+    await run_until_idle()
     clock.advance(9.5)
-    await settled()
+    await run_until_idle()
     assert not task.done()
     clock.advance(0.5)
     await task
     assert clock.timers == 0
 
 
-async def test_a_cancelled_sleeper_leaves_no_timer() -> None:
+async def test_cancelled_sleep_leaves_no_timer() -> None:
     clock = FakeClock()
     task = asyncio.create_task(clock.sleep(10))
-    await settled()
+    await run_until_idle()
     task.cancel()
-    await settled()
+    await run_until_idle()
     assert clock.timers == 0
 
 
-def test_callbacks_come_in_their_order_and_see_their_time() -> None:
+def test_callbacks_run_in_order_at_their_scheduled_time() -> None:
     clock = FakeClock()
-    seen: list[tuple[str, float]] = []
+    calls: list[tuple[str, float]] = []
 
-    def note(name: str) -> None:
-        seen.append((name, clock.monotonic()))
+    def record(name: str) -> None:
+        calls.append((name, clock.monotonic()))
 
-    clock.call_later(3, lambda: note("third"))
-    clock.call_later(1, lambda: (note("first"), clock.call_later(1, lambda: note("second")))[0])
-    clock.call_later(2.5, lambda: note("never")).cancel()
+    clock.call_later(3, lambda: record("third"))
+    clock.call_later(1, lambda: (record("first"), clock.call_later(1, lambda: record("second")))[0])
+    clock.call_later(2.5, lambda: record("never")).cancel()
     clock.advance(5)
-    assert seen == [("first", 1), ("second", 2), ("third", 3)]
+    assert calls == [("first", 1), ("second", 2), ("third", 3)]
     assert clock.monotonic() == 5
 
 
-def test_the_time_of_day_moves_along() -> None:
+def test_wall_clock_advances_with_the_fake_clock() -> None:
     clock = FakeClock(datetime(2026, 5, 1, tzinfo=UTC))
     clock.advance(90)
     assert rfc3339(clock.now()) == "2026-05-01T00:01:30Z"
 
 
-def test_times_are_written_in_utc() -> None:
+def test_times_are_formatted_in_utc() -> None:
     moment = datetime(2026, 5, 1, 12, 0, 0, 1500, tzinfo=timezone(timedelta(hours=2)))
     assert rfc3339(moment) == "2026-05-01T10:00:00Z"
     assert micro_time(moment) == "2026-05-01T10:00:00.001500Z"
 
 
-async def test_the_system_clock_goes_forward() -> None:
+async def test_system_clock_is_monotonic() -> None:
     clock = SystemClock()
     before = clock.monotonic()
     await clock.sleep(0)
@@ -70,7 +70,7 @@ async def test_the_system_clock_goes_forward() -> None:
     assert clock.now().tzinfo is UTC
 
 
-def test_a_suspended_machine_passes_time_but_no_timers() -> None:
+def test_suspend_advances_time_without_firing_timers() -> None:
     clock = FakeClock()
     called: list[float] = []
     clock.call_later(10, lambda: called.append(clock.boottime()))
@@ -82,7 +82,7 @@ def test_a_suspended_machine_passes_time_but_no_timers() -> None:
     assert called == [110]
 
 
-def test_the_time_since_boot_goes_on() -> None:
+def test_system_boottime_is_monotonic() -> None:
     clock = SystemClock()
     first = clock.boottime()
     assert clock.boottime() >= first >= 0
@@ -98,14 +98,14 @@ async def test_first_of_returns_with_the_first_function_and_cancels_the_others()
             cancelled.set()
 
     task = asyncio.create_task(first_of(first.wait, endless))
-    await settled()
+    await run_until_idle()
     assert not task.done()
     first.set()
     await task
     assert cancelled.is_set()
 
 
-async def test_first_of_raises_what_a_function_raises() -> None:
+async def test_first_of_raises_the_error_of_a_function() -> None:
     async def failing() -> None:
         raise ValueError("broken")
 
@@ -117,7 +117,7 @@ async def test_first_of_raises_what_a_function_raises() -> None:
 async def test_sleep_unless_returns_whether_the_event_is_set() -> None:
     clock, event = FakeClock(), asyncio.Event()
     task = asyncio.create_task(sleep_unless(clock, 10, event))
-    await settled()
+    await run_until_idle()
     clock.advance(10)
     assert await task is False
     event.set()

@@ -1,4 +1,4 @@
-"""Controllers, with requests from a channel and a clock that stands still."""
+"""Controllers, tested with requests from a channel and a fake clock."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import Request, Result, TerminalError
 from cfo.runtime.source import Channel
 from cfo.runtime.workqueue import LOW_PRIORITY
-from test.support.scheduling import settled
+from test.support.scheduling import run_until_idle
 
 A, B = Request("ns", "a"), Request("ns", "b")
 
 
-class Scripted:
-    """A reconciler that does what the test says, and remembers what it was asked."""
+class ScriptedReconciler:
+    """A reconciler that runs the script of the test and records its requests."""
 
     def __init__(self, script: Callable[[Request], Awaitable[Result]]) -> None:
         self.script = script
-        self.seen: list[Request] = []
+        self.requests: list[Request] = []
 
     async def reconcile(self, request: Request) -> Result:
-        self.seen.append(request)
+        self.requests.append(request)
         return await self.script(request)
 
 
-class Bench:
-    """A controller that runs, its clock, and what it counts."""
+class Harness:
+    """A controller with its reconciler, channel, fake clock and metrics."""
 
     def __init__(self, script: Callable[[Request], Awaitable[Result]], **options: Any) -> None:
         self.clock = FakeClock()
         self.metrics = Metrics()
-        self.reconciler = Scripted(script)
+        self.reconciler = ScriptedReconciler(script)
         self.channel = Channel()
         self.controller = Controller(
             "mirror",
@@ -60,19 +60,19 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(bench: Bench) -> AsyncIterator[Bench]:
+async def running(harness: Harness) -> AsyncIterator[Harness]:
     async with anyio.create_task_group() as tasks:
-        await tasks.start(lambda *, task_status: bench.controller.run(task_status=task_status))
-        yield bench
-        bench.controller.stop()
+        await tasks.start(lambda *, task_status: harness.controller.run(task_status=task_status))
+        yield harness
+        harness.controller.stop()
 
 
-async def done(_: Request) -> Result:
+async def succeed(_: Request) -> Result:
     return Result()
 
 
-def raising(*errors: Exception) -> Callable[[Request], Awaitable[Result]]:
-    """Raises one error after the other, then succeeds."""
+def failing_with(*errors: Exception) -> Callable[[Request], Awaitable[Result]]:
+    """Return a script that raises the errors one after the other, and then succeeds."""
     remaining = list(errors)
 
     async def script(_: Request) -> Result:
@@ -83,7 +83,7 @@ def raising(*errors: Exception) -> Callable[[Request], Awaitable[Result]]:
     return script
 
 
-def logged() -> Any:
+def capture_context_logs() -> Any:
     return capture_logs(processors=[structlog.contextvars.merge_contextvars])
 
 
@@ -92,78 +92,80 @@ def error_lines(lines: list[Any]) -> list[Any]:
 
 
 async def test_requests_are_reconciled_and_counted() -> None:
-    async with running(Bench(done)) as bench:
-        bench.channel.enqueue([A, B, A])
-        await settled()
-        assert bench.reconciler.seen == [A, B]
-        assert bench.count("reconcile_total", result="success") == 2
-        assert bench.count("reconcile_time_seconds_count") == 2
-        assert bench.count("active_workers") == 0
+    async with running(Harness(succeed)) as harness:
+        harness.channel.enqueue([A, B, A])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B]
+        assert harness.count("reconcile_total", result="success") == 2
+        assert harness.count("reconcile_time_seconds_count") == 2
+        assert harness.count("active_workers") == 0
 
 
-async def test_all_metrics_are_there_before_the_first_reconcile() -> None:
-    bench = Bench(done)
+async def test_all_metrics_exist_before_the_first_reconcile() -> None:
+    harness = Harness(succeed)
     for result in ("success", "error", "requeue", "requeue_after"):
-        assert bench.count("reconcile_total", result=result) == 0
+        assert harness.count("reconcile_total", result=result) == 0
     for name in ("reconcile_errors", "terminal_reconcile_errors", "reconcile_panics", "reconcile_timeouts"):
-        assert bench.count(f"{name}_total") == 0
-    assert bench.count("max_concurrent_reconciles") == 8
+        assert harness.count(f"{name}_total") == 0
+    assert harness.count("max_concurrent_reconciles") == 8
 
 
-async def test_requeue_after_comes_after_that_time() -> None:
+async def test_requeue_after_requeues_after_that_many_seconds() -> None:
     async def script(_: Request) -> Result:
         return Result(requeue_after=30)
 
-    async with running(Bench(script)) as bench:
-        bench.channel.enqueue([A])
-        await settled()
-        bench.clock.advance(29)
-        await settled()
-        assert bench.reconciler.seen == [A]
-        bench.clock.advance(1)
-        await settled()
-        assert bench.reconciler.seen == [A, A]
-        assert bench.count("reconcile_total", result="requeue_after") == 2
+    async with running(Harness(script)) as harness:
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        harness.clock.advance(29)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A]
+        harness.clock.advance(1)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, A]
+        assert harness.count("reconcile_total", result="requeue_after") == 2
 
 
-async def test_requests_keep_their_priority_when_they_are_requeued() -> None:
+async def test_requeued_requests_keep_their_priority() -> None:
     async def script(_: Request) -> Result:
         return Result(requeue_after=1)
 
-    async with running(Bench(script, max_concurrent_reconciles=1)) as bench:
-        bench.channel.enqueue([A], priority=LOW_PRIORITY)
-        await settled()
-        bench.channel.enqueue([B])
-        await settled()
-        bench.reconciler.script = done
-        bench.clock.advance(1)
-        await settled()
-        assert bench.reconciler.seen == [A, B, B, A]
+    async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue([A], priority=LOW_PRIORITY)
+        await run_until_idle()
+        harness.channel.enqueue([B])
+        await run_until_idle()
+        harness.reconciler.script = succeed
+        harness.clock.advance(1)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B, B, A]
 
 
-async def test_an_error_is_retried_with_backoff_and_success_forgets_it() -> None:
-    async with running(Bench(raising(TransportError("gone", outcome_unknown=False), NotFound(404)))) as bench:
-        bench.channel.enqueue([A])
-        await settled()
-        assert bench.reconciler.seen == [A]
-        bench.clock.advance(0.005)
-        await settled()
-        assert bench.reconciler.seen == [A, A]
-        assert bench.controller.queue.num_requeues(A) == 2
-        bench.clock.advance(0.01)
-        await settled()
-        assert bench.reconciler.seen == [A, A, A]
-        assert bench.controller.queue.num_requeues(A) == 0
-        assert bench.count("reconcile_errors_total") == 2
-        assert bench.count("reconcile_total", result="error") == 2
-        assert bench.count("reconcile_panics_total") == 0
+async def test_error_is_retried_with_backoff_that_success_resets() -> None:
+    async with running(
+        Harness(failing_with(TransportError("connection reset", outcome_unknown=False), NotFound(404)))
+    ) as harness:
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A]
+        harness.clock.advance(0.005)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, A]
+        assert harness.controller.queue.num_requeues(A) == 2
+        harness.clock.advance(0.01)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, A, A]
+        assert harness.controller.queue.num_requeues(A) == 0
+        assert harness.count("reconcile_errors_total") == 2
+        assert harness.count("reconcile_total", result="error") == 2
+        assert harness.count("reconcile_panics_total") == 0
 
 
-async def test_an_error_is_logged_once_with_all_that_identifies_it() -> None:
-    with logged() as lines:
-        async with running(Bench(raising(ValueError("boom")))) as bench:
-            bench.channel.enqueue([A])
-            await settled()
+async def test_error_is_logged_once_with_controller_object_and_reconcile_id() -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(ValueError("boom")))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
     (line,) = error_lines(lines)
     assert line["controller"] == "mirror"
     assert (line["controllerGroup"], line["controllerKind"]) == ("example.com", "Mirror")
@@ -174,22 +176,25 @@ async def test_an_error_is_logged_once_with_all_that_identifies_it() -> None:
     assert isinstance(line["exc_info"], ValueError)
 
 
-async def test_what_a_reconciler_logs_carries_the_request_and_nothing_of_the_one_before() -> None:
+async def test_log_lines_of_a_reconciler_carry_only_its_own_request() -> None:
     log = structlog.get_logger("test")
-    identities: dict[Request, str] = {}
+    reconcile_ids: dict[Request, str] = {}
 
     async def script(request: Request) -> Result:
-        identities[request] = reconcile_id()
-        log.info("here")
+        reconcile_ids[request] = reconcile_id()
+        log.info("Reconciling")
         return Result()
 
-    with logged() as lines:
-        async with running(Bench(script, max_concurrent_reconciles=1)) as bench:
-            bench.channel.enqueue([A, B])
-            await settled()
-    own = [line for line in lines if line["event"] == "here"]
-    assert [(line["name"], line["reconcileID"]) for line in own] == [("a", identities[A]), ("b", identities[B])]
-    assert identities[A] != identities[B]
+    with capture_context_logs() as lines:
+        async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+            harness.channel.enqueue([A, B])
+            await run_until_idle()
+    own_lines = [line for line in lines if line["event"] == "Reconciling"]
+    assert [(line["name"], line["reconcileID"]) for line in own_lines] == [
+        ("a", reconcile_ids[A]),
+        ("b", reconcile_ids[B]),
+    ]
+    assert reconcile_ids[A] != reconcile_ids[B]
     assert reconcile_id() == ""
     assert "reconcileID" not in structlog.contextvars.get_contextvars()
 
@@ -204,64 +209,64 @@ async def test_what_a_reconciler_logs_carries_the_request_and_nothing_of_the_one
         (ExceptionGroup("two", [Conflict(409), KeyError("x")]), "error"),
     ],
 )
-async def test_only_a_lost_race_is_no_error_to_look_at(error: Exception, level: str) -> None:
-    with logged() as lines:
-        async with running(Bench(raising(error))) as bench:
-            bench.channel.enqueue([A])
-            await settled()
-            bench.clock.advance(0.005)
-            await settled()
-            assert bench.reconciler.seen == [A, A]
+async def test_only_update_conflicts_are_logged_at_debug_level(error: Exception, level: str) -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(error))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            harness.clock.advance(0.005)
+            await run_until_idle()
+            assert harness.reconciler.requests == [A, A]
     (line,) = [line for line in lines if "retry_in" in line]
     assert line["log_level"] == level
 
 
-async def test_expected_errors_are_logged_without_a_stack() -> None:
-    with logged() as lines:
-        async with running(Bench(raising(NotFound(404, {"message": "no such thing"})))) as bench:
-            bench.channel.enqueue([A])
-            await settled()
+async def test_expected_errors_are_logged_without_stack_trace() -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(NotFound(404, {"message": "no such thing"})))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
     (line,) = error_lines(lines)
     assert "exc_info" not in line
     assert line["error"] == "NotFound: no such thing"
 
 
-async def test_an_error_in_the_program_counts_as_a_panic_and_kills_nothing() -> None:
-    async with running(Bench(raising(KeyError("x")), max_concurrent_reconciles=1)) as bench:
-        bench.channel.enqueue([A, B])
-        await settled()
-        assert bench.reconciler.seen == [A, B]
-        assert bench.count("reconcile_panics_total") == 1
+async def test_programming_error_counts_as_panic_and_worker_continues() -> None:
+    async with running(Harness(failing_with(KeyError("x")), max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue([A, B])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B]
+        assert harness.count("reconcile_panics_total") == 1
 
 
-async def test_a_terminal_error_is_not_retried_until_something_changes() -> None:
-    with logged() as lines:
-        async with running(Bench(raising(TerminalError("spec.x: must be a number")))) as bench:
-            bench.channel.enqueue([A])
-            await settled()
-            bench.clock.advance(3600)
-            await settled()
-            assert bench.reconciler.seen == [A]
-            assert bench.count("terminal_reconcile_errors_total") == 1
-            bench.channel.enqueue([A])
-            await settled()
-            assert bench.reconciler.seen == [A, A]
+async def test_terminal_error_is_not_retried_before_the_next_event() -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(TerminalError("spec.x: must be a number")))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            harness.clock.advance(3600)
+            await run_until_idle()
+            assert harness.reconciler.requests == [A]
+            assert harness.count("terminal_reconcile_errors_total") == 1
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            assert harness.reconciler.requests == [A, A]
     assert len(error_lines(lines)) == 1
 
 
-async def test_the_wait_that_the_server_asks_for_is_kept() -> None:
-    async with running(Bench(raising(TooManyRequests(429, retry_after=7.0)))) as bench:
-        bench.channel.enqueue([A])
-        await settled()
-        bench.clock.advance(6.9)
-        await settled()
-        assert bench.reconciler.seen == [A]
-        bench.clock.advance(0.1)
-        await settled()
-        assert bench.reconciler.seen == [A, A]
+async def test_retry_waits_for_retry_after_of_the_server() -> None:
+    async with running(Harness(failing_with(TooManyRequests(429, retry_after=7.0)))) as harness:
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        harness.clock.advance(6.9)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A]
+        harness.clock.advance(0.1)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, A]
 
 
-async def test_a_reconcile_that_takes_too_long_is_cancelled_and_retried() -> None:
+async def test_reconcile_over_its_timeout_is_cancelled_and_retried() -> None:
     cleaned: list[Request] = []
 
     async def script(request: Request) -> Result:
@@ -273,23 +278,23 @@ async def test_a_reconcile_that_takes_too_long_is_cancelled_and_retried() -> Non
             cleaned.append(request)
         return Result()
 
-    with logged() as lines:
-        async with running(Bench(script, reconcile_timeout=10)) as bench:
-            bench.channel.enqueue([A])
-            await settled()
-            bench.clock.advance(10)
-            await settled()
+    with capture_context_logs() as lines:
+        async with running(Harness(script, reconcile_timeout=10)) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            harness.clock.advance(10)
+            await run_until_idle()
             assert cleaned == [A]
-            assert bench.count("reconcile_timeouts_total") == 1
-            bench.clock.advance(0.005)
-            await settled()
-            assert bench.reconciler.seen == [A, A]
-            assert bench.clock.timers == 0
+            assert harness.count("reconcile_timeouts_total") == 1
+            harness.clock.advance(0.005)
+            await run_until_idle()
+            assert harness.reconciler.requests == [A, A]
+            assert harness.clock.timers == 0
     (line,) = error_lines(lines)
     assert "exceeded its timeout of 10 s" in line["error"]
 
 
-async def test_a_stray_cancellation_inside_a_reconcile_is_an_error_like_others() -> None:
+async def test_cancellation_raised_inside_reconcile_is_an_ordinary_error() -> None:
     async def script(request: Request) -> Result:
         if request == B:
             return Result()
@@ -298,53 +303,53 @@ async def test_a_stray_cancellation_inside_a_reconcile_is_an_error_like_others()
         await future
         return Result()
 
-    async with running(Bench(script, max_concurrent_reconciles=1)) as bench:
-        bench.channel.enqueue([A, B])
-        await settled()
-        assert bench.reconciler.seen == [A, B]
-        assert bench.count("reconcile_errors_total") == 1
+    async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue([A, B])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B]
+        assert harness.count("reconcile_errors_total") == 1
 
 
-async def test_a_result_must_be_a_result() -> None:
+async def test_reconcile_must_return_a_result() -> None:
     async def script(_: Request) -> Result:
         return None  # type: ignore[return-value]
 
-    with logged() as lines:
-        async with running(Bench(script)) as bench:
-            bench.channel.enqueue([A])
-            await settled()
+    with capture_context_logs() as lines:
+        async with running(Harness(script)) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
     (line,) = error_lines(lines)
-    assert line["error"] == "TypeError: Scripted.reconcile returned None: must be a Result"
+    assert line["error"] == "TypeError: ScriptedReconciler.reconcile returned None: must be a Result"
 
 
-async def test_different_requests_run_side_by_side_up_to_the_limit_and_one_never_twice() -> None:
+async def test_requests_run_concurrently_up_to_the_limit_and_none_twice_at_once() -> None:
     gate = asyncio.Event()
     active: list[Request] = []
-    most = 0
+    max_active = 0
 
     async def script(request: Request) -> Result:
-        nonlocal most
+        nonlocal max_active
         assert request not in active
         active.append(request)
-        most = max(most, len(active))
+        max_active = max(max_active, len(active))
         await gate.wait()
         active.remove(request)
         return Result()
 
     requests = [Request("ns", str(number)) for number in range(10)]
-    async with running(Bench(script, max_concurrent_reconciles=3)) as bench:
-        bench.channel.enqueue(requests)
-        await settled()
-        assert bench.count("active_workers") == 3
-        bench.channel.enqueue(active)
-        await settled()
+    async with running(Harness(script, max_concurrent_reconciles=3)) as harness:
+        harness.channel.enqueue(requests)
+        await run_until_idle()
+        assert harness.count("active_workers") == 3
+        harness.channel.enqueue(active)
+        await run_until_idle()
         gate.set()
-        await settled()
-        assert most == 3
-        assert len(bench.reconciler.seen) == 13
+        await run_until_idle()
+        assert max_active == 3
+        assert len(harness.reconciler.requests) == 13
 
 
-async def test_reconciles_that_never_wait_leave_room_for_others() -> None:
+async def test_reconciles_that_never_await_do_not_starve_other_tasks() -> None:
     turns = 0
 
     async def script(_: Request) -> Result:
@@ -352,17 +357,17 @@ async def test_reconciles_that_never_wait_leave_room_for_others() -> None:
 
     async def other() -> None:
         nonlocal turns
-        while len(bench.reconciler.seen) < 1000:
+        while len(harness.reconciler.requests) < 1000:
             turns += 1
             await asyncio.sleep(0)
 
-    async with running(Bench(script, max_concurrent_reconciles=1)) as bench:
-        bench.channel.enqueue(Request("ns", str(number)) for number in range(1000))
+    async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue(Request("ns", str(number)) for number in range(1000))
         await other()
     assert turns > 100
 
 
-async def test_stopping_lets_running_reconciles_finish_and_starts_no_more() -> None:
+async def test_stop_lets_running_reconciles_finish_and_starts_no_new_ones() -> None:
     gate = asyncio.Event()
     finished: list[Request] = []
 
@@ -371,19 +376,19 @@ async def test_stopping_lets_running_reconciles_finish_and_starts_no_more() -> N
         finished.append(request)
         return Result()
 
-    bench = Bench(script, max_concurrent_reconciles=1)
-    run = asyncio.create_task(bench.controller.run())
-    bench.channel.enqueue([A, B])
-    await settled()
-    bench.controller.stop()
-    await settled()
+    harness = Harness(script, max_concurrent_reconciles=1)
+    run = asyncio.create_task(harness.controller.run())
+    harness.channel.enqueue([A, B])
+    await run_until_idle()
+    harness.controller.stop()
+    await run_until_idle()
     assert not run.done()
     gate.set()
     await run
     assert finished == [A]
 
 
-async def test_cancelling_cancels_running_reconciles() -> None:
+async def test_cancellation_cancels_running_reconciles() -> None:
     cancelled: list[Request] = []
 
     async def script(request: Request) -> Result:
@@ -394,18 +399,18 @@ async def test_cancelling_cancels_running_reconciles() -> None:
             raise
         return Result()
 
-    bench = Bench(script)
+    harness = Harness(script)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(bench.controller.run)
-        bench.channel.enqueue([A])
-        await settled()
+        tasks.start_soon(harness.controller.run)
+        harness.channel.enqueue([A])
+        await run_until_idle()
         tasks.cancel_scope.cancel()
     assert cancelled == [A]
-    assert bench.controller.queue.processing == 0
+    assert harness.controller.queue.processing == 0
 
 
-class Slow(Channel):
-    """A source that syncs when the test says so."""
+class SlowSource(Channel):
+    """A source that has synced once the test sets ``synced``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -420,48 +425,48 @@ class Slow(Channel):
         self.stopped = True
 
 
-async def test_no_reconcile_before_all_sources_have_synced() -> None:
-    bench = Bench(done)
-    slow = Slow()
-    bench.controller.watch(slow)
-    bench.channel.enqueue([A])
-    run = asyncio.create_task(bench.controller.run())
-    await settled()
-    assert bench.reconciler.seen == []
+async def test_reconciles_start_only_after_all_sources_have_synced() -> None:
+    harness = Harness(succeed)
+    slow = SlowSource()
+    harness.controller.watch(slow)
+    harness.channel.enqueue([A])
+    run = asyncio.create_task(harness.controller.run())
+    await run_until_idle()
+    assert harness.reconciler.requests == []
     slow.synced.set()
-    await settled()
-    assert bench.reconciler.seen == [A]
-    bench.controller.stop()
+    await run_until_idle()
+    assert harness.reconciler.requests == [A]
+    harness.controller.stop()
     await run
     assert slow.stopped
 
 
-async def test_stopping_does_not_wait_for_a_source_that_never_syncs() -> None:
-    bench = Bench(done)
-    bench.controller.watch(Slow())
-    run = asyncio.create_task(bench.controller.run())
-    await settled()
-    bench.controller.stop()
+async def test_stop_does_not_wait_for_a_source_that_never_syncs() -> None:
+    harness = Harness(succeed)
+    harness.controller.watch(SlowSource())
+    run = asyncio.create_task(harness.controller.run())
+    await run_until_idle()
+    harness.controller.stop()
     await run
-    assert bench.reconciler.seen == []
+    assert harness.reconciler.requests == []
 
 
-async def test_a_source_may_be_added_to_a_running_controller() -> None:
-    async with running(Bench(done)) as bench:
+async def test_source_can_be_added_to_a_running_controller() -> None:
+    async with running(Harness(succeed)) as harness:
         late = Channel()
         late.enqueue([B])
-        bench.controller.watch(late)
-        await settled()
-        assert bench.reconciler.seen == [B]
+        harness.controller.watch(late)
+        await run_until_idle()
+        assert harness.reconciler.requests == [B]
 
 
 @pytest.mark.parametrize("options", [{"max_concurrent_reconciles": 0}, {"reconcile_timeout": 0}])
-def test_impossible_options_are_refused_by_name(options: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected_by_name(options: dict[str, Any]) -> None:
     (name,) = options
     with pytest.raises(ValueError, match=f"{name}: 0: must be"):
         ControllerOptions(**options)
 
 
-def test_a_negative_requeue_is_refused() -> None:
+def test_negative_requeue_after_is_rejected() -> None:
     with pytest.raises(ValueError, match="requeue_after: -1"):
         Result(requeue_after=-1)

@@ -1,3 +1,5 @@
+"""The RESTMapper: lookups, refreshes, unavailable API groups, and discovery without aggregation."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
@@ -13,19 +15,19 @@ from test.support.api_server import (
     APIS,
     CORE,
     ApiServer,
-    ImpatientClock,
-    cut,
+    AutoAdvancingClock,
+    abort_connection,
     discovery,
+    error_response,
     group,
     json,
-    refusal,
     resource,
     text,
 )
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 WITH_RAY = discovery(*APIS["items"], group("ray.io", resource("rayclusters", "RayCluster", subresources=("status",))))
-ROUTES_DOWN = discovery(*APIS["items"], group("route.openshift.io", freshness="Stale"))
+ROUTES_STALE = discovery(*APIS["items"], group("route.openshift.io", freshness="Stale"))
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 async def mapper(server: ApiServer) -> AsyncIterator[RESTMapper]:
-    clock = ImpatientClock()
+    clock = AutoAdvancingClock()
     async with Transport(ClientConfig(server=server.url), clock=clock) as transport:
         yield RESTMapper(transport, clock=clock)
 
@@ -46,11 +48,11 @@ def serve(server: ApiServer, *apis: object) -> None:
     server.answer("GET", "/apis", *(json(document) for document in apis or (APIS,)))
 
 
-def reads(server: ApiServer) -> int:
-    return sum(asked.path == "/apis" for asked in server.asked)
+def count_reads(server: ApiServer) -> int:
+    return sum(request.path == "/apis" for request in server.all_requests)
 
 
-async def test_finds_kinds_in_two_requests(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_kinds_are_found_with_two_requests(server: ApiServer, mapper: RESTMapper) -> None:
     serve(server)
     assert mapper.cached(GVK("", "v1", "Pod")) is None
     pod = await mapper.resource(GVK("", "v1", "Pod"))
@@ -61,29 +63,31 @@ async def test_finds_kinds_in_two_requests(server: ApiServer, mapper: RESTMapper
     deployment = await mapper.resource_for(GVR("apps", "v1", "deployments"))
     assert deployment.gvk == GVK("apps", "v1", "Deployment")
     assert not (await mapper.resource(GVK("", "v1", "Namespace"))).namespaced
-    assert [asked.path for asked in server.asked] == ["/api", "/apis"]
-    assert "as=APIGroupDiscoveryList" in server.asked[0].headers["Accept"]
+    assert [request.path for request in server.all_requests] == ["/api", "/apis"]
+    assert "as=APIGroupDiscoveryList" in server.all_requests[0].headers["Accept"]
 
 
-async def test_a_kind_that_comes_later(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_kind_is_found_after_it_becomes_available(server: ApiServer, mapper: RESTMapper) -> None:
     serve(server, APIS, WITH_RAY)
     with pytest.raises(UnknownKind, match=r"no matches for kind \"RayCluster\" in version \"ray\.io/v1\""):
         await mapper.resource(RAY)
     assert (await mapper.resource(RAY)).plural == "rayclusters"
 
 
-async def test_a_kind_that_goes(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_removed_kind_is_unknown_after_invalidation(server: ApiServer, mapper: RESTMapper) -> None:
     serve(server, WITH_RAY, APIS)
     await mapper.resource(RAY)
     await mapper.resource(RAY)
-    assert reads(server) == 1
+    assert count_reads(server) == 1
     mapper.invalidate()
     assert mapper.cached(RAY) is not None
     with pytest.raises(UnknownKind):
         await mapper.resource(RAY)
 
 
-async def test_another_version_is_another_resource(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_lookup_fails_for_other_versions_and_resources_of_a_served_group(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     serve(server, WITH_RAY)
     with pytest.raises(UnknownKind):
         await mapper.resource(RAY._replace(version="v1alpha1"))
@@ -91,7 +95,7 @@ async def test_another_version_is_another_resource(server: ApiServer, mapper: RE
         await mapper.resource_for(GVR("ray.io", "v1", "rayjobs"))
 
 
-async def test_what_has_not_changed_is_not_sent_again(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_discovery_sends_the_etag_of_the_last_response(server: ApiServer, mapper: RESTMapper) -> None:
     server.answer("GET", "/api", json(CORE, headers={"ETag": '"c1"'}), text("", 304))
     server.answer("GET", "/apis", json(WITH_RAY, headers={"ETag": '"a1"'}), text("", 304))
     await mapper.resource(RAY)
@@ -100,88 +104,90 @@ async def test_what_has_not_changed_is_not_sent_again(server: ApiServer, mapper:
     await mapper.resource(GVK("", "v1", "Pod"))
     mapper.invalidate()
     await mapper.resource(GVK("", "v1", "Pod"))
-    assert [asked.headers.get("If-None-Match") for asked in server.asked] == [None, '"a1"', None, '"c1"']
+    assert [request.headers.get("If-None-Match") for request in server.all_requests] == [None, '"a1"', None, '"c1"']
 
 
-async def test_missing_kinds_cost_ten_requests_a_second_at_most(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_lookups_of_missing_kinds_send_at_most_ten_requests_per_second(
+    server: ApiServer, mapper: RESTMapper
+) -> None:
     serve(server)
     for _ in range(20):
         with pytest.raises(UnknownKind):
             await mapper.resource(RAY)
     clock = mapper._clock
-    assert isinstance(clock, ImpatientClock)
-    assert reads(server) == 20
+    assert isinstance(clock, AutoAdvancingClock)
+    assert count_reads(server) == 20
     assert clock.elapsed == pytest.approx(1.5)
 
 
-async def test_lookups_at_the_same_time_share_a_request(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_concurrent_lookups_share_one_request(server: ApiServer, mapper: RESTMapper) -> None:
     serve(server)
-    missed = 0
+    misses = 0
 
     async def look_up() -> None:
-        nonlocal missed
+        nonlocal misses
         try:
             await mapper.resource(RAY)
         except UnknownKind:
-            missed += 1
+            misses += 1
 
     async with anyio.create_task_group() as tasks:
         for _ in range(10):
             tasks.start_soon(look_up)
-    assert missed == 10
-    assert reads(server) == 1
+    assert misses == 10
+    assert count_reads(server) == 1
 
 
-async def test_a_lookup_is_answered_by_the_reading_that_is_under_way(server: ApiServer, mapper: RESTMapper) -> None:
-    asked, go_on = anyio.Event(), anyio.Event()
+async def test_lookup_shares_a_request_that_is_in_progress(server: ApiServer, mapper: RESTMapper) -> None:
+    received, released = anyio.Event(), anyio.Event()
 
-    async def slowly(request: web.Request) -> web.StreamResponse:
-        asked.set()
-        await go_on.wait()
+    async def delayed(request: web.Request) -> web.StreamResponse:
+        received.set()
+        await released.wait()
         return await json(WITH_RAY)(request)
 
-    server.answer("GET", "/apis", slowly)
+    server.answer("GET", "/apis", delayed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(mapper.resource, RAY)
-        await asked.wait()
+        await received.wait()
         tasks.start_soon(mapper.resource, RAY)
         tasks.start_soon(mapper.serves_group, "ray.io")
         await anyio.wait_all_tasks_blocked()
-        go_on.set()
-    assert reads(server) == 1
+        released.set()
+    assert count_reads(server) == 1
 
 
-async def test_a_group_is_served_or_not(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_serves_group_distinguishes_served_and_missing_groups(server: ApiServer, mapper: RESTMapper) -> None:
     serve(server)
     assert await mapper.serves_group("apps")
     assert not await mapper.serves_group("route.openshift.io")
     assert await mapper.serves_group("")
 
 
-async def test_an_api_that_is_down_is_not_absent(server: ApiServer, mapper: RESTMapper) -> None:
-    serve(server, ROUTES_DOWN)
+async def test_stale_api_group_is_not_reported_as_absent(server: ApiServer, mapper: RESTMapper) -> None:
+    serve(server, ROUTES_STALE)
     with pytest.raises(DiscoveryIncomplete, match=r"route\.openshift\.io is registered, but"):
         await mapper.serves_group("route.openshift.io")
     with pytest.raises(DiscoveryIncomplete):
         await mapper.resource(GVK("route.openshift.io", "v1", "Route"))
 
 
-async def test_another_api_that_is_down_is_no_reason(server: ApiServer, mapper: RESTMapper) -> None:
-    serve(server, ROUTES_DOWN)
+async def test_stale_api_group_does_not_affect_lookups_in_other_groups(server: ApiServer, mapper: RESTMapper) -> None:
+    serve(server, ROUTES_STALE)
     assert not await mapper.serves_group("config.openshift.io")
     with pytest.raises(UnknownKind):
         await mapper.resource(RAY)
 
 
-async def test_a_stale_api_may_still_be_known(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_resources_of_a_stale_api_group_are_found(server: ApiServer, mapper: RESTMapper) -> None:
     stale = group("metrics.k8s.io", resource("pods", "PodMetrics"), version="v1beta1", freshness="Stale")
     serve(server, discovery(stale))
     assert (await mapper.resource(GVK("metrics.k8s.io", "v1beta1", "PodMetrics"))).plural == "pods"
 
 
-async def test_an_api_comes_back(server: ApiServer, mapper: RESTMapper) -> None:
-    back = discovery(group("route.openshift.io", resource("routes", "Route")))
-    serve(server, ROUTES_DOWN, ROUTES_DOWN, back)
+async def test_stale_api_group_can_recover(server: ApiServer, mapper: RESTMapper) -> None:
+    recovered = discovery(group("route.openshift.io", resource("routes", "Route")))
+    serve(server, ROUTES_STALE, ROUTES_STALE, recovered)
     with pytest.raises(DiscoveryIncomplete):
         await mapper.serves_group("route.openshift.io")
     mapper.invalidate()
@@ -191,17 +197,17 @@ async def test_an_api_comes_back(server: ApiServer, mapper: RESTMapper) -> None:
     assert await mapper.serves_group("route.openshift.io")
 
 
-async def test_discovery_that_fails_says_nothing(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_failed_discovery_does_not_prove_absence(server: ApiServer, mapper: RESTMapper) -> None:
     server.answer("GET", "/api", json(CORE))
-    server.answer("GET", "/apis", refusal(503, "ServiceUnavailable", "not ready"), json(APIS))
+    server.answer("GET", "/apis", error_response(503, "ServiceUnavailable", "not ready"), json(APIS))
     with pytest.raises(DiscoveryIncomplete, match="not ready"):
         await mapper.serves_group("route.openshift.io")
     assert not await mapper.serves_group("route.openshift.io")
 
 
-async def test_what_was_known_counts_while_discovery_fails(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_known_resources_are_used_while_discovery_fails(server: ApiServer, mapper: RESTMapper) -> None:
     server.answer("GET", "/api", json(CORE))
-    server.answer("GET", "/apis", json(WITH_RAY), cut)
+    server.answer("GET", "/apis", json(WITH_RAY), abort_connection)
     await mapper.resource(RAY)
     mapper.invalidate()
     assert (await mapper.resource(RAY)).plural == "rayclusters"
@@ -235,7 +241,7 @@ LEGACY_APPS = {
 }
 
 
-async def test_a_server_without_aggregated_discovery(server: ApiServer, mapper: RESTMapper) -> None:
+async def test_server_without_aggregated_discovery_is_supported(server: ApiServer, mapper: RESTMapper) -> None:
     server.answer("GET", "/api", json({"kind": "APIVersions", "versions": ["v1"]}))
     server.answer("GET", "/apis", json(LEGACY_GROUPS))
     server.answer("GET", "/apis/apps/v1", json(LEGACY_APPS))
@@ -248,14 +254,14 @@ async def test_a_server_without_aggregated_discovery(server: ApiServer, mapper: 
         verbs=frozenset({"get"}),
         subresources=frozenset({"scale"}),
     )
-    assert [asked.path for asked in server.asked] == ["/apis", "/apis/apps/v1"]
+    assert [request.path for request in server.all_requests] == ["/apis", "/apis/apps/v1"]
     with pytest.raises(DiscoveryIncomplete):
         await mapper.serves_group("route.openshift.io")
     assert await mapper.serves_group("route.openshift.io")
     assert not await mapper.serves_group("config.openshift.io")
 
 
-def test_paths() -> None:
+def test_paths_of_resources_are_built_and_quoted() -> None:
     roles = Resource(gvk=GVK("rbac.authorization.k8s.io", "v1", "ClusterRole"), plural="clusterroles", namespaced=False)
     pods = Resource(gvk=GVK("", "v1", "Pod"), plural="pods", namespaced=True)
     assert pods.path() == "/api/v1/pods"

@@ -1,4 +1,4 @@
-"""Health and metrics, as a kubelet and a Prometheus see them."""
+"""The health and metrics endpoints, as the kubelet and Prometheus read them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARED = Path(__file__).parents[3].parent / "shared"
 
 
 @asynccontextmanager
-async def served(endpoint: Endpoint) -> AsyncIterator[aiohttp.ClientSession]:
+async def serve(endpoint: Endpoint) -> AsyncIterator[aiohttp.ClientSession]:
     async with anyio.create_task_group() as tasks:
         await tasks.start(lambda *, task_status: endpoint.run(task_status=task_status))
         async with aiohttp.ClientSession(f"http://127.0.0.1:{endpoint.port}") as session:
@@ -31,9 +31,9 @@ async def served(endpoint: Endpoint) -> AsyncIterator[aiohttp.ClientSession]:
         tasks.cancel_scope.cancel()
 
 
-async def ask(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
-    async with session.get(path) as answer:
-        return answer.status, await answer.text()
+async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
+    async with session.get(path) as response:
+        return response.status, await response.text()
 
 
 @pytest.mark.parametrize(
@@ -47,69 +47,69 @@ async def ask(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
         ("", None),
     ],
 )
-def test_addresses_are_read_as_go_writes_them(text: str, address: tuple[str | None, int] | None) -> None:
+def test_bind_addresses_in_go_notation_are_parsed(text: str, address: tuple[str | None, int] | None) -> None:
     assert parse_bind_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["8080", "host", ":http", ":70000", "::1:8080", ":-1"])
-def test_what_is_no_address_is_refused_with_what_is_allowed(text: str) -> None:
+def test_invalid_bind_address_is_rejected_with_the_allowed_format(text: str) -> None:
     with pytest.raises(ValueError, match=r": (must be HOST:PORT|IPv6 addresses must be in brackets)"):
         parse_bind_address(text)
 
 
-async def test_a_taken_port_is_an_error() -> None:
-    async with served(Endpoint("one", "127.0.0.1:0", [])) as session:
+async def test_port_in_use_is_an_error() -> None:
+    async with serve(Endpoint("one", "127.0.0.1:0", [])) as session:
         port = session._base_url.port  # type: ignore[union-attr]
         with pytest.raises(OSError, match="in use"):
             await Endpoint("two", f"127.0.0.1:{port}", []).run()
 
 
-async def test_an_endpoint_that_is_off_starts_and_ends() -> None:
+async def test_disabled_endpoint_starts_and_ends() -> None:
     await Endpoint("off", "0", []).run()
 
 
-async def test_without_checks_the_process_is_healthy() -> None:
-    async with served(Health().endpoint("127.0.0.1:0")) as session:
+async def test_process_without_checks_is_healthy() -> None:
+    async with serve(Health().endpoint("127.0.0.1:0")) as session:
         for path in ("/healthz", "/readyz", "/healthz/", "/healthz/ping"):
-            assert await ask(session, path) == (200, "ok")
-        assert await ask(session, "/readyz?verbose") == (200, "[+]ping ok\nhealthz check passed\n")
+            assert await get(session, path) == (200, "ok")
+        assert await get(session, "/readyz?verbose") == (200, "[+]ping ok\nhealthz check passed\n")
 
 
-async def test_readiness_fails_with_every_check_that_fails_and_says_why() -> None:
+async def test_readiness_reports_each_failing_check_with_its_reason() -> None:
     ready = asyncio.Event()
 
     def certificates() -> None:
         if not ready.is_set():
             raise RuntimeError("no serving certificate yet")
 
-    async def waits() -> None:
+    async def slow() -> None:
         await asyncio.sleep(0)
 
     health = Health()
     health.add_health_check("live", ping)
-    health.add_ready_check("waits", waits)
+    health.add_ready_check("slow", slow)
     health.add_ready_check("certificates", certificates)
-    async with served(health.endpoint("127.0.0.1:0")) as session:
-        report = "[+]waits ok\n[-]certificates failed: no serving certificate yet\nhealthz check failed\n"
-        assert await ask(session, "/readyz") == (500, report)
+    async with serve(health.endpoint("127.0.0.1:0")) as session:
+        report = "[+]slow ok\n[-]certificates failed: no serving certificate yet\nhealthz check failed\n"
+        assert await get(session, "/readyz") == (500, report)
         assert await health.failures() == {"certificates": "no serving certificate yet"}
-        assert await ask(session, "/readyz/certificates") == (
+        assert await get(session, "/readyz/certificates") == (
             500,
             "internal server error: no serving certificate yet\n",
         )
-        assert await ask(session, "/readyz/waits") == (200, "ok")
-        assert await ask(session, "/readyz?exclude=certificates") == (200, "ok")
-        assert await ask(session, "/healthz") == (200, "ok")
-        assert (await ask(session, "/readyz/other"))[0] == 404
+        assert await get(session, "/readyz/slow") == (200, "ok")
+        assert await get(session, "/readyz?exclude=certificates") == (200, "ok")
+        assert await get(session, "/healthz") == (200, "ok")
+        assert (await get(session, "/readyz/other"))[0] == 404
         ready.set()
-        assert await ask(session, "/readyz") == (200, "ok")
-        assert (await ask(session, "/readyz?verbose&exclude=waits&exclude=none"))[1] == (
-            "[+]waits excluded: ok\n[+]certificates ok\n"
+        assert await get(session, "/readyz") == (200, "ok")
+        assert (await get(session, "/readyz?verbose&exclude=slow&exclude=none"))[1] == (
+            "[+]slow excluded: ok\n[+]certificates ok\n"
             "warn: some health checks cannot be excluded: no matches for 'none'\nhealthz check passed\n"
         )
 
 
-def test_names_of_checks_are_unique_and_fit_into_a_path() -> None:
+def test_check_names_must_be_unique_path_segments() -> None:
     health = Health()
     health.add_ready_check("a", ping)
     health.add_health_check("a", ping)
@@ -120,16 +120,18 @@ def test_names_of_checks_are_unique_and_fit_into_a_path() -> None:
             health.add_ready_check(name, ping)
 
 
-async def test_metrics_are_served_as_text_that_prometheus_reads() -> None:
+async def test_metrics_are_served_in_prometheus_and_openmetrics_formats() -> None:
     metrics = Metrics()
     metrics.controller("mirror", 8).success.inc()
-    async with served(metrics.endpoint("127.0.0.1:0")) as session:
-        async with session.get("/metrics") as answer:
-            assert answer.headers["Content-Type"].startswith("text/plain")
-            text = await answer.text()
-        async with session.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}) as answer:
-            assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-        assert (await ask(session, "/other"))[0] == 404
+    async with serve(metrics.endpoint("127.0.0.1:0")) as session:
+        async with session.get("/metrics") as response:
+            assert response.headers["Content-Type"].startswith("text/plain")
+            text = await response.text()
+        async with session.get(
+            "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
+        ) as response:
+            assert response.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert (await get(session, "/other"))[0] == 404
     samples = {
         (sample.name, tuple(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)
@@ -141,7 +143,7 @@ async def test_metrics_are_served_as_text_that_prometheus_reads() -> None:
     assert not any(name.endswith("_created") for name, _ in samples)
 
 
-def test_two_sets_of_metrics_do_not_mix() -> None:
+def test_metrics_instances_are_independent() -> None:
     one, other = Metrics(), Metrics()
     one.controller("mirror", 8).success.inc()
     assert other.registry.get_sample_value("controller_runtime_reconcile_total", {"controller": "mirror"}) is None
@@ -150,13 +152,13 @@ def test_two_sets_of_metrics_do_not_mix() -> None:
 def recorded_metrics() -> dict[str, dict[str, Any]]:
     path = SHARED / "golden" / "metrics-go.json"
     if not path.exists():
-        pytest.skip("the recorded metrics of the Go operator are not there")
-    found: dict[str, dict[str, Any]] = {metric["name"]: metric for metric in json.loads(path.read_text())["metrics"]}
-    return found
+        pytest.skip("no recordings of the Go operator's metrics")
+    metrics: dict[str, dict[str, Any]] = {metric["name"]: metric for metric in json.loads(path.read_text())["metrics"]}
+    return metrics
 
 
-def test_names_types_and_labels_are_those_of_the_go_operator() -> None:
-    """Those of Go's runtime, webhooks and certificates aside: there are none of these here."""
+def test_metric_names_types_and_labels_match_those_of_the_go_operator() -> None:
+    """Metrics of the Go runtime, webhooks and certificates are excluded: this registry has none of them."""
     go = {
         name: (metric["type"], set(metric["labels"]))
         for name, metric in recorded_metrics().items()

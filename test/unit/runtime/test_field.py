@@ -1,4 +1,4 @@
-"""Field errors: paths, texts and causes as apimachinery prints them."""
+"""Field errors: paths, messages and causes as in apimachinery."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cfo.runtime.field import (
 )
 
 
-def test_a_path_is_written_as_the_api_server_writes_it() -> None:
+def test_path_is_formatted_as_in_the_api_server() -> None:
     root = Path("spec", "workerGroupSpecs")
     worker = root.index(1)
     assert str(worker.child("template", "spec").child("containers").index(0)) == (
@@ -34,14 +34,14 @@ def test_a_path_is_written_as_the_api_server_writes_it() -> None:
     assert str(Path().child("spec")) == "spec"
 
 
-def test_paths_are_values() -> None:
+def test_paths_are_compared_by_value() -> None:
     assert Path("spec", "a") == Path("spec").child("a")
     assert len({Path("a"), Path("a"), Path("b")}) == 2
     assert Path("a") != "a"
 
 
 @pytest.mark.parametrize(
-    ("error", "text", "reason"),
+    ("error", "message", "reason"),
     [
         (required(Path("a"), "is needed"), "a: Required value: is needed", "FieldValueRequired"),
         (required("a"), "a: Required value", "FieldValueRequired"),
@@ -63,18 +63,18 @@ def test_paths_are_values() -> None:
         (internal("a", "oh"), "a: Internal error: oh", "InternalError"),
     ],
 )
-def test_errors_read_as_in_apimachinery(error: FieldError, text: str, reason: str) -> None:
-    assert str(error) == text
-    assert error.cause() == {"reason": reason, "message": text.removeprefix("a: "), "field": "a"}
+def test_error_message_and_cause_match_apimachinery(error: FieldError, message: str, reason: str) -> None:
+    assert str(error) == message
+    assert error.cause() == {"reason": reason, "message": message.removeprefix("a: "), "field": "a"}
 
 
-def test_several_errors_are_one_text_and_repeats_are_said_once() -> None:
+def test_several_errors_become_one_message_without_duplicates() -> None:
     one, other = required("a"), forbidden("b", "no")
     assert aggregate([one]) == "a: Required value"
     assert aggregate([one, other, one]) == "[a: Required value, b: Forbidden: no]"
 
 
-def test_field_errors_carry_text_and_causes() -> None:
+def test_field_errors_have_a_message_and_causes() -> None:
     with pytest.raises(FieldErrors, match=r"^\[a: Required value, b: Forbidden: no\]$") as raised:
         FieldErrors.check([required("a"), forbidden("b", "no")])
     assert [cause["field"] for cause in raised.value.causes] == ["a", "b"]

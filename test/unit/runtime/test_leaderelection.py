@@ -1,4 +1,4 @@
-"""Leader election: who leads, for how long, and what he may write. Time is the test's."""
+"""Leader election: who holds the Lease, for how long, and when writes are allowed; tested with a fake clock."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import NamespacedName, Object
 from test.support.api_server import ApiServer, json, status
-from test.support.scheduling import settled
+from test.support.scheduling import run_until_idle
 
 
-class Lock:
-    """A Lease in memory, with optimistic concurrency; ``errors`` are raised first, ``gate`` holds answers back."""
+class FakeLock:
+    """A Lease in memory, with optimistic concurrency.
+
+    Requests wait for ``gate``; then they fail while ``down`` is set, or raise the next of ``errors``.
+    """
 
     def __init__(self) -> None:
         self.lease: Object | None = None
@@ -46,7 +49,7 @@ class Lock:
         self.gate.set()
         self.updates = 0
 
-    async def _answer(self) -> None:
+    async def _respond(self) -> None:
         await self.gate.wait()
         if self.down:
             raise TransportError("no answer", outcome_unknown=True)
@@ -55,19 +58,19 @@ class Lock:
 
     async def get(self, *, timeout: float) -> Object | None:
         assert timeout > 0
-        await self._answer()
+        await self._respond()
         return copy.deepcopy(self.lease)
 
     async def create(self, lease: Object, *, timeout: float) -> Object:
         assert timeout > 0
-        await self._answer()
+        await self._respond()
         if self.lease is not None:
             raise AlreadyExists(409)
         return self._store(lease)
 
     async def update(self, lease: Object, *, timeout: float) -> Object:
         assert timeout > 0
-        await self._answer()
+        await self._respond()
         if self.lease is None or self.lease["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"]:
             raise Conflict(409)
         return self._store(lease)
@@ -86,18 +89,20 @@ class Lock:
 
 
 class Events:
+    """An event recorder that keeps the messages."""
+
     def __init__(self) -> None:
-        self.notes: list[str] = []
+        self.messages: list[str] = []
 
     def event(self, obj: Object, type: str, reason: str, message: str) -> None:  # noqa: A002
         assert (obj["kind"], type, reason) == ("Lease", "Normal", "LeaderElection")
-        self.notes.append(message)
+        self.messages.append(message)
 
 
 class Replica:
-    """An elector, its run, and its own clock."""
+    """A leader elector with its own clock, events and metrics."""
 
-    def __init__(self, lock: Lock, identity: str, clock: FakeClock, **options: Any) -> None:
+    def __init__(self, lock: FakeLock, identity: str, clock: FakeClock, **options: Any) -> None:
         self.clock = clock
         self.events = Events()
         self.metrics = Metrics()
@@ -119,41 +124,42 @@ class Replica:
             self.error = error
         self.ended = True
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.elector.is_leader
 
-    def may_write(self) -> bool:
+    def can_write(self) -> bool:
         try:
             self.elector.check()
         except WriteRefused:
             return False
         return True
 
-    async def passes(self, seconds: float, step: float = 0.5) -> None:
+    async def advance(self, seconds: float, step: float = 0.5) -> None:
+        """Advance the clock in steps, and let all tasks run after each step."""
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
-            await settled()
+            await run_until_idle()
 
 
 @asynccontextmanager
-async def replicas(*all_: Replica) -> AsyncIterator[None]:
+async def running(*replicas: Replica) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
-        for replica in all_:
+        for replica in replicas:
             tasks.start_soon(replica.run)
-            await settled()
+            await run_until_idle()
         yield
         tasks.cancel_scope.cancel()
 
 
-def sample(replica: Replica, name: str) -> float | None:
+def metric_value(replica: Replica, name: str) -> float | None:
     return replica.metrics.registry.get_sample_value(name, {"name": "lock"})
 
 
-async def test_the_first_leads_and_the_lease_says_so() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_first_replica_becomes_leader_and_is_recorded_in_lease() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
-    async with replicas(one):
-        assert one.leads()
+    async with running(one):
+        assert one.is_leader()
         assert lock.lease is not None
         assert (lock.lease["metadata"]["namespace"], lock.lease["metadata"]["name"]) == ("ns", "lock")
         assert lock.spec == {
@@ -163,41 +169,41 @@ async def test_the_first_leads_and_the_lease_says_so() -> None:
             "renewTime": "2026-01-01T00:00:00.000000Z",
             "leaseTransitions": 0,
         }
-        assert one.events.notes == ["one became leader"]
-        assert sample(one, "leader_election_master_status") == 1
-        await one.passes(4)
+        assert one.events.messages == ["one became leader"]
+        assert metric_value(one, "leader_election_master_status") == 1
+        await one.advance(4)
         assert lock.spec["renewTime"] == "2026-01-01T00:00:04.000000Z"
         assert lock.spec["acquireTime"] == "2026-01-01T00:00:00.000000Z"
         assert lock.updates == 3
 
 
-async def test_another_waits_until_it_has_not_seen_a_renewal_for_the_lease_duration() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_standby_takes_over_after_lease_duration_without_renewal() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one, two = Replica(lock, "one", clock), Replica(lock, "two", clock)
     async with anyio.create_task_group() as tasks:
-        async with replicas(one):
+        async with running(one):
             tasks.start_soon(two.run)
-            await one.passes(30)
-            assert (one.leads(), two.leads()) == (True, False)
-            assert not two.may_write()
-        await two.passes(11)  # the last renewal was up to 2 s ago, and seen up to 2 s later
-        assert not two.leads()
-        await two.passes(8)
-        assert two.leads()
+            await one.advance(30)
+            assert (one.is_leader(), two.is_leader()) == (True, False)
+            assert not two.can_write()
+        await two.advance(11)  # the last renewal is up to 2 s old and was observed up to 2 s later
+        assert not two.is_leader()
+        await two.advance(8)
+        assert two.is_leader()
         assert lock.spec["leaseTransitions"] == 1
         assert lock.spec["acquireTime"] != "2026-01-01T00:00:00.000000Z"
         tasks.cancel_scope.cancel()
 
 
-async def test_nobody_elses_clock_is_believed() -> None:
-    lock, behind = Lock(), FakeClock()
+async def test_timestamps_in_lease_are_ignored() -> None:
+    lock, clock = FakeLock(), FakeClock()
     lock._store(_lease("other", renewed="2001-01-01T00:00:00.000000Z"))
-    one = Replica(lock, "one", behind)
-    async with replicas(one):
-        await one.passes(14)
-        assert not one.leads()  # however old the renewal says that it is
-        await one.passes(3)
-        assert one.leads()
+    one = Replica(lock, "one", clock)
+    async with running(one):
+        await one.advance(14)
+        assert not one.is_leader()  # however old renewTime is
+        await one.advance(3)
+        assert one.is_leader()
 
 
 def _lease(holder: str, *, renewed: str = "", seconds: int = 15, version: str = "1") -> Object:
@@ -215,158 +221,158 @@ def _lease(holder: str, *, renewed: str = "", seconds: int = 15, version: str = 
     }
 
 
-async def test_what_others_put_into_the_lease_stays() -> None:
-    lock = Lock()
+async def test_labels_and_unknown_fields_of_lease_are_kept() -> None:
+    lock = FakeLock()
     lock._store(_lease(""))
     one = Replica(lock, "one", FakeClock())
-    async with replicas(one):
-        assert one.leads()
+    async with running(one):
+        assert one.is_leader()
         assert lock.lease is not None
         assert lock.lease["metadata"]["labels"] == {"kept": "yes"}
         assert lock.spec["strategy"] == "kept too"
         assert lock.spec["leaseTransitions"] == 5
 
 
-async def test_a_lease_without_a_spec_is_free() -> None:
-    lock = Lock()
+async def test_lease_without_spec_can_be_acquired() -> None:
+    lock = FakeLock()
     lock._store({**_lease("x"), "spec": {}})
     one = Replica(lock, "one", FakeClock())
-    async with replicas(one):
-        assert one.leads()
+    async with running(one):
+        assert one.is_leader()
 
 
-async def test_a_graceful_stop_gives_the_lease_up_at_once() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_graceful_stop_releases_lease_immediately() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one, two = Replica(lock, "one", clock), Replica(lock, "two", clock)
-    async with replicas(one, two):
+    async with running(one, two):
         one.elector.stop()
-        await settled()
-        assert (one.ended, one.error, one.may_write()) == (True, None, False)
+        await run_until_idle()
+        assert (one.ended, one.error, one.can_write()) == (True, None, False)
         assert lock.spec["holderIdentity"] == ""
         assert lock.spec["leaseDurationSeconds"] == 1
-        assert one.events.notes == ["one became leader", "one stopped leading"]
-        await two.passes(2)
-        assert two.leads()
+        assert one.events.messages == ["one became leader", "one stopped leading"]
+        await two.advance(2)
+        assert two.is_leader()
 
 
-async def test_it_may_be_told_to_keep_the_lease_on_stop() -> None:
-    lock = Lock()
+async def test_lease_is_kept_on_stop_without_release_on_cancel() -> None:
+    lock = FakeLock()
     one = Replica(lock, "one", FakeClock(), release_on_cancel=False)
-    async with replicas(one):
+    async with running(one):
         one.elector.stop()
-        await settled()
+        await run_until_idle()
         assert one.ended
         assert lock.spec["holderIdentity"] == "one"
 
 
-async def test_a_standby_that_stops_leaves_the_lease_alone() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_stopping_standby_does_not_change_lease() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one, two = Replica(lock, "one", clock), Replica(lock, "two", clock)
-    async with replicas(one, two):
+    async with running(one, two):
         two.elector.stop()
-        await settled()
+        await run_until_idle()
         assert two.ended
         assert lock.spec["holderIdentity"] == "one"
-        assert two.events.notes == []
+        assert two.events.messages == []
 
 
-async def test_a_leader_that_cannot_renew_gives_up_at_its_deadline() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_leader_that_cannot_renew_ends_at_renew_deadline() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
-    async with replicas(one):
-        await one.passes(4)
+    async with running(one):
+        await one.advance(4)
         lock.down = True
-        await one.passes(9.5)
-        assert one.may_write()
+        await one.advance(9.5)
+        assert one.can_write()
         assert not one.ended
-        await one.passes(0.5)
-        assert not one.may_write()
+        await one.advance(0.5)
+        assert not one.can_write()
         assert one.error is not None
         assert "not renewed for 10.0 s" in str(one.error)
-        assert sample(one, "leader_election_master_status") == 0
+        assert metric_value(one, "leader_election_master_status") == 0
 
 
-async def test_a_leader_survives_a_server_that_is_away_for_less() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_leader_survives_outage_shorter_than_renew_deadline() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
-    async with replicas(one):
+    async with running(one):
         lock.down = True
-        await one.passes(9)
+        await one.advance(9)
         lock.down = False
-        await one.passes(20)
-        assert one.leads()
+        await one.advance(20)
+        assert one.is_leader()
         assert one.error is None
 
 
-async def test_renewals_count_from_when_they_were_sent() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_renewal_counts_from_the_time_its_request_was_sent() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
-    async with replicas(one):
+    async with running(one):
         lock.gate.clear()
-        await one.passes(6)  # sent at 2, answered at 6
+        await one.advance(6)  # sent at 2 s, response at 6 s
         lock.gate.set()
-        await settled()
+        await run_until_idle()
         clock.suspend(5.9)
-        assert one.may_write()
+        assert one.can_write()
         clock.suspend(0.2)
-        assert not one.may_write()
+        assert not one.can_write()
 
 
-async def test_a_machine_that_was_suspended_past_the_deadline_writes_nothing_and_ends() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_leader_suspended_past_deadline_cannot_write_and_ends() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
-    async with replicas(one):
-        await one.passes(2)
+    async with running(one):
+        await one.advance(2)
         clock.suspend(600)
-        assert not one.may_write()  # before any timer has noticed
+        assert not one.can_write()  # before any timer fires
         with pytest.raises(WriteRefused, match=r"leadership ended 590\.0 s ago"):
             one.elector.check()
-        await one.passes(2)
+        await one.advance(2)
         assert one.error is not None
         assert lock.spec["renewTime"] == "2026-01-01T00:00:02.000000Z"
 
 
-async def test_a_leader_that_was_deposed_ends_at_once() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_leader_ends_when_another_replica_holds_the_lease() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
-    async with replicas(one):
-        lock._store(_lease("usurper"))
-        await one.passes(2)
+    async with running(one):
+        lock._store(_lease("rival"))
+        await one.advance(2)
         assert one.error is not None
-        assert "acquired by usurper" in str(one.error)
-        assert lock.spec["holderIdentity"] == "usurper"
-        assert sample(one, "leader_election_slowpath_total") == 1
+        assert "acquired by rival" in str(one.error)
+        assert lock.spec["holderIdentity"] == "rival"
+        assert metric_value(one, "leader_election_slowpath_total") == 1
 
 
-async def test_an_edit_by_somebody_does_not_depose() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_edit_of_lease_by_another_client_keeps_leadership() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
-    async with replicas(one):
+    async with running(one):
         assert lock.lease is not None
         lock._store({**lock.lease, "metadata": {**lock.lease["metadata"], "labels": {"touched": ""}}})
-        await one.passes(2)
-        assert one.leads()
+        await one.advance(2)
+        assert one.is_leader()
         assert lock.lease["metadata"]["labels"] == {"touched": ""}
         assert lock.spec["leaseTransitions"] == 0
 
 
-async def test_a_deleted_lease_is_made_anew() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_deleted_lease_is_recreated() -> None:
+    lock, clock = FakeLock(), FakeClock()
     one = Replica(lock, "one", clock)
-    async with replicas(one):
+    async with running(one):
         lock.lease = None
-        await one.passes(2)
-        assert one.leads()
+        await one.advance(2)
+        assert one.is_leader()
         assert lock.spec["holderIdentity"] == "one"
 
 
-async def test_errors_while_waiting_are_tried_again() -> None:
-    lock, clock = Lock(), FakeClock()
+async def test_errors_while_acquiring_are_retried() -> None:
+    lock, clock = FakeLock(), FakeClock()
     lock.errors = [ServiceUnavailable(503), TransportError("reset", outcome_unknown=False), AlreadyExists(409)]
     one = Replica(lock, "one", clock)
-    async with replicas(one):
-        await one.passes(6.5)
-        assert one.leads()
+    async with running(one):
+        await one.advance(6.5)
+        assert one.is_leader()
 
 
 @pytest.mark.parametrize(
@@ -378,31 +384,31 @@ async def test_errors_while_waiting_are_tried_again() -> None:
         ({"name": ""}, "name"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LeaderElectionOptions(**{"name": "n", "namespace": "ns", **options})
 
 
-def test_identities_are_unique_and_the_duration_is_rounded_up() -> None:
+def test_default_identities_are_unique() -> None:
     one, two = (LeaderElectionOptions(name="n", namespace="ns") for _ in range(2))
     assert one.identity != two.identity
     assert "_" in one.identity
 
 
-async def test_others_never_wait_for_less_than_was_asked_for() -> None:
-    lock = Lock()
+async def test_lease_duration_is_rounded_up_to_whole_seconds() -> None:
+    lock = FakeLock()
     one = Replica(lock, "one", FakeClock(), lease_duration=1.5, renew_deadline=1.2, retry_period=0.5)
-    async with replicas(one):
+    async with running(one):
         assert lock.spec["leaseDurationSeconds"] == 2
 
 
-def test_the_rights_are_for_one_lease() -> None:
+def test_rbac_rules_are_limited_to_one_lease() -> None:
     create, rest = leader_election_rules("lock", "ns")
     assert (create.verbs, create.resource_names, create.namespace) == (("create",), (), "ns")
     assert (rest.verbs, rest.resource_names, rest.namespace) == (("get", "update"), ("lock",), "ns")
 
 
-async def test_the_lease_lock_asks_with_the_time_it_has() -> None:
+async def test_lease_lock_sends_its_timeout() -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
     server = ApiServer()
     server.answer("GET", f"{path}/lock", json(status(404, "NotFound", name="lock"), 404), json(_lease("a")))
@@ -414,29 +420,29 @@ async def test_the_lease_lock_asks_with_the_time_it_has() -> None:
         assert (await lock.get(timeout=5) or {})["spec"]["holderIdentity"] == "a"
         assert (await lock.create(_lease("b"), timeout=5))["spec"]["holderIdentity"] == "b"
         assert (await lock.update(_lease("c"), timeout=5))["spec"]["holderIdentity"] == "c"
-    assert {asked.query["timeout"] for asked in server.asked} == {"5s"}
+    assert {request.query["timeout"] for request in server.all_requests} == {"5s"}
 
 
-class Shut:
-    """A gate that closes after so many questions."""
+class LimitedGate:
+    """A write gate that allows ``remaining`` checks and refuses all later ones."""
 
-    def __init__(self, passes: int) -> None:
-        self.passes = passes
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
 
     def check(self) -> None:
-        self.passes -= 1
-        if self.passes < 0:
+        self.remaining -= 1
+        if self.remaining < 0:
             raise WriteRefused("not the leader")
 
 
-async def test_the_transport_asks_the_gate_before_each_attempt_at_a_write_and_never_for_reads() -> None:
+async def test_transport_checks_write_gate_before_each_write_attempt_and_never_for_reads() -> None:
     server = ApiServer()
     busy = {"Retry-After": "1"}
     server.answer("PUT", "/thing", json(status(429, "TooManyRequests"), 429, busy))
     server.answer("GET", "/thing", json({}))
     clock = FakeClock()
     async with server.run(), Transport(ClientConfig(server=server.url), clock=clock) as transport:
-        write_gate.set(Shut(1))
+        write_gate.set(LimitedGate(1))
         write = asyncio.create_task(transport.request(APIRequest("PUT", "/thing", body=b"{}")))
         while not clock.timers:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -453,72 +459,72 @@ async def test_the_transport_asks_the_gate_before_each_attempt_at_a_write_and_ne
     write_gate.set(None)
 
 
-def leads(manager: Manager) -> bool:
+def is_leader(manager: Manager) -> bool:
     return manager.is_leader
 
 
-async def test_only_what_needs_the_leader_waits_for_it_and_goes_through_the_gate() -> None:
-    seen: dict[str, bool] = {}
+async def test_only_leader_runnables_wait_for_leadership_and_have_a_write_gate() -> None:
+    gated: dict[str, bool] = {}
     path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
     server = ApiServer()
-    held = asyncio.Event()
+    lease_available = asyncio.Event()
 
-    async def lease(request: web.Request) -> web.StreamResponse:
-        await held.wait()
+    async def get_lease(request: web.Request) -> web.StreamResponse:
+        await lease_available.wait()
         return web.json_response(_lease("", version="7"))
 
-    async def taken(request: web.Request) -> web.StreamResponse:
+    async def update_lease(request: web.Request) -> web.StreamResponse:
         return web.json_response(orjson.loads(await request.read()))
 
-    server.answer("GET", f"{path}/lock", lease)
-    server.answer("PUT", f"{path}/lock", taken)
+    server.answer("GET", f"{path}/lock", get_lease)
+    server.answer("PUT", f"{path}/lock", update_lease)
 
-    async def note(name: str) -> None:
-        seen[name] = write_gate.get() is not None
+    async def record(name: str) -> None:
+        gated[name] = write_gate.get() is not None
         async with anyio.create_task_group() as tasks:
 
             async def inner() -> None:
-                seen[f"{name} inside"] = write_gate.get() is not None
+                gated[f"{name} inside"] = write_gate.get() is not None
 
             tasks.start_soon(inner)
 
-    async def everywhere() -> None:
-        await note("everywhere")
+    async def all_replicas() -> None:
+        await record("all replicas")
 
-    async def leader() -> None:
-        await note("leader")
+    async def leader_only() -> None:
+        await record("leader")
 
     async with server.run():
         election = LeaderElectionOptions(name="lock", namespace="ns")
-        running = Manager(ClientConfig(server=server.url), ManagerOptions(leader_election=election))
-        running.add(everywhere, phase=Phase.ALL_REPLICAS)
-        running.add(leader)
-        async with running:
-            while len(server.asked) == 0:  # noqa: ASYNC110
+        manager = Manager(ClientConfig(server=server.url), ManagerOptions(leader_election=election))
+        manager.add(all_replicas, phase=Phase.ALL_REPLICAS)
+        manager.add(leader_only)
+        async with manager:
+            while len(server.all_requests) == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-            assert seen == {"everywhere": False, "everywhere inside": False}
-            assert not leads(running)
-            assert await running.health.failures() == {}  # a standby is ready
-            held.set()
-            await running.started()
-            assert leads(running)
-    assert seen["leader"]
-    assert seen["leader inside"]
+            assert gated == {"all replicas": False, "all replicas inside": False}
+            assert not is_leader(manager)
+            assert await manager.health.failures() == {}  # a standby is ready
+            lease_available.set()
+            await manager.started()
+            assert is_leader(manager)
+    assert gated["leader"]
+    assert gated["leader inside"]
     assert server.requests("PUT")[-1].body["spec"]["holderIdentity"] == ""
 
 
-async def test_losing_the_lease_ends_a_manager_at_once_with_an_error() -> None:
+async def test_losing_the_lease_stops_manager_immediately_with_an_error() -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
     server = ApiServer()
-    server.answer("GET", f"{path}/lock", json(_lease("")), json(_lease("usurper")))
+    server.answer("GET", f"{path}/lock", json(_lease("")), json(_lease("rival")))
 
-    async def first_time(request: web.Request) -> web.StreamResponse:
+    async def update_lease(request: web.Request) -> web.StreamResponse:
         return web.json_response(orjson.loads(await request.read()))
 
-    server.answer("PUT", f"{path}/lock", first_time, json(status(409, "Conflict"), 409))
+    server.answer("PUT", f"{path}/lock", update_lease, json(status(409, "Conflict"), 409))
 
-    class Stubborn:
-        """Does not end when it is asked to, only when it is cancelled."""
+    class Unstoppable:
+        """Ignores ``stop`` and ends only when it is cancelled."""
 
         def stop(self) -> None:
             pass
@@ -529,9 +535,9 @@ async def test_losing_the_lease_ends_a_manager_at_once_with_an_error() -> None:
 
     async with server.run():
         election = LeaderElectionOptions(name="lock", namespace="ns", retry_period=0.05)
-        running = Manager(
+        manager = Manager(
             ClientConfig(server=server.url), ManagerOptions(leader_election=election, graceful_shutdown_timeout=None)
         )
-        running.add(Stubborn())
-        with pytest.raises(RunnableFailed, match="LeadershipLost: Lease ns/lock was acquired by usurper"):
-            await running.run()
+        manager.add(Unstoppable())
+        with pytest.raises(RunnableFailed, match="LeadershipLost: Lease ns/lock was acquired by rival"):
+            await manager.run()

@@ -1,4 +1,4 @@
-"""What log lines look like, for people and for machines."""
+"""Log lines in the JSON and the console format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfo.runtime.logs import configure
 
 
 @pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -29,13 +29,13 @@ def json_lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_json_lines_have_the_keys_of_zap_and_of_the_reconcile() -> None:
+def test_json_lines_have_the_keys_of_zap_and_the_reconcile_context() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     log = structlog.get_logger("cfo.test")
     with structlog.contextvars.bound_contextvars(controller="mirror", namespace="ns", name="a", reconcileID="r"):
-        log.info("made it", object={"a": 1}, request=("ns", "a"))
-    log.debug("not heard")
+        log.info("Created", object={"a": 1}, request=("ns", "a"))
+    log.debug("suppressed")
     (line,) = json_lines(stream)
     assert list(line)[:5] == ["level", "ts", "logger", "msg", "controller"]
     assert line["ts"].endswith("Z")
@@ -43,7 +43,7 @@ def test_json_lines_have_the_keys_of_zap_and_of_the_reconcile() -> None:
     assert line == {
         "level": "info",
         "logger": "cfo.test",
-        "msg": "made it",
+        "msg": "Created",
         "object": {"a": 1},
         "request": ["ns", "a"],
         "controller": "mirror",
@@ -53,7 +53,7 @@ def test_json_lines_have_the_keys_of_zap_and_of_the_reconcile() -> None:
     }
 
 
-def test_an_exception_stays_on_its_line() -> None:
+def test_exception_is_logged_on_one_line() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
     try:
@@ -65,17 +65,17 @@ def test_an_exception_stays_on_its_line() -> None:
     assert 'int("boom")' in line["stacktrace"]
 
 
-def test_console_lines_are_for_people() -> None:
+def test_console_lines_are_readable_without_color_codes() -> None:
     stream = io.StringIO()
     configure("console", "debug", stream)
-    structlog.get_logger("cfo.test").debug("made it", ingress="x")
-    text = stream.getvalue()
-    assert "made it" in text
-    assert "ingress=x" in text
-    assert "\x1b" not in text
+    structlog.get_logger("cfo.test").debug("Created", ingress="x")
+    output = stream.getvalue()
+    assert "Created" in output
+    assert "ingress=x" in output
+    assert "\x1b" not in output
 
 
-def test_other_libraries_are_heard_from_warning_on() -> None:
+def test_other_libraries_are_logged_from_warning_level() -> None:
     stream = io.StringIO()
     configure("json", "debug", stream)
     logging.getLogger("aiohttp.access").info("GET /")
@@ -84,7 +84,7 @@ def test_other_libraries_are_heard_from_warning_on() -> None:
     assert (line["level"], line["logger"], line["msg"]) == ("warning", "asyncio", "slow callback")
 
 
-def test_configuring_again_replaces_what_was() -> None:
+def test_second_configuration_replaces_the_first() -> None:
     first, second = io.StringIO(), io.StringIO()
     log = structlog.get_logger("cfo.test")
     configure("json", "info", first)
@@ -97,6 +97,6 @@ def test_configuring_again_replaces_what_was() -> None:
 
 
 @pytest.mark.parametrize(("log_format", "level"), [("xml", "info"), ("json", "loud")])
-def test_what_is_neither_is_refused_with_what_is_allowed(log_format: Any, level: str) -> None:
+def test_invalid_format_or_level_is_rejected_with_the_allowed_values(log_format: Any, level: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         configure(log_format, level)

@@ -1,4 +1,4 @@
-"""Which events pass which predicates."""
+"""Predicates: which events pass them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ KEY = NamespacedName("ns", "a")
 
 
 def entry(**metadata: Any) -> Entry:
-    whole = {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1", **metadata}
+    all_metadata = {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1", **metadata}
     return EntryDecoder(KIND).decode(
-        orjson.dumps({"apiVersion": KIND.api_version, "kind": KIND.kind, "metadata": whole})
+        orjson.dumps({"apiVersion": KIND.api_version, "kind": KIND.kind, "metadata": all_metadata})
     )
 
 
@@ -47,17 +47,22 @@ def updated(old: dict[str, Any], new: dict[str, Any]) -> Event:
     return Event(EventType.UPDATED, KEY, entry(**old), entry(**new))
 
 
-CHANGES: list[Predicate] = [GenerationChanged(), ResourceVersionChanged(), LabelChanged(), AnnotationChanged()]
+CHANGE_PREDICATES: list[Predicate] = [
+    GenerationChanged(),
+    ResourceVersionChanged(),
+    LabelChanged(),
+    AnnotationChanged(),
+]
 
 
-@pytest.mark.parametrize("predicate", CHANGES)
-def test_what_comes_or_goes_passes(predicate: Predicate) -> None:
+@pytest.mark.parametrize("predicate", CHANGE_PREDICATES)
+def test_creation_and_deletion_pass(predicate: Predicate) -> None:
     assert predicate(created())
     assert predicate(deleted())
 
 
 @pytest.mark.parametrize(
-    ("predicate", "old", "new", "passes"),
+    ("predicate", "old", "new", "expected"),
     [
         (GenerationChanged(), {"generation": 1}, {"generation": 2}, True),
         (GenerationChanged(), {"generation": 2}, {"generation": 2, "resourceVersion": "2"}, False),
@@ -75,13 +80,13 @@ def test_what_comes_or_goes_passes(predicate: Predicate) -> None:
         (AnnotationChanged("a"), {"annotations": {"a": "1"}}, {}, True),
     ],
 )
-def test_updates_pass_when_what_is_looked_at_changed(
-    predicate: Predicate, old: dict[str, Any], new: dict[str, Any], passes: bool
+def test_update_passes_if_the_compared_field_changed(
+    predicate: Predicate, old: dict[str, Any], new: dict[str, Any], expected: bool
 ) -> None:
-    assert predicate(updated(old, new)) is passes
+    assert predicate(updated(old, new)) is expected
 
 
-def test_on_update_asks_about_updates_alone() -> None:
+def test_on_update_filters_only_updates() -> None:
     predicate = on_update(lambda old, new: old.meta.finalizers != new.meta.finalizers)
     assert predicate(created())
     assert predicate(deleted())
@@ -89,7 +94,7 @@ def test_on_update_asks_about_updates_alone() -> None:
     assert predicate(updated({}, {"finalizers": ["x"]}))
 
 
-def test_from_functions_asks_the_function_of_the_event() -> None:
+def test_from_functions_calls_the_function_of_the_event_type() -> None:
     predicate = from_functions(create=lambda _: False, delete=lambda last: last.meta.generation == 7)
     assert not predicate(created())
     assert predicate(updated({}, {}))
@@ -97,24 +102,29 @@ def test_from_functions_asks_the_function_of_the_event() -> None:
     assert not predicate(deleted())
 
 
-def test_labels_count_in_the_old_and_in_the_new_state() -> None:
+def test_has_labels_accepts_labels_in_old_or_new_state() -> None:
     predicate = has_labels("a", "b")
     assert predicate(created(labels={"a": "", "b": "", "c": ""}))
     assert not predicate(created(labels={"a": ""}))
     assert predicate(updated({"labels": {"a": "", "b": ""}}, {}))
 
 
-def test_predicates_combine() -> None:
-    def yes(_: Event) -> bool:
+def test_predicates_can_be_combined() -> None:
+    def accept(_: Event) -> bool:
         return True
 
-    def no(_: Event) -> bool:
+    def reject(_: Event) -> bool:
         return False
 
     event = created()
-    assert [and_(yes, yes)(event), and_(yes, no)(event), or_(no, yes)(event), or_(no, no)(event)] == [
+    assert [
+        and_(accept, accept)(event),
+        and_(accept, reject)(event),
+        or_(reject, accept)(event),
+        or_(reject, reject)(event),
+    ] == [
         *(True, False),
         *(True, False),
     ]
-    assert not_(no)(event)
-    assert not not_(yes)(event)
+    assert not_(reject)(event)
+    assert not not_(accept)(event)

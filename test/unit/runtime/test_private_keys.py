@@ -1,4 +1,4 @@
-"""Private keys as PEM."""
+"""Loading of private keys from PEM."""
 
 from __future__ import annotations
 
@@ -17,33 +17,37 @@ def pem(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, format: serializati
 
 
 @pytest.mark.parametrize("key", [RSA, EC], ids=["rsa", "ec"])
-@pytest.mark.parametrize("form", [serialization.PrivateFormat.TraditionalOpenSSL, serialization.PrivateFormat.PKCS8])
-def test_rsa_and_ec_keys_are_read_in_either_form(
-    key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
+@pytest.mark.parametrize(
+    "pem_format", [serialization.PrivateFormat.TraditionalOpenSSL, serialization.PrivateFormat.PKCS8]
+)
+def test_rsa_and_ec_keys_are_loaded_from_traditional_and_pkcs8_pem(
+    key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, pem_format: serialization.PrivateFormat
 ) -> None:
-    assert load_private_key(pem(key, form)).private_numbers() == key.private_numbers()
+    assert load_private_key(pem(key, pem_format)).private_numbers() == key.private_numbers()
 
 
 @pytest.mark.parametrize("part", ["d", "dmp1", "dmq1", "iqmp"])
-def test_a_damaged_rsa_key_is_noticed(part: str) -> None:
+def test_damaged_rsa_key_is_rejected(part: str) -> None:
     numbers = RSA.private_numbers()
     parts = {name: getattr(numbers, name) for name in ("p", "q", "d", "dmp1", "dmq1", "iqmp", "public_numbers")}
     damaged = rsa.RSAPrivateNumbers(**{**parts, part: parts[part] + 2})
-    text = pem(damaged.private_key(unsafe_skip_rsa_key_validation=True), serialization.PrivateFormat.TraditionalOpenSSL)
+    content = pem(
+        damaged.private_key(unsafe_skip_rsa_key_validation=True), serialization.PrivateFormat.TraditionalOpenSSL
+    )
     with pytest.raises(ValueError, match="damaged"):
-        load_private_key(text)
+        load_private_key(content)
 
 
-@pytest.mark.parametrize("text", [b"", b"no key", pem(RSA, serialization.PrivateFormat.PKCS8)[:400]])
-def test_what_is_no_key_is_refused(text: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"no key", pem(RSA, serialization.PrivateFormat.PKCS8)[:400]])
+def test_missing_or_malformed_key_is_rejected(content: bytes) -> None:
     with pytest.raises(ValueError, match="is missing or is not a private key"):
-        load_private_key(text)
+        load_private_key(content)
 
 
-def test_other_algorithms_are_refused() -> None:
+def test_unsupported_algorithm_is_rejected() -> None:
     key = ed25519.Ed25519PrivateKey.generate()
-    text = key.private_bytes(
+    content = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     with pytest.raises(ValueError, match="neither"):
-        load_private_key(text)
+        load_private_key(content)

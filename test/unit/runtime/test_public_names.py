@@ -16,8 +16,8 @@ STUB = Path(cfo.runtime.__file__).with_suffix(".pyi")
 OPERATOR = Path(cfo.__file__).parent
 
 
-def declared() -> list[tuple[str, str]]:
-    """Module and name of each public name, as type checkers read them."""
+def declared_names() -> list[tuple[str, str]]:
+    """Return module and name of each public name declared in the stub, which type checkers read."""
     return [
         (f"cfo.runtime.{node.module}" if node.module else "cfo.runtime", alias.name)
         for node in ast.parse(STUB.read_text()).body
@@ -27,19 +27,19 @@ def declared() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("module", "name"), declared())
+@pytest.mark.parametrize(("module", "name"), declared_names())
 def test_facade_exports_the_object_that_type_checkers_see(module: str, name: str) -> None:
     exported = getattr(cfo.runtime, name)
     if module == "cfo.runtime":
         assert exported is import_module(f"cfo.runtime.{name}")
     else:
-        home = import_module(module)
-        assert exported is getattr(home, name)
-        assert name in home.__all__
+        defining_module = import_module(module)
+        assert exported is getattr(defining_module, name)
+        assert name in defining_module.__all__
 
 
 def test_each_public_name_is_declared_once() -> None:
-    names = [name for _, name in declared()]
+    names = [name for _, name in declared_names()]
     assert sorted(set(names)) == sorted(names) == sorted(cfo.runtime.__all__)
     assert set(names) <= set(dir(cfo.runtime))
 
@@ -63,7 +63,7 @@ def test_unknown_name_raises_attribute_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "heavy"),
+    ("statement", "modules"),
     [
         ("import cfo.runtime", ["aiohttp", "msgspec", "structlog", "prometheus_client"]),
         ("from cfo.runtime import GVK, Request, is_deleting", ["aiohttp", "msgspec", "structlog"]),
@@ -71,7 +71,7 @@ def test_unknown_name_raises_attribute_error() -> None:
         ("from cfo.runtime import Builder, Manager, load_config", ["kubernetes_asyncio", "pydantic", "cryptography"]),
     ],
 )
-def test_nothing_is_imported_before_it_is_needed(statement: str, heavy: list[str]) -> None:
-    program = f"import sys\n{statement}\nprint([name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_import_of_facade_does_not_load_unused_modules(statement: str, modules: list[str]) -> None:
+    program = f"import sys\n{statement}\nprint([name for name in {modules!r} if name in sys.modules])"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"

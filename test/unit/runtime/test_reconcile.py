@@ -1,4 +1,4 @@
-"""Rights, as controllers declare them and as manifests have them."""
+"""RBAC rules, as controllers declare them and as manifests contain them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from cfo.runtime.reconcile import CRUD, READ, WRITE, Rule, policy_rules
 
 
-def test_rights_to_one_resource_come_together_and_resources_with_the_same_rights_too() -> None:
+def test_rules_of_one_resource_and_resources_with_equal_verbs_are_merged() -> None:
     rules = [
         Rule("networking.k8s.io", "ingresses", READ),
         Rule("networking.k8s.io", "ingresses", WRITE),
@@ -24,12 +24,12 @@ def test_rights_to_one_resource_come_together_and_resources_with_the_same_rights
     ]
 
 
-def test_the_order_of_declaration_does_not_show() -> None:
+def test_declaration_order_does_not_change_policy_rules() -> None:
     rules = [Rule("b", "y", "get"), Rule("a", "x", "list"), Rule("a", "w", "get"), Rule("", "pods", "get", ["p"])]
     assert policy_rules(rules) == policy_rules(reversed(rules))
 
 
-def test_names_limit_only_the_rule_that_has_them() -> None:
+def test_resource_names_restrict_only_their_own_rule() -> None:
     rules = [Rule("", "configmaps", "get", ["one"]), Rule("", "configmaps", "create")]
     assert policy_rules(rules) == [
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
@@ -37,12 +37,12 @@ def test_names_limit_only_the_rule_that_has_them() -> None:
     ]
 
 
-def test_equal_rules_are_equal() -> None:
+def test_rules_with_equal_content_are_equal() -> None:
     assert Rule("", "pods", READ) == Rule("", ["pods"], list(READ))
     assert len({Rule("", "pods", READ), Rule("", ("pods",), READ)}) == 1
 
 
 @pytest.mark.parametrize(("resources", "verbs"), [((), READ), ("pods", ())])
-def test_a_rule_needs_resources_and_verbs(resources: tuple[str, ...], verbs: tuple[str, ...]) -> None:
+def test_rule_requires_resources_and_verbs(resources: tuple[str, ...], verbs: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"rule for group .* must not be empty"):
         Rule("", resources, verbs)

@@ -1,4 +1,4 @@
-"""From an informer's events to requests: handlers, the source of a kind, channels."""
+"""Event handlers and sources: how events of informers and channels become requests."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ KEY = NamespacedName("ns", "a")
 
 
 class Mapper:
-    """A RESTMapper that knows what it is told; ``down`` times it cannot say."""
+    """A RESTMapper that serves the given kinds; its first ``failures`` lookups fail."""
 
-    def __init__(self, *served: GVK, namespaced: bool = True, down: int = 0) -> None:
+    def __init__(self, *served: GVK, namespaced: bool = True, failures: int = 0) -> None:
         self.served = set(served)
         self.namespaced = namespaced
-        self.down = down
+        self.failures = failures
 
     def cached(self, gvk: GVK) -> Resource | None:
         return Resource(gvk=gvk, plural="x", namespaced=self.namespaced) if gvk in self.served else None
 
     async def resource(self, gvk: GVK) -> Resource:
-        if self.down:
-            self.down -= 1
+        if self.failures:
+            self.failures -= 1
             raise TransportError("connection refused", outcome_unknown=False)
         found = self.cached(gvk)
         if found is None:
@@ -48,14 +48,14 @@ class Mapper:
         return found
 
 
-class Informer:
+class FakeInformer:
     """An informer whose events the test sends."""
 
     def __init__(self, gvk: GVK = CONFIG_MAP) -> None:
         self.gvk = gvk
         self.handlers: list[Handler] = []
-        self.waited = 0
-        self.waited_whatever = False
+        self.sync_waits = 0
+        self.waits_if_forbidden = False
 
     def add_handler(self, handler: Handler) -> None:
         self.handlers.append(handler)
@@ -64,8 +64,8 @@ class Informer:
         self.handlers.remove(handler)
 
     async def wait_for_sync(self, *, unless_forbidden: bool = False) -> None:
-        self.waited += 1
-        self.waited_whatever = not unless_forbidden
+        self.sync_waits += 1
+        self.waits_if_forbidden = not unless_forbidden
 
     def send(self, event: Event) -> None:
         for handler in self.handlers:
@@ -91,50 +91,50 @@ def updated(old: Entry, new: Entry) -> Event:
     return Event(EventType.UPDATED, KEY, old, new)
 
 
-def queue() -> WorkQueue[Request]:
+def create_queue() -> WorkQueue[Request]:
     return WorkQueue(clock=FakeClock(), rate_limiter=ExponentialRateLimiter())
 
 
-async def taken(work: WorkQueue[Request]) -> list[tuple[Request, int]]:
-    return [await work.get() for _ in range(len(work))]
+async def take_all(queue: WorkQueue[Request]) -> list[tuple[Request, int]]:
+    return [await queue.get() for _ in range(len(queue))]
 
 
-def of_owner(event: Event, *, only_controller: bool = True, mapper: Mapper | None = None) -> list[Request]:
+def owner_requests(event: Event, *, only_controller: bool = True, mapper: Mapper | None = None) -> list[Request]:
     handler = EnqueueRequestForOwner(MIRROR, only_controller=only_controller)
     handler._mapper = mapper  # type: ignore[assignment]
     return list(handler.requests(event))
 
 
-def test_an_object_is_its_own_request() -> None:
+def test_event_of_an_object_enqueues_the_object_itself() -> None:
     assert list(EnqueueRequestForObject().requests(added(entry()))) == [KEY]
 
 
-def test_only_the_managing_owner_of_the_right_group_and_kind_is_requested() -> None:
+def test_only_controlling_owner_of_matching_group_and_kind_is_enqueued() -> None:
     event = added(
         entry(
             owner("m"),
             owner("other-version", api_version="example.com/v2"),
             owner("other-group", api_version="example.org/v1"),
             owner("other-kind", kind="Lens"),
-            owner("not-managing", controller=False),
+            owner("not-controller", controller=False),
         )
     )
-    assert of_owner(event) == [Request("ns", "m"), Request("ns", "other-version")]
-    assert Request("ns", "not-managing") in of_owner(event, only_controller=False)
+    assert owner_requests(event) == [Request("ns", "m"), Request("ns", "other-version")]
+    assert Request("ns", "not-controller") in owner_requests(event, only_controller=False)
 
 
-def test_an_owner_that_was_lost_is_requested_once_more() -> None:
+def test_former_owner_is_enqueued_when_the_owner_changes() -> None:
     event = updated(entry(owner("before")), entry(owner("after")))
-    assert of_owner(event) == [Request("ns", "before"), Request("ns", "after")]
+    assert owner_requests(event) == [Request("ns", "before"), Request("ns", "after")]
 
 
-def test_a_cluster_scoped_owner_has_no_namespace() -> None:
+def test_request_for_cluster_scoped_owner_has_no_namespace() -> None:
     event = added(entry(owner("m")))
-    assert of_owner(event, mapper=Mapper(MIRROR, namespaced=False)) == [Request("", "m")]
-    assert of_owner(event, mapper=Mapper()) == [Request("ns", "m")]
+    assert owner_requests(event, mapper=Mapper(MIRROR, namespaced=False)) == [Request("", "m")]
+    assert owner_requests(event, mapper=Mapper()) == [Request("ns", "m")]
 
 
-def test_a_map_function_is_asked_about_both_states() -> None:
+def test_map_function_is_called_with_old_and_new_state() -> None:
     def by_label(state: Entry) -> Iterable[Request]:
         return [Request("ns", state.meta.labels["of"])]
 
@@ -144,89 +144,89 @@ def test_a_map_function_is_asked_about_both_states() -> None:
     assert list(handler.requests(updated(entry(labels={"of": "x"}), entry(labels={"of": "x"})))) == [Request("ns", "x")]
 
 
-async def test_what_an_informer_lists_first_comes_after_changes() -> None:
-    informer, work = Informer(), queue()
+async def test_objects_of_initial_list_are_enqueued_with_low_priority() -> None:
+    informer, queue = FakeInformer(), create_queue()
     source = Kind(informer, EnqueueRequestForObject(), mapper=Mapper())  # type: ignore[arg-type]
-    await source.start("mirror", work)
+    await source.start("mirror", queue)
     await source.wait_for_sync()
-    assert informer.waited == 1
+    assert informer.sync_waits == 1
     informer.send(added(entry(), initial=True))
-    assert await taken(work) == [(KEY, LOW_PRIORITY)]
-    work.done(KEY)
+    assert await take_all(queue) == [(KEY, LOW_PRIORITY)]
+    queue.done(KEY)
     informer.send(added(entry()))
-    assert await taken(work) == [(KEY, 0)]
+    assert await take_all(queue) == [(KEY, 0)]
 
 
-async def test_an_event_must_pass_all_predicates() -> None:
-    informer, work = Informer(), queue()
-    answers = {"first": True, "second": False}
+async def test_event_must_pass_all_predicates() -> None:
+    informer, queue = FakeInformer(), create_queue()
+    results = {"first": True, "second": False}
     source = Kind(
         informer,  # type: ignore[arg-type]
         EnqueueRequestForObject(),
-        lambda _: answers["first"],
-        lambda _: answers["second"],
+        lambda _: results["first"],
+        lambda _: results["second"],
         mapper=Mapper(),  # type: ignore[arg-type]
     )
-    await source.start("mirror", work)
+    await source.start("mirror", queue)
     informer.send(added(entry()))
-    assert len(work) == 0
-    answers["second"] = True
+    assert len(queue) == 0
+    results["second"] = True
     informer.send(added(entry()))
-    assert len(work) == 1
+    assert len(queue) == 1
 
 
-async def test_an_error_in_a_handler_loses_one_event_and_says_which() -> None:
+async def test_error_in_handler_drops_one_event_and_logs_its_object() -> None:
     def fragile(state: Entry) -> Iterable[Request]:
         return [Request("ns", state.meta.labels["of"])]
 
-    informer, work = Informer(), queue()
+    informer, queue = FakeInformer(), create_queue()
     source = Kind(informer, EnqueueRequestsFromMapFunc(fragile), mapper=Mapper())  # type: ignore[arg-type]
-    await source.start("mirror", work)
+    await source.start("mirror", queue)
     with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
         informer.send(added(entry()))
     informer.send(added(entry(labels={"of": "x"})))
-    assert await taken(work) == [(Request("ns", "x"), 0)]
+    assert await take_all(queue) == [(Request("ns", "x"), 0)]
     (line,) = lines
     assert (line["log_level"], line["controller"], line["kind"]) == ("error", "mirror", "ConfigMap.v1")
     assert (line["namespace"], line["name"]) == ("ns", "a")
 
 
-async def test_a_stopped_source_feeds_nothing() -> None:
-    informer, work = Informer(), queue()
+async def test_stopped_source_has_no_informer_handler() -> None:
+    informer, queue = FakeInformer(), create_queue()
     source = Kind(informer, EnqueueRequestForObject(), mapper=Mapper())  # type: ignore[arg-type]
     source.stop()
-    await source.start("mirror", work)
+    await source.start("mirror", queue)
     source.stop()
     source.stop()
     assert informer.handlers == []
 
 
-async def test_an_optional_kind_is_waited_for_only_where_it_is_served() -> None:
-    for mapper, waits in ((Mapper(), 0), (Mapper(CONFIG_MAP), 1)):
-        informer = Informer()
+async def test_sync_waits_for_optional_kind_only_if_it_is_served() -> None:
+    for mapper, expected in ((Mapper(), 0), (Mapper(CONFIG_MAP), 1)):
+        informer = FakeInformer()
         source = Kind(informer, EnqueueRequestForObject(), mapper=mapper, optional=True)  # type: ignore[arg-type]
         await source.wait_for_sync()
-        assert informer.waited == waits
-        assert not informer.waited_whatever  # nor for one that may not be listed
+        assert informer.sync_waits == expected
+        assert not informer.waits_if_forbidden  # and does not wait for a kind that it is not allowed to list
 
 
-async def test_requests_of_a_channel_from_before_the_start_are_kept() -> None:
-    work = queue()
+async def test_channel_keeps_requests_enqueued_before_start() -> None:
+    queue = create_queue()
     channel = Channel()
     channel.enqueue([KEY], priority=LOW_PRIORITY)
     channel.enqueue([KEY], priority=3)
-    await channel.start("mirror", work)
-    assert await taken(work) == [(KEY, 3)]
-    work.done(KEY)
+    await channel.start("mirror", queue)
+    assert await take_all(queue) == [(KEY, 3)]
+    queue.done(KEY)
     channel.enqueue([KEY])
-    assert await taken(work) == [(KEY, 0)]
+    assert await take_all(queue) == [(KEY, 0)]
 
 
-async def test_what_is_only_read_is_waited_for() -> None:
-    informer, work = Informer(), queue()
+async def test_informer_sync_waits_without_adding_a_handler() -> None:
+    informer, queue = FakeInformer(), create_queue()
     condition = InformerSync(informer)  # type: ignore[arg-type]
-    await condition.start("mirror", work)
+    await condition.start("mirror", queue)
     await condition.wait_for_sync()
     condition.stop()
-    assert informer.waited == 1
+    assert informer.sync_waits == 1
     assert informer.handlers == []

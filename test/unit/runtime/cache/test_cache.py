@@ -1,4 +1,4 @@
-"""The cache: what is shared, what runs when, and what a client gets from it."""
+"""The cache: shared informers, their lifetime, and the reads and writes of a client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 import pytest
 import structlog
 
-from cfo.runtime.cache import cache as module
+from cfo.runtime.cache import cache as cache_module
 from cfo.runtime.cache.cache import Cache, SyncTimeoutError
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.object_cache import ClientCache
@@ -21,14 +21,14 @@ from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import GVK, NamespacedName
 from test.support.clocks import SkippingClock
 from test.support.scripted_transport import (
-    PATIENCE,
+    TIMEOUT_SECONDS,
     ScriptedMapper,
     ScriptedServer,
-    a_list,
-    a_status,
-    eventually,
-    make,
-    scripted,
+    error_response,
+    list_response,
+    ray_cluster,
+    scripted_server,
+    wait_until,
 )
 
 RAY = GVK("ray.io", "v1", "RayCluster")
@@ -39,8 +39,8 @@ KEY = NamespacedName("ns", "a")
 
 
 @asynccontextmanager
-async def caching(*, run: bool = True, **options: Any) -> AsyncIterator[tuple[ScriptedServer, Cache]]:
-    async with scripted() as (server, transport):
+async def running_cache(*, run: bool = True, **options: Any) -> AsyncIterator[tuple[ScriptedServer, Cache]]:
+    async with scripted_server() as (server, transport):
         cache = Cache(transport, MAPPER, clock=SkippingClock(), **options)  # type: ignore[arg-type]
         async with anyio.create_task_group() as tasks:
             if run:
@@ -49,18 +49,18 @@ async def caching(*, run: bool = True, **options: Any) -> AsyncIterator[tuple[Sc
             tasks.cancel_scope.cancel()
 
 
-async def follow(server: ScriptedServer, cache: Cache, *items: dict[str, Any], **options: Any) -> Informer:
-    """An informer that has listed ``items`` as of version 9 and watches."""
-    server.will(a_list(9, *items))
-    watch = server.will_watch()
+async def start_informer(server: ScriptedServer, cache: Cache, *items: dict[str, Any], **options: Any) -> Informer:
+    """Return an informer that has listed ``items`` at version 9 and has opened its watch."""
+    server.respond_with(list_response(9, *items))
+    watch = server.respond_with_watch()
     informer = cache.informer(RAY, **options)
-    await asyncio.wait_for(informer.wait_for_sync(), PATIENCE)
-    await asyncio.wait_for(watch.opened.wait(), PATIENCE)
+    await asyncio.wait_for(informer.wait_for_sync(), TIMEOUT_SECONDS)
+    await asyncio.wait_for(watch.opened.wait(), TIMEOUT_SECONDS)
     return informer
 
 
-async def test_who_asks_for_the_same_gets_the_same() -> None:
-    async with caching(run=False) as (_, cache):
+async def test_equal_requests_share_one_informer() -> None:
+    async with running_cache(run=False) as (_, cache):
         plain = cache.informer(RAY)
         assert cache.informer(RAY) is plain
         selected = cache.informer(RAY, label_selector="b in (y,x),a=1")
@@ -85,136 +85,136 @@ async def test_who_asks_for_the_same_gets_the_same() -> None:
         assert len(cache.informers) == 6
 
 
-async def test_secrets_are_never_cached_for_the_whole_cluster() -> None:
-    async with caching(run=False) as (_, cache):
+async def test_secrets_cannot_be_cached_for_the_whole_cluster() -> None:
+    async with running_cache(run=False) as (_, cache):
         with pytest.raises(ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"):
             cache.informer(SECRET)
         assert cache.informer(SECRET, label_selector="a") is not None
         assert cache.informer(SECRET, namespace="ns") is not None
         assert cache.informer(SECRET, metadata_only=True) is not None
-    async with caching(run=False, never_cluster_wide=()) as (_, cache):
+    async with running_cache(run=False, never_cluster_wide=()) as (_, cache):
         assert cache.informer(SECRET) is not None
-    async with caching(run=False, namespaces=["ns"]) as (_, cache):
+    async with running_cache(run=False, namespaces=["ns"]) as (_, cache):
         assert cache.informer(SECRET) is not None
 
 
-async def test_informers_run_whether_asked_for_before_or_after_the_start() -> None:
-    async with caching(run=False) as (server, cache):
+async def test_informers_requested_before_and_after_the_start_run() -> None:
+    async with running_cache(run=False) as (server, cache):
         early = cache.informer(RAY)
         async with anyio.create_task_group() as tasks:
             await tasks.start(lambda *, task_status: cache.run(task_status=task_status))
-            server.will(a_list(9))
-            await server.asked_times(2)
+            server.respond_with(list_response(9))
+            await server.wait_for_requests(2)
             late = cache.informer(RAY, label_selector="app=x")
-            server.will_watch()
-            server.will(a_list(9))
-            await asyncio.wait_for(cache.wait_for_sync(timeout=PATIENCE), PATIENCE)
+            server.respond_with_watch()
+            server.respond_with(list_response(9))
+            await asyncio.wait_for(cache.wait_for_sync(timeout=TIMEOUT_SECONDS), TIMEOUT_SECONDS)
             assert early.has_synced
             assert late.has_synced
             tasks.cancel_scope.cancel()
         assert early.problem == "stopped"
 
 
-async def test_what_does_not_sync_in_time_is_named_with_its_reason() -> None:
-    async with caching() as (server, cache):
-        server.will(a_status(403, "Forbidden", "you may not list"))
+async def test_sync_timeout_names_each_informer_with_its_problem() -> None:
+    async with running_cache() as (server, cache):
+        server.respond_with(error_response(403, "Forbidden", "list is denied"))
         cache.informer(RAY)
         cache.informer(GVK("x.io", "v1", "Missing"))
-        await server.asked_times(2)
+        await server.wait_for_requests(2)
         with pytest.raises(SyncTimeoutError) as caught:
             await cache.wait_for_sync(timeout=0.05)
         message = str(caught.value)
         assert message.startswith("not synced after 0.05 s: RayCluster.v1.ray.io: list rayclusters.ray.io")
-        assert "you may not list" in message
+        assert "list is denied" in message
         assert "Missing.v1.x.io is not served" in message
 
 
-async def test_an_informer_can_be_removed() -> None:
-    async with caching() as (server, cache):
-        informer = await follow(server, cache, make("a", 5))
+async def test_informer_can_be_removed() -> None:
+    async with running_cache() as (server, cache):
+        informer = await start_informer(server, cache, ray_cluster("a", 5))
         assert cache.covers(RAY, "ns")
         cache.remove(informer)
         assert not cache.covers(RAY, "ns")
-        await eventually(lambda: informer.problem == "stopped")
+        await wait_until(lambda: informer.problem == "stopped")
         assert cache.informer(RAY) is not informer
 
 
-async def test_a_cache_may_be_restricted_to_namespaces() -> None:
-    async with caching(namespaces=["two", "one"]) as (server, cache):
+async def test_cache_can_be_restricted_to_namespaces() -> None:
+    async with running_cache(namespaces=["two", "one"]) as (server, cache):
         with pytest.raises(ValueError, match="'three': the cache is restricted to one, two"):
             cache.informer(RAY, namespace="three")
-        server.will(a_list(9), a_list(9))
-        server.will_watch()
-        server.will_watch()
+        server.respond_with(list_response(9), list_response(9))
+        server.respond_with_watch()
+        server.respond_with_watch()
         informer = cache.informer(RAY)
-        await asyncio.wait_for(informer.wait_for_sync(), PATIENCE)
+        await asyncio.wait_for(informer.wait_for_sync(), TIMEOUT_SECONDS)
         assert cache.covers(RAY, "one")
         assert cache.covers(RAY, "")
         assert not cache.covers(RAY, "three")
 
 
-async def test_reads_are_covered_by_whole_unselected_synced_informers_alone() -> None:
-    async with caching() as (server, cache):
-        client_side: ClientCache = cache
-        assert not client_side.covers(RAY, "ns")
-        await follow(server, cache, make("a", 5), label_selector="app")
-        await follow(server, cache, make("a", 5), metadata_only=True)
-        await follow(server, cache, make("a", 5), field_selector="metadata.name=a")
-        assert not client_side.covers(RAY, "ns")
+async def test_only_synced_informers_of_whole_objects_without_selector_cover_reads() -> None:
+    async with running_cache() as (server, cache):
+        client_cache: ClientCache = cache
+        assert not client_cache.covers(RAY, "ns")
+        await start_informer(server, cache, ray_cluster("a", 5), label_selector="app")
+        await start_informer(server, cache, ray_cluster("a", 5), metadata_only=True)
+        await start_informer(server, cache, ray_cluster("a", 5), field_selector="metadata.name=a")
+        assert not client_cache.covers(RAY, "ns")
         with pytest.raises(LookupError):
-            client_side.get(RAY, KEY)
+            client_cache.get(RAY, KEY)
         with pytest.raises(LookupError):
-            client_side.list(RAY, "", "")
-        labelled = make("b", 6, metadata={"labels": {"app": "x"}})
-        await follow(server, cache, make("a", 5), labelled, namespace="ns")
-        assert client_side.covers(RAY, "ns")
-        assert not client_side.covers(RAY, "other")
-        assert not client_side.covers(RAY, "")
-        await follow(server, cache, make("a", 5), labelled)
-        assert client_side.covers(RAY, "")
-        assert client_side.covers(RAY, "other")
-        got = client_side.get(RAY, KEY)
-        assert got is not None
-        assert got["metadata"]["resourceVersion"] == "5"
-        assert client_side.get(RAY, NamespacedName("ns", "z")) is None
-        assert [obj["metadata"]["name"] for obj in client_side.list(RAY, "ns", "app=x")] == ["b"]
-        assert len(client_side.list(RAY, "", "")) == 2
+            client_cache.list(RAY, "", "")
+        labelled = ray_cluster("b", 6, metadata={"labels": {"app": "x"}})
+        await start_informer(server, cache, ray_cluster("a", 5), labelled, namespace="ns")
+        assert client_cache.covers(RAY, "ns")
+        assert not client_cache.covers(RAY, "other")
+        assert not client_cache.covers(RAY, "")
+        await start_informer(server, cache, ray_cluster("a", 5), labelled)
+        assert client_cache.covers(RAY, "")
+        assert client_cache.covers(RAY, "other")
+        cached = client_cache.get(RAY, KEY)
+        assert cached is not None
+        assert cached["metadata"]["resourceVersion"] == "5"
+        assert client_cache.get(RAY, NamespacedName("ns", "z")) is None
+        assert [obj["metadata"]["name"] for obj in client_cache.list(RAY, "ns", "app=x")] == ["b"]
+        assert len(client_cache.list(RAY, "", "")) == 2
 
 
-async def test_a_kind_may_be_limited_to_some_labels_which_then_is_all_there_is() -> None:
-    async with caching(selectors={RAY: "operatorVersion=v1"}) as (server, cache):
-        mine = make("a", 5, metadata={"labels": {"operatorVersion": "v1"}})
-        plain = await follow(server, cache, mine)
-        assert server.asked[0]["labelSelector"] == "operatorVersion=v1"
+async def test_selector_of_a_kind_limits_all_informers_and_reads_of_it() -> None:
+    async with running_cache(selectors={RAY: "operatorVersion=v1"}) as (server, cache):
+        matching = ray_cluster("a", 5, metadata={"labels": {"operatorVersion": "v1"}})
+        plain = await start_informer(server, cache, matching)
+        assert server.queries[0]["labelSelector"] == "operatorVersion=v1"
         assert cache.informer(RAY, label_selector="operatorVersion=v1") is plain
         assert cache.covers(RAY, "")
         assert (cache.get(RAY, KEY) or {})["metadata"]["name"] == "a"
         assert str(cache.informer(RAY, label_selector="team=x").selection.label_selector) == "operatorVersion=v1,team=x"
-        cache.record_write(RAY, orjson.dumps(make("a", 20, metadata={"labels": {"operatorVersion": "v2"}})))
+        cache.record_write(RAY, orjson.dumps(ray_cluster("a", 20, metadata={"labels": {"operatorVersion": "v2"}})))
         assert cache.get(RAY, KEY) is None
         assert str(cache.informer(SECRET, label_selector="a=1").selection.label_selector) == "a=1"
 
 
-async def test_the_stored_state_for_the_no_op_check_may_come_from_a_selected_informer() -> None:
+async def test_stored_object_may_come_from_an_informer_with_selector() -> None:
     ours = {"manager": "cfo", "operation": "Apply", "apiVersion": "ray.io/v1", "fieldsV1": {"f:spec": {}}}
     theirs = {**ours, "manager": "kubectl"}
-    async with caching(field_managers=["cfo"]) as (server, cache):
-        await follow(server, cache, make("a", 5), metadata_only=True)
+    async with running_cache(field_managers=["cfo"]) as (server, cache):
+        await start_informer(server, cache, ray_cluster("a", 5), metadata_only=True)
         assert cache.stored(RAY, KEY) is None
-        item = make("a", 5, metadata={"managedFields": [theirs, ours], "labels": {"app": "x"}})
-        await follow(server, cache, item, label_selector="app")
+        item = ray_cluster("a", 5, metadata={"managedFields": [theirs, ours], "labels": {"app": "x"}})
+        await start_informer(server, cache, item, label_selector="app")
         stored = cache.stored(RAY, KEY)
         assert stored is not None
         assert (stored.managers, stored.uid, stored.resource_version) == ((ours,), "uid-a", "5")
-        assert orjson.loads(stored.object) == make("a", 5, metadata={"labels": {"app": "x"}})
+        assert orjson.loads(stored.object) == ray_cluster("a", 5, metadata={"labels": {"app": "x"}})
 
 
-async def test_an_answer_goes_to_every_informer_of_the_kind() -> None:
-    async with caching() as (server, cache):
-        whole = await follow(server, cache)
-        meta = await follow(server, cache, metadata_only=True)
-        selected = await follow(server, cache, label_selector="app=x")
-        cache.record_write(RAY, orjson.dumps(make("a", 12, spec={"x": 1})))
+async def test_own_write_is_recorded_in_every_informer_of_the_kind() -> None:
+    async with running_cache() as (server, cache):
+        whole = await start_informer(server, cache)
+        meta = await start_informer(server, cache, metadata_only=True)
+        selected = await start_informer(server, cache, label_selector="app=x")
+        cache.record_write(RAY, orjson.dumps(ray_cluster("a", 12, spec={"x": 1})))
         assert (len(whole.reader), len(meta.reader), len(selected.reader)) == (1, 1, 0)
         partial = meta.reader.get(KEY)
         assert partial is not None
@@ -226,9 +226,9 @@ async def test_an_answer_goes_to_every_informer_of_the_kind() -> None:
         assert (len(whole.reader), len(meta.reader)) == (0, 0)
 
 
-async def test_an_answer_that_is_no_object_of_the_kind_is_left_to_the_watch() -> None:
-    async with caching() as (server, cache):
-        informer = await follow(server, cache)
+async def test_response_that_is_not_an_object_of_the_kind_is_not_recorded() -> None:
+    async with running_cache() as (server, cache):
+        informer = await start_informer(server, cache)
         cache.record_write(RAY, b'{"kind":"Status","metadata":{},"status":"Success"}')
         with structlog.testing.capture_logs() as logs:
             cache.record_write(RAY, b"<html>")
@@ -237,21 +237,21 @@ async def test_an_answer_that_is_no_object_of_the_kind_is_left_to_the_watch() ->
         assert [entry["log_level"] for entry in logs] == ["warning", "warning"]
 
 
-async def test_uncertainty_lasts_until_something_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with caching() as (server, cache):
-        await follow(server, cache)
+async def test_key_is_uncertain_until_its_state_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_cache() as (server, cache):
+        await start_informer(server, cache)
         assert not cache.is_uncertain(RAY, KEY)
         cache.mark_uncertain(RAY, KEY)
         assert cache.is_uncertain(RAY, KEY)
         assert not cache.is_uncertain(SECRET, KEY)
-        cache.record_write(RAY, orjson.dumps(make("b", 12)))
+        cache.record_write(RAY, orjson.dumps(ray_cluster("b", 12)))
         assert cache.is_uncertain(RAY, KEY)
-        cache.record_write(RAY, orjson.dumps(make("a", 13)))
+        cache.record_write(RAY, orjson.dumps(ray_cluster("a", 13)))
         assert not cache.is_uncertain(RAY, KEY)
         cache.mark_uncertain(RAY, KEY)
         cache.record_deletion(RAY, KEY, "")
         assert not cache.is_uncertain(RAY, KEY)
-        monkeypatch.setattr(module, "MAX_UNCERTAIN", 2)
+        monkeypatch.setattr(cache_module, "MAX_UNCERTAIN", 2)
         for name in "abc":
             cache.mark_uncertain(RAY, NamespacedName("ns", name))
         assert [cache.is_uncertain(RAY, NamespacedName("ns", name)) for name in "abc"] == [False, True, True]
@@ -260,9 +260,9 @@ async def test_uncertainty_lasts_until_something_is_known(monkeypatch: pytest.Mo
         assert not cache.uncertain_keys(RAY, "elsewhere")
 
 
-async def test_a_deletion_of_another_object_of_the_name_leaves_a_doubt() -> None:
-    async with caching() as (server, cache):
-        informer = await follow(server, cache, make("a", 5))
+async def test_deletion_of_another_uid_marks_the_key_uncertain() -> None:
+    async with running_cache() as (server, cache):
+        informer = await start_informer(server, cache, ray_cluster("a", 5))
         cache.record_deletion(RAY, KEY, "uid-other")
         assert informer.reader.contains(KEY)
         assert cache.is_uncertain(RAY, KEY)
@@ -271,8 +271,8 @@ async def test_a_deletion_of_another_object_of_the_name_leaves_a_doubt() -> None
         assert not cache.is_uncertain(RAY, KEY)
 
 
-async def test_waking_reaches_the_informers_of_the_kind() -> None:
-    async with caching(run=False) as (_, cache):
+async def test_wake_reaches_the_informers_of_the_kind() -> None:
+    async with running_cache(run=False) as (_, cache):
         informer = cache.informer(RAY)
         cache.wake(RAY)
         cache.wake(SECRET)

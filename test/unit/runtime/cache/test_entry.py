@@ -1,3 +1,5 @@
+"""Cache entries: decoded metadata, kept bytes, managed fields and memory."""
+
 from __future__ import annotations
 
 import gc
@@ -29,7 +31,7 @@ METADATA: dict[str, Any] = {
         {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": "cu", "controller": True},
     ],
 }
-MANAGED = [
+MANAGED_FIELDS = [
     {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}},
     {"manager": "cfo", "operation": "Apply", "apiVersion": "v1", "fieldsV1": {"f:data": {"f:cfo": {}}}},
 ]
@@ -39,7 +41,7 @@ def raw(metadata: dict[str, Any], **rest: Any) -> bytes:
     return orjson.dumps({**rest, "metadata": metadata})
 
 
-def test_metadata_is_decoded_and_the_rest_kept_as_it_came() -> None:
+def test_metadata_is_decoded_and_the_bytes_are_kept_unchanged() -> None:
     body = raw(METADATA, apiVersion="ray.io/v1", kind="RayCluster", spec={"new": {"unknown": [1, 2.50, None]}})
     entry = EntryDecoder(RAY).decode(body)
     assert entry.raw == body
@@ -56,7 +58,7 @@ def test_metadata_is_decoded_and_the_rest_kept_as_it_came() -> None:
     assert (entry.version, entry.key, entry.managers) == (17, ("ns", "a"), ())
 
 
-def test_absent_and_null_metadata_are_empty() -> None:
+def test_absent_and_null_metadata_fields_are_empty() -> None:
     nulls = dict.fromkeys(
         ("labels", "annotations", "finalizers", "ownerReferences", "creationTimestamp", "namespace", "managedFields")
     )
@@ -67,32 +69,34 @@ def test_absent_and_null_metadata_are_empty() -> None:
         assert (entry.meta.controller, entry.meta.is_deleting) == (None, False)
 
 
-def test_managed_fields_are_taken_out_and_ours_kept_beside() -> None:
-    body = raw({**METADATA, "managedFields": MANAGED}, kind="Pod", apiVersion="v1")
+def test_managed_fields_are_removed_and_own_entries_are_kept_separately() -> None:
+    body = raw({**METADATA, "managedFields": MANAGED_FIELDS}, kind="Pod", apiVersion="v1")
     ours = EntryDecoder(POD, field_managers=["cfo", "other"]).decode(body)
     assert ours.object() == {"kind": "Pod", "apiVersion": "v1", "metadata": METADATA}
     assert b"managedFields" not in ours.raw
-    assert ours.managers == (MANAGED[1],)
-    # "cfo" stands in the field set of an entry that is not ours: no match by text alone.
+    assert ours.managers == (MANAGED_FIELDS[1],)
+    # "f:cfo" is in the field set of an entry of another manager; such a textual match does not count.
     assert EntryDecoder(POD, field_managers=["f:cfo"]).decode(body).managers == ()
     assert EntryDecoder(POD).decode(body).managers == ()
 
 
-def test_items_of_built_in_lists_get_their_kind_back() -> None:
+def test_items_of_built_in_lists_get_api_version_and_kind() -> None:
     entry = EntryDecoder(POD).decode(raw({"name": "a"}, spec={}))
     assert entry.object() == {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}}
 
 
-def test_metadata_only_keeps_the_metadata_of_whatever_came() -> None:
+def test_metadata_only_keeps_the_metadata_of_partial_and_whole_objects() -> None:
     decoder = EntryDecoder(RAY, metadata_only=True)
     expected = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "a"}}
     partial = raw({"name": "a"}, kind="PartialObjectMetadata", apiVersion="meta.k8s.io/v1")
-    whole = raw({"name": "a", "managedFields": MANAGED}, kind="RayCluster", apiVersion="ray.io/v1", spec={"x": 1})
+    whole = raw(
+        {"name": "a", "managedFields": MANAGED_FIELDS}, kind="RayCluster", apiVersion="ray.io/v1", spec={"x": 1}
+    )
     assert decoder.decode(partial).object() == expected
     assert decoder.decode(whole).object() == expected
 
 
-def test_a_page_is_not_kept_alive_by_its_items() -> None:
+def test_entry_does_not_keep_its_list_page_alive() -> None:
     item = raw(METADATA, kind="Pod", apiVersion="v1")
     page = b'{"items":[' + item + b"]}"
     (part,) = msgspec.json.decode(page, type=dict[str, list[msgspec.Raw]])["items"]
@@ -103,8 +107,8 @@ def test_a_page_is_not_kept_alive_by_its_items() -> None:
     assert page not in gc.get_referents(entry, entry.meta)
 
 
-def owned(*uids: str) -> dict[str, Any]:
-    """Metadata with these owners, and what a manager that applied it owns."""
+def owned_metadata(*uids: str) -> dict[str, Any]:
+    """Return metadata with owner references of these uids, and the managed fields of their apply."""
     return {
         "name": f"of-{'-'.join(uids)}",
         "namespace": "ns",
@@ -122,29 +126,29 @@ def owned(*uids: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("uids", [(), ("3f2c",), ("0",), ("1", "0"), ("10", "0", "1"), ("a", "aa"), ("",)])
-def test_what_our_managers_own_comes_back_with_the_uids_of_the_owners(uids: tuple[str, ...]) -> None:
-    metadata = owned(*uids)
+def test_own_managed_fields_are_restored_with_the_uids_of_the_owners(uids: tuple[str, ...]) -> None:
+    metadata = owned_metadata(*uids)
     entry = EntryDecoder(POD, field_managers=["cfo"]).decode(raw(metadata))
     entry.drop_meta()
     expected = {key: value for key, value in metadata["managedFields"][0].items() if key != "time"}
     assert entry.managers == (expected,)
 
 
-def test_an_object_takes_hardly_more_memory_than_its_json() -> None:
+def test_entries_need_less_than_1_3_times_the_memory_of_their_json() -> None:
     decoder = EntryDecoder(POD, field_managers=["cfo"])
-    wires = [
+    bodies = [
         raw(
-            {**METADATA, **owned(f"6f1c2a52-0f0e-4d5b-9c1e-{number:012}"), "uid": f"{number:036}"},
+            {**METADATA, **owned_metadata(f"6f1c2a52-0f0e-4d5b-9c1e-{number:012}"), "uid": f"{number:036}"},
             kind="Pod",
             apiVersion="v1",
             spec={"note": f"{number:0800}"},
         )
         for number in range(200)
     ]
-    decoder.decode(wires[0])
+    decoder.decode(bodies[0])
     tracemalloc.start()
     try:
-        entries = [decoder.decode(wire) for wire in wires]
+        entries = [decoder.decode(body) for body in bodies]
         for entry in entries:
             entry.drop_meta()
         used, _ = tracemalloc.get_traced_memory()
@@ -157,14 +161,14 @@ def test_an_object_takes_hardly_more_memory_than_its_json() -> None:
     "body",
     [b"{", b"[]", b"{}", b'{"metadata":null}', b'{"metadata":{}}', b'{"metadata":{"name":"a","labels":{"x":1}}}'],
 )
-def test_what_has_no_sound_metadata_is_refused(body: bytes) -> None:
+def test_body_without_valid_metadata_is_rejected(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         EntryDecoder(POD).decode(body)
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
+    ("version", "number"),
     [("1", 1), ("90071992547409931", 90071992547409931), ("", 0), ("0", 0), ("01", 0), ("x1", 0), ("²", 0)],
 )
-def test_versions_are_numbers_or_nothing(text: str, number: int) -> None:
-    assert version_number(text) == number
+def test_version_number_is_0_for_versions_that_are_not_numbers(version: str, number: int) -> None:
+    assert version_number(version) == number

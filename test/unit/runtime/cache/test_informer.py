@@ -1,4 +1,4 @@
-"""An informer: handlers, readers, and a kind that comes and goes."""
+"""Informers: handlers, readers, own writes, and CRDs that are added and deleted."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from cfo.runtime.discovery import DiscoveryIncomplete, Resource
 from cfo.runtime.objects import GVK, NamespacedName
 from test.support.clocks import SkippingClock
 from test.support.scripted_transport import (
-    PATIENCE,
+    TIMEOUT_SECONDS,
     ScriptedMapper,
     ScriptedServer,
-    a_list,
-    a_status,
-    eventually,
-    make,
-    scripted,
+    error_response,
+    list_response,
+    ray_cluster,
+    scripted_server,
+    wait_until,
 )
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 RESOURCE = Resource(gvk=RAY, plural="rayclusters", namespaced=True)
 
 
-class PatientClock(SkippingClock):
-    """Waits for ever, until it is woken some other way."""
+class SleepForeverClock(SkippingClock):
+    """A clock whose ``sleep`` never returns."""
 
     async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
+        self.sleeps.append(seconds)
         await asyncio.Event().wait()
 
 
 @asynccontextmanager
-async def running(
+async def running_informer(
     *, mapper: ScriptedMapper | None = None, clock: Any = None, **options: Any
 ) -> AsyncIterator[tuple[ScriptedServer, Informer]]:
-    async with scripted() as (server, transport):
+    async with scripted_server() as (server, transport):
         informer = Informer(
             transport, mapper or ScriptedMapper(RESOURCE), RAY, Selection.of(**options), clock=clock or SkippingClock()
         )
@@ -58,7 +58,7 @@ async def running(
                 await task
 
 
-async def until(informer: Informer, condition: Callable[[], bool]) -> None:
+async def wait_for_events(informer: Informer, condition: Callable[[], bool]) -> None:
     changed = asyncio.Event()
 
     def wake(_: Event) -> None:
@@ -68,74 +68,74 @@ async def until(informer: Informer, condition: Callable[[], bool]) -> None:
     try:
         while not condition():
             changed.clear()
-            await asyncio.wait_for(changed.wait(), PATIENCE)
+            await asyncio.wait_for(changed.wait(), TIMEOUT_SECONDS)
     finally:
         informer.remove_handler(wake)
 
 
-async def synced(informer: Informer) -> None:
-    await asyncio.wait_for(informer.wait_for_sync(), PATIENCE)
+async def wait_for_sync(informer: Informer) -> None:
+    await asyncio.wait_for(informer.wait_for_sync(), TIMEOUT_SECONDS)
 
 
-async def test_handlers_are_told_whenever_they_come() -> None:
+async def test_handler_receives_all_objects_whenever_it_is_added() -> None:
     early: list[Event] = []
     late: list[Event] = []
-    async with running() as (server, informer):
+    async with running_informer() as (server, informer):
         informer.add_handler(early.append)
         assert not informer.has_synced
-        server.will(a_list(9, make("a", 5)))
-        watch = server.will_watch()
-        await synced(informer)
+        server.respond_with(list_response(9, ray_cluster("a", 5)))
+        watch = server.respond_with_watch()
+        await wait_for_sync(informer)
         informer.add_handler(late.append)
         assert early == late
         assert [(event.type, event.key, event.initial) for event in late] == [(EventType.ADDED, ("ns", "a"), True)]
-        await watch.send("MODIFIED", make("a", 10, spec={"x": 1}))
-        await until(informer, lambda: len(late) == 2)
+        await watch.send("MODIFIED", ray_cluster("a", 10, spec={"x": 1}))
+        await wait_for_events(informer, lambda: len(late) == 2)
         assert (early[1].type, early[1].initial) == (EventType.UPDATED, False)
         assert early[1].old is not None
         assert early[1].new is not None
         assert (early[1].old.version, early[1].new.object()["spec"]) == (5, {"x": 1})
         informer.remove_handler(early.append)
-        await watch.send("DELETED", make("a", 11))
-        await until(informer, lambda: len(late) == 3)
+        await watch.send("DELETED", ray_cluster("a", 11))
+        await wait_for_events(informer, lambda: len(late) == 3)
         assert len(early) == 2
 
 
-async def test_a_handler_that_fails_stops_nobody() -> None:
-    def fails(_: Event) -> None:
+async def test_failing_handler_does_not_affect_other_handlers() -> None:
+    def failing_handler(_: Event) -> None:
         raise RuntimeError("broken handler")
 
-    told: list[Event] = []
+    events: list[Event] = []
     with structlog.testing.capture_logs() as logs:
-        async with running() as (server, informer):
-            informer.add_handler(fails)
-            informer.add_handler(told.append)
-            server.will(a_list(9, make("a", 5), make("b", 6)))
-            server.will_watch()
-            await synced(informer)
-            assert len(told) == 2
+        async with running_informer() as (server, informer):
+            informer.add_handler(failing_handler)
+            informer.add_handler(events.append)
+            server.respond_with(list_response(9, ray_cluster("a", 5), ray_cluster("b", 6)))
+            server.respond_with_watch()
+            await wait_for_sync(informer)
+            assert len(events) == 2
     assert len([entry for entry in logs if entry["log_level"] == "error"]) == 2
 
 
-async def test_a_reader_reads_without_requests_and_gives_copies() -> None:
-    async with running() as (server, informer):
+async def test_reader_sends_no_requests_and_returns_copies() -> None:
+    async with running_informer() as (server, informer):
         informer.add_index("size", lambda entry: [str(entry.object()["spec"]["size"])])
-        server.will(
-            a_list(
+        server.respond_with(
+            list_response(
                 9,
-                make("a", 5, spec={"size": 1}, metadata={"labels": {"app": "x"}}),
-                make("b", 6, spec={"size": 1}),
-                make("a", 7, spec={"size": 2}, metadata={"namespace": "other", "uid": "third"}),
+                ray_cluster("a", 5, spec={"size": 1}, metadata={"labels": {"app": "x"}}),
+                ray_cluster("b", 6, spec={"size": 1}),
+                ray_cluster("a", 7, spec={"size": 2}, metadata={"namespace": "other", "uid": "third"}),
             )
         )
-        server.will_watch()
-        await synced(informer)
+        server.respond_with_watch()
+        await wait_for_sync(informer)
         reader, key = informer.reader, NamespacedName("ns", "a")
-        await server.asked_times(2)
+        await server.wait_for_requests(2)
 
-        got = reader.get(key)
-        assert got is not None
-        got["spec"]["size"] = 77
+        copy = reader.get(key)
+        assert copy is not None
+        copy["spec"]["size"] = 77
         assert (reader.get(key) or {})["spec"]["size"] == 1
         meta = reader.meta(key)
         assert meta is not None
@@ -153,127 +153,127 @@ async def test_a_reader_reads_without_requests_and_gives_copies() -> None:
         assert reader.list("other", index=("size", "1")) == []
         with pytest.raises(KeyError):
             reader.keys("color", "red")
-        assert len(server.asked) == 2
+        assert len(server.queries) == 2
 
 
-async def test_own_writes_are_read_at_once() -> None:
-    told: list[Event] = []
-    async with running(label_selector="app=x") as (server, informer):
-        informer.add_handler(told.append)
-        server.will(a_list(9))
-        server.will_watch()
-        await synced(informer)
-        informer.record_write(orjson.dumps(make("a", 12, metadata={"labels": {"app": "x"}})))
-        informer.record_write(orjson.dumps(make("b", 13)))
-        assert [event.key.name for event in told] == ["a"]
+async def test_own_writes_are_visible_immediately() -> None:
+    events: list[Event] = []
+    async with running_informer(label_selector="app=x") as (server, informer):
+        informer.add_handler(events.append)
+        server.respond_with(list_response(9))
+        server.respond_with_watch()
+        await wait_for_sync(informer)
+        informer.record_write(orjson.dumps(ray_cluster("a", 12, metadata={"labels": {"app": "x"}})))
+        informer.record_write(orjson.dumps(ray_cluster("b", 13)))
+        assert [event.key.name for event in events] == ["a"]
         informer.record_deletion(NamespacedName("ns", "a"), "uid-a")
-        assert told[-1].type is EventType.DELETED
+        assert events[-1].type is EventType.DELETED
         assert len(informer.reader) == 0
 
 
-async def test_a_crd_that_is_not_there_yet_is_waited_for() -> None:
-    mapper, clock = ScriptedMapper(), PatientClock()
-    async with running(mapper=mapper, clock=clock) as (server, informer):
-        await eventually(lambda: bool(clock.slept))
+async def test_informer_waits_for_missing_crd_until_woken() -> None:
+    mapper, clock = ScriptedMapper(), SleepForeverClock()
+    async with running_informer(mapper=mapper, clock=clock) as (server, informer):
+        await wait_until(lambda: bool(clock.sleeps))
         assert informer.problem == "RayCluster.v1.ray.io is not served"
         assert not informer.has_synced
-        assert server.asked == []
+        assert server.queries == []
         mapper.resources[RAY] = RESOURCE
-        server.will(a_list(9, make("a", 5)))
-        server.will_watch()
+        server.respond_with(list_response(9, ray_cluster("a", 5)))
+        server.respond_with_watch()
         informer.wake()
-        await synced(informer)
+        await wait_for_sync(informer)
         assert informer.problem == ""
 
 
-async def test_a_crd_that_is_not_there_yet_is_asked_for_again() -> None:
+async def test_missing_crd_is_looked_up_repeatedly() -> None:
     mapper, clock = ScriptedMapper(), SkippingClock()
-    async with running(mapper=mapper, clock=clock) as (server, informer):
-        await eventually(lambda: len(clock.slept) >= 3)
+    async with running_informer(mapper=mapper, clock=clock) as (server, informer):
+        await wait_until(lambda: len(clock.sleeps) >= 3)
         mapper.failure = TransportError("connection refused", outcome_unknown=False, verb="get", resource="/apis")
-        asked = mapper.asked
-        await eventually(lambda: mapper.asked >= asked + 3)
+        lookups = mapper.lookups
+        await wait_until(lambda: mapper.lookups >= lookups + 3)
         assert "connection refused" in informer.problem
         mapper.resources[RAY], mapper.failure = RESOURCE, None
-        server.will(a_list(9))
-        server.will_watch()
-        await synced(informer)
+        server.respond_with(list_response(9))
+        server.respond_with_watch()
+        await wait_for_sync(informer)
 
 
-async def test_a_crd_that_goes_takes_its_objects_and_may_come_back() -> None:
-    mapper, told = ScriptedMapper(RESOURCE), list[Event]()
-    async with running(mapper=mapper) as (server, informer):
-        informer.add_handler(told.append)
-        server.will(a_list(9, make("a", 5)))
-        watch = server.will_watch()
-        await synced(informer)
+async def test_deleted_crd_removes_its_objects_and_can_be_recreated() -> None:
+    mapper, events = ScriptedMapper(RESOURCE), list[Event]()
+    async with running_informer(mapper=mapper) as (server, informer):
+        informer.add_handler(events.append)
+        server.respond_with(list_response(9, ray_cluster("a", 5)))
+        watch = server.respond_with_watch()
+        await wait_for_sync(informer)
         mapper.resources.clear()
         await watch.close()
-        server.will(a_status(404, "NotFound", "404 page not found"))
-        await until(informer, lambda: told[-1].type is EventType.DELETED)
-        assert told[-1].final_state_unknown
+        server.respond_with(error_response(404, "NotFound", "404 page not found"))
+        await wait_for_events(informer, lambda: events[-1].type is EventType.DELETED)
+        assert events[-1].final_state_unknown
         assert not informer.has_synced
-        assert mapper.invalidated == 1
+        assert mapper.invalidations == 1
         informer.record_deletion(NamespacedName("ns", "a"), "uid-a")
         mapper.resources[RAY] = RESOURCE
-        server.will(a_list(3, make("a", 2, metadata={"uid": "new"})))
-        server.will_watch()
-        await synced(informer)
-        assert (told[-1].type, told[-1].initial) == (EventType.ADDED, True)
+        server.respond_with(list_response(3, ray_cluster("a", 2, metadata={"uid": "new"})))
+        server.respond_with_watch()
+        await wait_for_sync(informer)
+        assert (events[-1].type, events[-1].initial) == (EventType.ADDED, True)
         assert len(informer.reader) == 1
 
 
-async def test_discovery_that_is_incomplete_proves_nothing() -> None:
-    mapper, told = ScriptedMapper(RESOURCE), list[Event]()
-    async with running(mapper=mapper) as (server, informer):
-        informer.add_handler(told.append)
-        server.will(a_list(9, make("a", 5)))
-        watch = server.will_watch()
-        await synced(informer)
+async def test_incomplete_discovery_removes_no_objects() -> None:
+    mapper, events = ScriptedMapper(RESOURCE), list[Event]()
+    async with running_informer(mapper=mapper) as (server, informer):
+        informer.add_handler(events.append)
+        server.respond_with(list_response(9, ray_cluster("a", 5)))
+        watch = server.respond_with_watch()
+        await wait_for_sync(informer)
         mapper.failure = DiscoveryIncomplete("ray.io/v1 did not answer")
         await watch.close()
-        server.will(a_status(404, "NotFound", "404 page not found"))
-        await eventually(lambda: bool(informer.problem))
-        await eventually(lambda: mapper.asked >= 5)
+        server.respond_with(error_response(404, "NotFound", "404 page not found"))
+        await wait_until(lambda: bool(informer.problem))
+        await wait_until(lambda: mapper.lookups >= 5)
         assert informer.has_synced
         assert informer.reader.contains(NamespacedName("ns", "a"))
         mapper.failure = None
-        again = server.will_watch()
-        await again.send("MODIFIED", make("a", 12))
-        await until(informer, lambda: told[-1].type is EventType.UPDATED)
-        assert server.asked[-1]["resourceVersion"] == "9"
+        second_watch = server.respond_with_watch()
+        await second_watch.send("MODIFIED", ray_cluster("a", 12))
+        await wait_for_events(informer, lambda: events[-1].type is EventType.UPDATED)
+        assert server.queries[-1]["resourceVersion"] == "9"
 
 
-async def test_namespaces_are_followed_one_by_one() -> None:
-    async with running(namespaces=("one", "two")) as (server, informer):
-        server.will(a_list(9), a_list(9))
-        server.will_watch()
-        server.will_watch()
-        await synced(informer)
-        await server.asked_times(4)
-        assert {asked["path"] for asked in server.asked} == {
+async def test_each_namespace_is_listed_and_watched_separately() -> None:
+    async with running_informer(namespaces=("one", "two")) as (server, informer):
+        server.respond_with(list_response(9), list_response(9))
+        server.respond_with_watch()
+        server.respond_with_watch()
+        await wait_for_sync(informer)
+        await server.wait_for_requests(4)
+        assert {query["path"] for query in server.queries} == {
             "/apis/ray.io/v1/namespaces/one/rayclusters",
             "/apis/ray.io/v1/namespaces/two/rayclusters",
         }
         assert (informer.watches_namespace("one"), informer.watches_namespace("three")) == (True, False)
 
 
-async def test_cluster_scoped_kinds_know_no_namespaces() -> None:
+async def test_cluster_scoped_kind_is_watched_without_namespaces() -> None:
     mapper = ScriptedMapper(Resource(gvk=RAY, plural="rayclusters", namespaced=False))
-    async with running(mapper=mapper, namespaces=("one", "two")) as (server, informer):
-        server.will(a_list(9))
-        server.will_watch()
-        await synced(informer)
-        await server.asked_times(2)
-        assert {asked["path"] for asked in server.asked} == {"/apis/ray.io/v1/rayclusters"}
+    async with running_informer(mapper=mapper, namespaces=("one", "two")) as (server, informer):
+        server.respond_with(list_response(9))
+        server.respond_with_watch()
+        await wait_for_sync(informer)
+        await server.wait_for_requests(2)
+        assert {query["path"] for query in server.queries} == {"/apis/ray.io/v1/rayclusters"}
         assert informer.watches_namespace("")
 
 
-async def test_what_keeps_it_from_following_is_said() -> None:
-    async with running() as (server, informer):
-        server.will(a_status(403, "Forbidden", "you may not"))
-        server.will_watch()
-        await eventually(lambda: "you may not" in informer.problem)
+async def test_problem_reports_why_the_list_fails() -> None:
+    async with running_informer() as (server, informer):
+        server.respond_with(error_response(403, "Forbidden", "access denied"))
+        server.respond_with_watch()
+        await wait_until(lambda: "access denied" in informer.problem)
         assert informer.problem.startswith("list rayclusters.ray.io")
         assert informer.is_forbidden
         await asyncio.wait_for(informer.wait_for_sync(unless_forbidden=True), 1.0)

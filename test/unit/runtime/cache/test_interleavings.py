@@ -1,10 +1,11 @@
-"""Any order in which lists, watch events and answers can come: what is read never goes back, and ends in the truth.
+"""Random interleavings of lists, watch events and write responses: reads never go back in time and converge.
 
-A small API server makes a history of random writes, ours and others'. What it says reaches the store late and mixed:
-watch events in their order; the answers to our writes in any order, but one at a time for each object, as a controller
-works, which deletes by uid what it has read; lists of any state that is new enough, begun before and completed after
-other things came. After each step each key must read as it was at some moment of the history, not before the moment
-that was read earlier, nor before our last write whose answer has come.
+A simulated API server creates a history of random writes, by this client and by others. The store learns of them late
+and interleaved: watch events arrive in order; responses to own writes arrive in any order, but with one write in flight
+per object, as in a controller, which deletes the objects that it has read by their uid; lists return any state that is
+new enough, and other messages arrive between their start and their end. After each step, each key must read as it was
+at some moment of the history: not before the moment of its previous read, nor before the last own write whose response
+has arrived.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ DECODER = EntryDecoder(GVK("ray.io", "v1", "RayCluster"))
 KEYS = [NamespacedName("ns", name) for name in "abc"]
 
 
-class World:
-    """The server's history, and what of it is still on its way."""
+class Simulation:
+    """The history of the server, and the messages that have not reached the store yet."""
 
     def __init__(self, seed: int, selector: str) -> None:
         self.random = random.Random(seed)
@@ -35,17 +36,19 @@ class World:
         self.uids = 0
         self.states: dict[NamespacedName, list[tuple[int, Entry | None]]] = {key: [(0, None)] for key in KEYS}
         self.watch: list[tuple[int, EventType, Entry]] = []
-        self.answers: dict[NamespacedName, Callable[[], None]] = {}
+        self.responses: dict[NamespacedName, Callable[[], None]] = {}
         self.listing: tuple[Listing, int] | None = None
         self.mirror: dict[NamespacedName, Entry] = {}
         self.read_at = dict.fromkeys(KEYS, 0)
-        self.store = Store(deliver=self.told, clock=FakeClock(), selection=Selection(label_selector=self.selector))
+        self.store = Store(
+            deliver=self.mirror_event, clock=FakeClock(), selection=Selection(label_selector=self.selector)
+        )
         self.store.open([""])
         self.feed = self.store.feeds[""]
 
-    # What is told must be what changed.
+    # Emitted events must match the changes.
 
-    def told(self, event: Event) -> None:
+    def mirror_event(self, event: Event) -> None:
         if event.type is EventType.ADDED:
             assert event.key not in self.mirror
         else:
@@ -57,61 +60,61 @@ class World:
 
     # The server.
 
-    def now(self, key: NamespacedName) -> Entry | None:
+    def current(self, key: NamespacedName) -> Entry | None:
         return self.states[key][-1][1]
 
-    def at(self, key: NamespacedName, version: int) -> Entry | None:
+    def entry_at(self, key: NamespacedName, version: int) -> Entry | None:
         return next(state for since, state in reversed(self.states[key]) if since <= version)
 
-    def seen(self, state: Entry | None) -> Entry | None:
-        """A state as the selector lets it be seen."""
+    def visible(self, state: Entry | None) -> Entry | None:
+        """Return the state if the selector matches it, else None."""
         return state if state is not None and self.selector.matches(state.meta.labels) else None
 
     def write(self, own: bool) -> None:
         key = self.random.choice(KEYS)
-        if own and key in self.answers:
+        if own and key in self.responses:
             return
-        before = self.now(key)
+        before = self.current(key)
         self.version += self.random.randint(1, 3)
         if before is not None and self.random.random() < 0.3:
-            last = self.state(key, before.meta.uid, dict(before.meta.labels))
-            self.happened(key, before, None, last)
+            last = self.entry(key, before.meta.uid, dict(before.meta.labels))
+            self.record_change(key, before, None, last)
             stored = self.store.get(key)
             if own and stored is not None and stored.meta.uid == before.meta.uid:
-                self.answers[key] = lambda: self.answered_deletion(key, before.meta.uid, last.version)
+                self.responses[key] = lambda: self.receive_deletion_response(key, before.meta.uid, last.version)
             return
         if before is None:
             self.uids += 1
         uid = before.meta.uid if before is not None else f"uid-{self.uids}"
-        after = self.state(key, uid, self.random.choice([{}, {"app": "x"}]))
-        self.happened(key, before, after, after)
+        after = self.entry(key, uid, self.random.choice([{}, {"app": "x"}]))
+        self.record_change(key, before, after, after)
         if own:
-            self.answers[key] = lambda: self.answered(after)
+            self.responses[key] = lambda: self.receive_response(after)
 
-    def state(self, key: NamespacedName, uid: str, labels: dict[str, str]) -> Entry:
+    def entry(self, key: NamespacedName, uid: str, labels: dict[str, str]) -> Entry:
         metadata = {"name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": str(self.version)}
         return DECODER.decode(orjson.dumps({"metadata": metadata | {"labels": labels}}))
 
-    def happened(self, key: NamespacedName, before: Entry | None, after: Entry | None, last: Entry) -> None:
+    def record_change(self, key: NamespacedName, before: Entry | None, after: Entry | None, last: Entry) -> None:
         self.states[key].append((self.version, after))
-        if self.seen(after) is not None:
+        if self.visible(after) is not None:
             self.watch.append((self.version, EventType.UPDATED, last))
-        elif self.seen(before) is not None:
+        elif self.visible(before) is not None:
             self.watch.append((self.version, EventType.DELETED, last))
 
-    # What reaches the store.
+    # Delivery to the store.
 
-    def answered(self, state: Entry) -> None:
+    def receive_response(self, state: Entry) -> None:
         self.feed.record_write(state)
         self.read_at[state.key] = max(self.read_at[state.key], state.version)
 
-    def answered_deletion(self, key: NamespacedName, uid: str, version: int) -> None:
+    def receive_deletion_response(self, key: NamespacedName, uid: str, version: int) -> None:
         self.feed.record_deletion(key, uid)
         self.read_at[key] = max(self.read_at[key], version)
 
-    def deliver_answer(self) -> None:
-        if self.answers:
-            self.answers.pop(self.random.choice(list(self.answers)))()
+    def deliver_response(self) -> None:
+        if self.responses:
+            self.responses.pop(self.random.choice(list(self.responses)))()
 
     def deliver_event(self) -> None:
         if self.feed.synced and self.listing is None and self.watch:
@@ -122,23 +125,23 @@ class World:
         if self.feed.synced and self.listing is None:
             self.feed.advance(self.watch[0][0] - 1 if self.watch else self.version)
 
-    def list_begin(self) -> None:
+    def begin_list(self) -> None:
         if self.listing is None:
             listing = self.feed.begin()
             snapshot = self.random.randint(max(listing.known_version, 1), self.version)
             for key in KEYS:
-                state = self.seen(self.at(key, snapshot))
+                state = self.visible(self.entry_at(key, snapshot))
                 if state is not None:
                     listing.add(state)
             self.listing = (listing, snapshot)
 
-    def list_end(self) -> None:
+    def end_list(self) -> None:
         if self.listing is not None:
             (listing, snapshot), self.listing = self.listing, None
             listing.commit(str(snapshot))
             self.watch = [event for event in self.watch if event[0] > snapshot]
 
-    # What must hold.
+    # Invariants.
 
     def check(self) -> None:
         if not self.feed.synced:
@@ -146,44 +149,48 @@ class World:
         for key in KEYS:
             stored = self.store.get(key)
             assert stored is self.mirror.get(key)
-            self.read_at[key] = self.moment(key, stored)
+            self.read_at[key] = self.matching_version(key, stored)
 
-    def moment(self, key: NamespacedName, stored: Entry | None) -> int:
-        """The first moment, not before the last one, at which the key was as it is stored."""
+    def matching_version(self, key: NamespacedName, stored: Entry | None) -> int:
+        """Return the first version, not before that of the previous read, at which the key was as stored."""
         start = self.read_at[key]
-        for since, state in [(start, self.at(key, start)), *self.states[key]]:
-            seen = self.seen(state)
-            same = seen is stored or (seen is not None and stored is not None and seen.version == stored.version)
+        for since, state in [(start, self.entry_at(key, start)), *self.states[key]]:
+            visible = self.visible(state)
+            same = visible is stored or (
+                visible is not None and stored is not None and visible.version == stored.version
+            )
             if since >= start and same:
                 return since
-        raise AssertionError(f"{key} reads as {stored}, which it was never since version {start}: {self.states[key]}")
+        raise AssertionError(
+            f"{key} reads as {stored}, but never had that state since version {start}: {self.states[key]}"
+        )
 
 
 @pytest.mark.parametrize("selector", ["", "app=x"])
 @pytest.mark.parametrize("start", range(0, 400, 50))
-def test_what_is_read_never_goes_back_and_ends_in_the_truth(selector: str, start: int) -> None:
+def test_reads_never_go_back_in_time_and_converge(selector: str, start: int) -> None:
     for seed in range(start, start + 50):
-        world = World(seed, selector)
+        simulation = Simulation(seed, selector)
         steps: list[Callable[[], None]] = [
-            lambda: world.write(True),  # noqa: B023
-            lambda: world.write(False),  # noqa: B023
-            world.deliver_answer,
-            world.deliver_answer,
-            world.deliver_event,
-            world.deliver_event,
-            world.bookmark,
-            world.list_begin,
-            world.list_end,
+            lambda: simulation.write(True),  # noqa: B023
+            lambda: simulation.write(False),  # noqa: B023
+            simulation.deliver_response,
+            simulation.deliver_response,
+            simulation.deliver_event,
+            simulation.deliver_event,
+            simulation.bookmark,
+            simulation.begin_list,
+            simulation.end_list,
         ]
         for _ in range(150):
-            world.random.choice(steps)()
-            world.check()
-        world.list_begin()
-        world.list_end()
-        while world.watch or world.answers:
-            world.deliver_event()
-            world.deliver_answer()
-            world.check()
+            simulation.random.choice(steps)()
+            simulation.check()
+        simulation.begin_list()
+        simulation.end_list()
+        while simulation.watch or simulation.responses:
+            simulation.deliver_event()
+            simulation.deliver_response()
+            simulation.check()
         for key in KEYS:
-            truth, stored = world.seen(world.now(key)), world.store.get(key)
-            assert (truth and truth.version) == (stored and stored.version), f"seed {seed}"
+            expected, stored = simulation.visible(simulation.current(key)), simulation.store.get(key)
+            assert (expected and expected.version) == (stored and stored.version), f"seed {seed}"

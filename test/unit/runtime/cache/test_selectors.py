@@ -1,3 +1,5 @@
+"""Label and field selectors: parsing, matching, canonical form and errors."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -40,7 +42,9 @@ from cfo.runtime.objects import NamespacedName
         ("ray.io/cluster=x,a in (b),!c", {"ray.io/cluster": "x", "a": "b", "c": ""}, False),
     ],
 )
-def test_label_selectors_choose_as_the_api_server_does(selector: str, labels: dict[str, str], expected: bool) -> None:
+def test_label_selector_string_matches_as_in_the_api_server(
+    selector: str, labels: dict[str, str], expected: bool
+) -> None:
     assert LabelSelector.of(selector).matches(labels) is expected
 
 
@@ -56,21 +60,21 @@ def test_label_selectors_choose_as_the_api_server_does(selector: str, labels: di
         ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}], "matchLabels": None}, {}, True),
     ],
 )
-def test_the_api_object_selects_too(selector: dict[str, Any], labels: dict[str, str], expected: bool) -> None:
+def test_label_selector_object_matches_labels(selector: dict[str, Any], labels: dict[str, str], expected: bool) -> None:
     assert LabelSelector.of(selector).matches(labels) is expected
 
 
-def test_selectors_that_say_the_same_are_the_same() -> None:
-    written = LabelSelector.of("b in (y,x), a == 1,!c, d!=e,f notin (h,g),i,j>3")
-    assert str(written) == "a=1,b in (x,y),!c,d!=e,f notin (g,h),i,j>3"
-    assert LabelSelector.of(str(written)) == written
+def test_equivalent_label_selectors_are_equal() -> None:
+    parsed = LabelSelector.of("b in (y,x), a == 1,!c, d!=e,f notin (h,g),i,j>3")
+    assert str(parsed) == "a=1,b in (x,y),!c,d!=e,f notin (g,h),i,j>3"
+    assert LabelSelector.of(str(parsed)) == parsed
     assert LabelSelector.of("a=1") == LabelSelector.of({"matchLabels": {"a": "1"}})
-    assert LabelSelector.of(written) is written
+    assert LabelSelector.of(parsed) is parsed
     assert not LabelSelector.of(None)
 
 
 @pytest.mark.parametrize(
-    ("selector", "complaint"),
+    ("selector", "message"),
     [
         ("a=b,", "'the end' where a label key was expected"),
         ("=b", "'=' where a label key was expected"),
@@ -89,10 +93,10 @@ def test_selectors_that_say_the_same_are_the_same() -> None:
         ({"labels": {}}, "not labels"),
     ],
 )
-def test_what_is_wrong_with_a_label_selector_is_said(selector: Any, complaint: str) -> None:
+def test_invalid_label_selector_is_rejected_with_the_reason(selector: Any, message: str) -> None:
     with pytest.raises(SelectorError) as caught:
         LabelSelector.of(selector)
-    assert complaint in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -106,16 +110,16 @@ def test_what_is_wrong_with_a_label_selector_is_said(selector: Any, complaint: s
         ("metadata.namespace!=ns", ("ns", "a"), False),
     ],
 )
-def test_field_selectors_by_name(selector: str, key: tuple[str, str], expected: bool) -> None:
-    chosen = FieldSelector.of(selector)
-    assert chosen.matches(NamespacedName(*key)) is expected
-    assert chosen.decidable
+def test_field_selector_matches_name_and_namespace(selector: str, key: tuple[str, str], expected: bool) -> None:
+    field_selector = FieldSelector.of(selector)
+    assert field_selector.matches(NamespacedName(*key)) is expected
+    assert field_selector.decidable
 
 
-def test_field_selectors_that_only_the_server_can_judge() -> None:
-    chosen = FieldSelector.of(r"status.phase!=Running,metadata.name=a,spec.x=a\,b\=c")
-    assert not chosen.decidable
-    assert str(chosen) == r"metadata.name=a,spec.x=a\,b\=c,status.phase!=Running"
-    assert FieldSelector.of(str(chosen)) == chosen
+def test_field_selector_on_other_fields_is_not_decidable() -> None:
+    field_selector = FieldSelector.of(r"status.phase!=Running,metadata.name=a,spec.x=a\,b\=c")
+    assert not field_selector.decidable
+    assert str(field_selector) == r"metadata.name=a,spec.x=a\,b\=c,status.phase!=Running"
+    assert FieldSelector.of(str(field_selector)) == field_selector
     with pytest.raises(SelectorError, match="is not a field selector"):
         FieldSelector.of("metadata.name")

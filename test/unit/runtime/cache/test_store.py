@@ -1,4 +1,4 @@
-"""The rules by which list, watch and own writes become one truth; each rule has its test."""
+"""The rules by which a store merges lists, watch events and own writes; each rule has its test."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from cfo.runtime.cache.store import TOMBSTONE_SECONDS, Event, EventType, Feed, S
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.objects import GVK, NamespacedName
 
-GVK_ = GVK("ray.io", "v1", "RayCluster")
-DECODER = EntryDecoder(GVK_)
+RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
+DECODER = EntryDecoder(RAY_CLUSTER)
 KEY = NamespacedName("ns", "a")
 
 ADDED, UPDATED, DELETED = EventType.ADDED, EventType.UPDATED, EventType.DELETED
 
 
 def entry(version: object, name: str = "a", *, uid: str = "", namespace: str = "ns", **metadata: Any) -> Entry:
-    """A state; its content is its version, so that two states differ."""
-    known = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
-    return DECODER.decode(orjson.dumps({"kind": "K", "apiVersion": "v1", "metadata": known | metadata, "at": version}))
+    """Return an entry whose content is its version, so that the contents of two versions differ."""
+    defaults = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
+    return DECODER.decode(
+        orjson.dumps({"kind": "K", "apiVersion": "v1", "metadata": defaults | metadata, "content": version})
+    )
 
 
-class Followed:
-    """A store with one feed, and what it told."""
+class Harness:
+    """A store with its first feed and a fake clock; ``events`` holds the emitted events."""
 
     def __init__(self, labels: str = "", fields: str = "", namespaces: Iterable[str] = ("",)) -> None:
         self.clock = FakeClock()
@@ -43,29 +45,31 @@ class Followed:
         self.store.open(namespaces)
         self.feed: Feed = next(iter(self.store.feeds.values()))
 
-    def list(self, version: object, *entries: Entry, anew: bool = False, feed: Feed | None = None) -> list[Any]:
+    def list(
+        self, version: object, *entries: Entry, discard_known: bool = False, feed: Feed | None = None
+    ) -> list[Any]:
         listing = (feed or self.feed).begin()
-        listing.discard_known = anew
+        listing.discard_known = discard_known
         for item in entries:
             listing.add(item)
         listing.commit(str(version))
-        return self.told()
+        return self.take_changes()
 
     def watch(self, event: EventType, state: Entry) -> list[Any]:
         self.feed.observe(event, state)
-        return self.told()
+        return self.take_changes()
 
-    def wrote(self, state: Entry) -> list[Any]:
+    def record_write(self, state: Entry) -> list[Any]:
         self.feed.record_write(state)
-        return self.told()
+        return self.take_changes()
 
-    def deleted(self, key: NamespacedName, uid: str) -> list[Any]:
+    def record_deletion(self, key: NamespacedName, uid: str) -> list[Any]:
         self.feed.record_deletion(key, uid)
-        return self.told()
+        return self.take_changes()
 
-    def told(self) -> list[Any]:
-        """What was emitted since the last time, as (type, name, old version, new version)."""
-        told = [
+    def take_changes(self) -> list[Any]:
+        """Return the events since the last call as (type, name, old version, new version)."""
+        changes = [
             (
                 event.type,
                 event.key.name,
@@ -75,392 +79,394 @@ class Followed:
             for event in self.events
         ]
         self.events.clear()
-        return told
+        return changes
 
     def version(self, key: NamespacedName = KEY) -> str | None:
         found = self.store.get(key)
         return found.meta.resource_version if found else None
 
 
-# Lists and watches by themselves.
+# Lists and watches.
 
 
-def test_a_first_list_is_told_as_initial_additions() -> None:
-    followed = Followed()
-    listing = followed.feed.begin()
+def test_first_list_emits_initial_additions() -> None:
+    harness = Harness()
+    listing = harness.feed.begin()
     listing.add(entry(5))
-    assert not followed.feed.synced
-    assert len(followed.store) == 0
+    assert not harness.feed.synced
+    assert len(harness.store) == 0
     listing.commit("9")
-    assert followed.feed.synced
-    assert [(event.type, event.initial) for event in followed.events] == [(ADDED, True)]
-    assert followed.feed.high_water_mark == 9
+    assert harness.feed.synced
+    assert [(event.type, event.initial) for event in harness.events] == [(ADDED, True)]
+    assert harness.feed.high_water_mark == 9
 
 
-def test_a_watch_adds_updates_and_deletes() -> None:
-    followed = Followed()
-    followed.list(9)
-    assert followed.watch(UPDATED, entry(10)) == [(ADDED, "a", None, "10")]
-    assert followed.watch(ADDED, entry(11)) == [(UPDATED, "a", "10", "11")]
-    assert followed.watch(DELETED, entry(12)) == [(DELETED, "a", "12", None)]
-    assert followed.version() is None
-    assert followed.watch(DELETED, entry(12)) == []
+def test_watch_events_add_update_and_delete_objects() -> None:
+    harness = Harness()
+    harness.list(9)
+    assert harness.watch(UPDATED, entry(10)) == [(ADDED, "a", None, "10")]
+    assert harness.watch(ADDED, entry(11)) == [(UPDATED, "a", "10", "11")]
+    assert harness.watch(DELETED, entry(12)) == [(DELETED, "a", "12", None)]
+    assert harness.version() is None
+    assert harness.watch(DELETED, entry(12)) == []
 
 
-def test_what_a_watch_says_again_is_not_heard_again() -> None:
-    followed = Followed()
-    followed.list(9)
-    followed.watch(ADDED, entry(10))
-    followed.watch(DELETED, entry(12))
-    assert followed.watch(ADDED, entry(10)) == []  # it would bring back what is gone
-    assert followed.version() is None
-    assert followed.watch(ADDED, entry(13, uid="next")) == [(ADDED, "a", None, "13")]
-    assert followed.watch(DELETED, entry(12)) == []
-    assert followed.version() == "13"
+def test_repeated_watch_events_are_ignored() -> None:
+    harness = Harness()
+    harness.list(9)
+    harness.watch(ADDED, entry(10))
+    harness.watch(DELETED, entry(12))
+    assert harness.watch(ADDED, entry(10)) == []  # it would resurrect a deleted object
+    assert harness.version() is None
+    assert harness.watch(ADDED, entry(13, uid="next")) == [(ADDED, "a", None, "13")]
+    assert harness.watch(DELETED, entry(12)) == []
+    assert harness.version() == "13"
 
 
-def test_what_is_repeated_is_told_once() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    assert followed.watch(UPDATED, entry(5)) == []
-    assert followed.list(12, entry(5)) == []
+def test_unchanged_state_emits_no_event() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    assert harness.watch(UPDATED, entry(5)) == []
+    assert harness.list(12, entry(5)) == []
 
 
-def test_a_relist_tells_the_difference() -> None:
-    followed = Followed()
-    followed.list(9, entry(5), entry(6, "b"), entry(7, "c"))
-    listing = followed.feed.begin()
+def test_relist_emits_only_the_differences() -> None:
+    harness = Harness()
+    harness.list(9, entry(5), entry(6, "b"), entry(7, "c"))
+    listing = harness.feed.begin()
     for item in (entry(5), entry(11, "b"), entry(10, "d")):
         listing.add(item)
     listing.commit("12")
-    deletion = next(event for event in followed.events if event.type is DELETED)
+    deletion = next(event for event in harness.events if event.type is DELETED)
     assert deletion.final_state_unknown
-    assert not any(event.initial for event in followed.events)
-    assert followed.told() == [(DELETED, "c", "7", None), (UPDATED, "b", "6", "11"), (ADDED, "d", None, "10")]
+    assert not any(event.initial for event in harness.events)
+    assert harness.take_changes() == [(DELETED, "c", "7", None), (UPDATED, "b", "6", "11"), (ADDED, "d", None, "10")]
 
 
-def test_an_unchanged_item_of_a_relist_costs_no_memory() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    before = followed.store.get(KEY)
-    followed.list(12, entry(5))
-    assert followed.store.get(KEY) is before
+def test_relist_keeps_the_entry_of_an_unchanged_object() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    before = harness.store.get(KEY)
+    harness.list(12, entry(5))
+    assert harness.store.get(KEY) is before
 
 
-def test_an_object_made_anew_under_its_name_is_a_deletion_and_an_addition() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    assert followed.list(20, entry(15, uid="second")) == [(DELETED, "a", "5", None), (ADDED, "a", None, "15")]
-    assert followed.watch(UPDATED, entry(21, uid="third")) == [(DELETED, "a", "15", None), (ADDED, "a", None, "21")]
+def test_recreated_object_emits_a_deletion_and_an_addition() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    assert harness.list(20, entry(15, uid="second")) == [(DELETED, "a", "5", None), (ADDED, "a", None, "15")]
+    assert harness.watch(UPDATED, entry(21, uid="third")) == [(DELETED, "a", "15", None), (ADDED, "a", None, "21")]
 
 
-def test_everything_is_told_after_the_whole_change_was_made() -> None:
-    followed = Followed()
-    seen: list[int] = []
-    followed.on_event = lambda _: seen.append(len(followed.store))
-    followed.list(9, entry(5), entry(6, "b"), entry(7, "c"))
-    assert seen == [3, 3, 3]
+def test_events_are_emitted_after_the_complete_change() -> None:
+    harness = Harness()
+    sizes: list[int] = []
+    harness.on_event = lambda _: sizes.append(len(harness.store))
+    harness.list(9, entry(5), entry(6, "b"), entry(7, "c"))
+    assert sizes == [3, 3, 3]
 
 
 def test_each_namespace_has_its_own_list() -> None:
-    followed = Followed(namespaces=("ns", "other"))
-    one, two = followed.store.feeds["ns"], followed.store.feeds["other"]
-    followed.list(9, entry(5), feed=one)
-    followed.list(10, entry(6, namespace="other"), feed=two)
-    assert len(followed.store) == 2
-    assert followed.list(12, feed=two) == [(DELETED, "a", "6", None)]
-    assert followed.version() == "5"
-    assert followed.store.feed_for(NamespacedName("third", "a")) is None
+    harness = Harness(namespaces=("ns", "other"))
+    one, two = harness.store.feeds["ns"], harness.store.feeds["other"]
+    harness.list(9, entry(5), feed=one)
+    harness.list(10, entry(6, namespace="other"), feed=two)
+    assert len(harness.store) == 2
+    assert harness.list(12, feed=two) == [(DELETED, "a", "6", None)]
+    assert harness.version() == "5"
+    assert harness.store.feed_for(NamespacedName("third", "a")) is None
 
 
-def test_a_kind_that_is_not_served_any_more_takes_its_objects_along() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    followed.store.close()
-    assert followed.told() == [(DELETED, "a", "5", None)]
-    assert followed.store.feed_for(KEY) is None
+def test_closing_the_store_deletes_all_objects() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    harness.store.close()
+    assert harness.take_changes() == [(DELETED, "a", "5", None)]
+    assert harness.store.feed_for(KEY) is None
 
 
-# Our own writes.
+# Own writes.
 
 
-def test_an_answer_is_there_at_once_and_its_echo_says_nothing() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    assert followed.wrote(entry(12)) == [(UPDATED, "a", "5", "12")]
-    assert followed.version() == "12"
-    assert followed.watch(UPDATED, entry(12)) == []
-    assert followed.wrote(entry(13, "b")) == [(ADDED, "b", None, "13")]
-    assert followed.watch(ADDED, entry(13, "b")) == []
+def test_own_write_is_visible_immediately_and_its_watch_event_is_ignored() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    assert harness.record_write(entry(12)) == [(UPDATED, "a", "5", "12")]
+    assert harness.version() == "12"
+    assert harness.watch(UPDATED, entry(12)) == []
+    assert harness.record_write(entry(13, "b")) == [(ADDED, "b", None, "13")]
+    assert harness.watch(ADDED, entry(13, "b")) == []
 
 
-def test_what_the_watch_says_late_does_not_undo_an_answer() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    followed.wrote(entry(12))
-    assert followed.watch(UPDATED, entry(11)) == []
-    assert followed.version() == "12"
-    assert followed.watch(UPDATED, entry(13)) == [(UPDATED, "a", "12", "13")]
+def test_late_watch_event_does_not_undo_own_write() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    harness.record_write(entry(12))
+    assert harness.watch(UPDATED, entry(11)) == []
+    assert harness.version() == "12"
+    assert harness.watch(UPDATED, entry(13)) == [(UPDATED, "a", "12", "13")]
 
 
-def test_an_answer_that_comes_late_does_not_undo_the_watch() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    followed.watch(UPDATED, entry(12))
-    assert followed.wrote(entry(11)) == []
-    assert followed.version() == "12"
+def test_late_response_does_not_undo_watch_event() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    harness.watch(UPDATED, entry(12))
+    assert harness.record_write(entry(11)) == []
+    assert harness.version() == "12"
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    followed = Followed()
-    followed.list(9, entry(9))
-    assert followed.wrote(entry(10)) == [(UPDATED, "a", "9", "10")]
+    harness = Harness()
+    harness.list(9, entry(9))
+    assert harness.record_write(entry(10)) == [(UPDATED, "a", "9", "10")]
 
 
-def test_an_answer_whose_version_is_no_number_waits_for_the_watch() -> None:
-    followed = Followed()
-    followed.list("x", entry("w"))
-    assert followed.wrote(entry("y")) == []
-    assert followed.version() == "w"
-    assert followed.watch(UPDATED, entry("y")) == [(UPDATED, "a", "w", "y")]
-    assert followed.wrote(entry(7)) == []
+def test_response_with_non_numeric_version_waits_for_the_watch() -> None:
+    harness = Harness()
+    harness.list("x", entry("w"))
+    assert harness.record_write(entry("y")) == []
+    assert harness.version() == "w"
+    assert harness.watch(UPDATED, entry("y")) == [(UPDATED, "a", "w", "y")]
+    assert harness.record_write(entry(7)) == []
 
 
-def test_an_answer_after_the_deleted_event_resurrects_nothing() -> None:
-    followed = Followed()
-    followed.list(9)
-    followed.watch(ADDED, entry(11))
-    followed.watch(DELETED, entry(13))
-    assert followed.wrote(entry(12)) == []
-    assert followed.version() is None
+def test_late_response_does_not_resurrect_deleted_object() -> None:
+    harness = Harness()
+    harness.list(9)
+    harness.watch(ADDED, entry(11))
+    harness.watch(DELETED, entry(13))
+    assert harness.record_write(entry(12)) == []
+    assert harness.version() is None
 
 
-def test_a_bookmark_moves_the_high_water_mark() -> None:
-    followed = Followed()
-    followed.list(9)
-    followed.feed.advance(20)
-    assert followed.wrote(entry(20)) == []
-    assert followed.wrote(entry(21)) == [(ADDED, "a", None, "21")]
-    followed.feed.advance(15)
-    assert followed.feed.high_water_mark == 20
+def test_bookmark_advances_high_water_mark() -> None:
+    harness = Harness()
+    harness.list(9)
+    harness.feed.advance(20)
+    assert harness.record_write(entry(20)) == []
+    assert harness.record_write(entry(21)) == [(ADDED, "a", None, "21")]
+    harness.feed.advance(15)
+    assert harness.feed.high_water_mark == 20
 
 
-def test_an_absent_key_is_inserted_above_the_mark_of_its_own_feed() -> None:
-    followed = Followed(namespaces=("ns", "other"))
-    followed.list(9, feed=followed.store.feeds["ns"])
-    followed.list(50, feed=followed.store.feeds["other"])
-    followed.store.feeds["ns"].record_write(entry(20))
-    assert followed.version() == "20"
+def test_absent_key_is_inserted_above_high_water_mark_of_its_own_feed() -> None:
+    harness = Harness(namespaces=("ns", "other"))
+    harness.list(9, feed=harness.store.feeds["ns"])
+    harness.list(50, feed=harness.store.feeds["other"])
+    harness.store.feeds["ns"].record_write(entry(20))
+    assert harness.version() == "20"
 
 
-def test_an_answer_about_the_next_object_of_the_name_wins_over_the_former_ones_deletion() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    assert followed.wrote(entry(15, uid="second")) == [(DELETED, "a", "5", None), (ADDED, "a", None, "15")]
-    assert followed.watch(DELETED, entry(12)) == []
-    assert followed.version() == "15"
+def test_response_about_recreated_object_survives_deletion_event_of_former_object() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    assert harness.record_write(entry(15, uid="second")) == [(DELETED, "a", "5", None), (ADDED, "a", None, "15")]
+    assert harness.watch(DELETED, entry(12)) == []
+    assert harness.version() == "15"
 
 
 # Deletions.
 
 
-def test_a_deletion_is_there_at_once_and_its_event_says_nothing() -> None:
-    followed = Followed()
-    followed.list(9, entry(5))
-    assert followed.deleted(KEY, "uid-a") == [(DELETED, "a", "5", None)]
-    assert followed.watch(UPDATED, entry(10)) == []
-    assert followed.watch(DELETED, entry(11)) == []
-    assert followed.version() is None
+def test_own_deletion_is_visible_immediately_and_its_watch_event_is_ignored() -> None:
+    harness = Harness()
+    harness.list(9, entry(5))
+    assert harness.record_deletion(KEY, "uid-a") == [(DELETED, "a", "5", None)]
+    assert harness.watch(UPDATED, entry(10)) == []
+    assert harness.watch(DELETED, entry(11)) == []
+    assert harness.version() is None
 
 
-def test_a_tombstone_stands_against_late_answers_events_and_lists() -> None:
-    followed = Followed()
-    followed.list(9)
-    followed.deleted(KEY, "uid-a")
-    assert followed.wrote(entry(12)) == []
-    assert followed.watch(ADDED, entry(12)) == []
-    assert followed.list(12, entry(12)) == []
-    assert followed.version() is None
-    assert followed.watch(ADDED, entry(14, uid="second")) == [(ADDED, "a", None, "14")]
+def test_tombstone_rejects_late_responses_events_and_lists() -> None:
+    harness = Harness()
+    harness.list(9)
+    harness.record_deletion(KEY, "uid-a")
+    assert harness.record_write(entry(12)) == []
+    assert harness.watch(ADDED, entry(12)) == []
+    assert harness.list(12, entry(12)) == []
+    assert harness.version() is None
+    assert harness.watch(ADDED, entry(14, uid="second")) == [(ADDED, "a", None, "14")]
 
 
-def test_a_deletion_hides_the_former_objects_of_the_name_too() -> None:
-    followed = Followed()
-    followed.list(9)
-    followed.wrote(entry(20, uid="second"))
-    followed.deleted(KEY, "second")
-    followed.told()
-    assert followed.watch(ADDED, entry(12, uid="first")) == []
-    assert followed.watch(DELETED, entry(14, uid="first")) == []
-    followed.feed.advance(25)
-    assert not followed.feed._floors
+def test_deletion_also_hides_former_objects_of_the_same_name() -> None:
+    harness = Harness()
+    harness.list(9)
+    harness.record_write(entry(20, uid="second"))
+    harness.record_deletion(KEY, "second")
+    harness.take_changes()
+    assert harness.watch(ADDED, entry(12, uid="first")) == []
+    assert harness.watch(DELETED, entry(14, uid="first")) == []
+    harness.feed.advance(25)
+    assert not harness.feed._floors
 
 
-def test_a_deletion_of_the_former_object_of_a_name_leaves_the_next_one_alone() -> None:
-    followed = Followed()
-    followed.list(9, entry(5, uid="second"))
-    assert followed.deleted(KEY, "uid-a") == []
-    assert followed.version() == "5"
+def test_deletion_of_former_object_keeps_its_successor() -> None:
+    harness = Harness()
+    harness.list(9, entry(5, uid="second"))
+    assert harness.record_deletion(KEY, "uid-a") == []
+    assert harness.version() == "5"
 
 
-def test_the_last_state_that_a_deletion_was_answered_with_does_not_come_back() -> None:
-    followed = Followed()
-    followed.list(9, entry(8, finalizers=["f"], deletionTimestamp="2026-01-01T00:00:00Z"))
-    followed.deleted(KEY, "uid-a")
-    assert followed.wrote(entry(8, deletionTimestamp="2026-01-01T00:00:00Z")) == []
-    assert followed.version() is None
+def test_final_state_in_deletion_response_does_not_resurrect_object() -> None:
+    harness = Harness()
+    harness.list(9, entry(8, finalizers=["f"], deletionTimestamp="2026-01-01T00:00:00Z"))
+    harness.record_deletion(KEY, "uid-a")
+    assert harness.record_write(entry(8, deletionTimestamp="2026-01-01T00:00:00Z")) == []
+    assert harness.version() is None
 
 
-def test_the_answer_of_a_deletion_that_finalizers_hold_up_is_an_update() -> None:
-    followed = Followed()
-    followed.list(9, entry(8, finalizers=["f"]))
-    held = entry(12, finalizers=["f"], deletionTimestamp="2026-01-01T00:00:00Z")
-    assert followed.wrote(held) == [(UPDATED, "a", "8", "12")]
+def test_deletion_response_of_object_with_finalizers_is_an_update() -> None:
+    harness = Harness()
+    harness.list(9, entry(8, finalizers=["f"]))
+    terminating = entry(12, finalizers=["f"], deletionTimestamp="2026-01-01T00:00:00Z")
+    assert harness.record_write(terminating) == [(UPDATED, "a", "8", "12")]
 
 
-def test_tombstones_go_when_confirmed_or_old() -> None:
-    followed = Followed()
-    followed.list(9, entry(5), entry(6, "b"))
-    followed.deleted(KEY, "uid-a")
-    followed.deleted(NamespacedName("ns", "b"), "uid-b")
-    followed.watch(DELETED, entry(11))
-    assert set(followed.feed._tombstones) == {"uid-b"}
-    followed.clock.advance(TOMBSTONE_SECONDS - 1)
-    followed.list(20)
-    assert set(followed.feed._tombstones) == {"uid-b"}
-    followed.clock.advance(2)
-    followed.list(30)
-    assert not followed.feed._tombstones
+def test_tombstones_are_removed_when_confirmed_or_expired() -> None:
+    harness = Harness()
+    harness.list(9, entry(5), entry(6, "b"))
+    harness.record_deletion(KEY, "uid-a")
+    harness.record_deletion(NamespacedName("ns", "b"), "uid-b")
+    harness.watch(DELETED, entry(11))
+    assert set(harness.feed._tombstones) == {"uid-b"}
+    harness.clock.advance(TOMBSTONE_SECONDS - 1)
+    harness.list(20)
+    assert set(harness.feed._tombstones) == {"uid-b"}
+    harness.clock.advance(2)
+    harness.list(30)
+    assert not harness.feed._tombstones
 
 
 # Selectors.
 
 
-def test_an_answer_that_the_selector_does_not_choose_is_not_inserted() -> None:
-    followed = Followed(labels="app=x")
-    followed.list(9)
-    assert followed.wrote(entry(12)) == []
-    assert followed.version() is None
-    assert followed.wrote(entry(13, labels={"app": "x"})) == [(ADDED, "a", None, "13")]
+def test_response_that_does_not_match_selector_is_not_inserted() -> None:
+    harness = Harness(labels="app=x")
+    harness.list(9)
+    assert harness.record_write(entry(12)) == []
+    assert harness.version() is None
+    assert harness.record_write(entry(13, labels={"app": "x"})) == [(ADDED, "a", None, "13")]
 
 
-def test_an_answer_that_left_the_selector_takes_the_object_out_for_good() -> None:
-    followed = Followed(labels="app=x")
-    followed.list(9, entry(5, labels={"app": "x"}))
-    assert followed.wrote(entry(12)) == [(DELETED, "a", "5", None)]
-    assert followed.watch(UPDATED, entry(11, labels={"app": "x"})) == []
-    assert followed.wrote(entry(10, labels={"app": "x"})) == []
-    assert followed.list(11, entry(11, labels={"app": "x"})) == []
-    assert followed.watch(DELETED, entry(12)) == []
-    assert followed.watch(UPDATED, entry(13, labels={"app": "x"})) == [(ADDED, "a", None, "13")]
+def test_response_that_no_longer_matches_selector_removes_object() -> None:
+    harness = Harness(labels="app=x")
+    harness.list(9, entry(5, labels={"app": "x"}))
+    assert harness.record_write(entry(12)) == [(DELETED, "a", "5", None)]
+    assert harness.watch(UPDATED, entry(11, labels={"app": "x"})) == []
+    assert harness.record_write(entry(10, labels={"app": "x"})) == []
+    assert harness.list(11, entry(11, labels={"app": "x"})) == []
+    assert harness.watch(DELETED, entry(12)) == []
+    assert harness.watch(UPDATED, entry(13, labels={"app": "x"})) == [(ADDED, "a", None, "13")]
 
 
-def test_a_floor_goes_when_the_watch_has_passed_it() -> None:
-    followed = Followed(labels="app=x")
-    followed.list(9)
-    followed.wrote(entry(12))
-    assert followed.feed._floors
-    followed.feed.advance(12)
-    assert not followed.feed._floors
+def test_floor_is_removed_when_the_watch_has_passed_it() -> None:
+    harness = Harness(labels="app=x")
+    harness.list(9)
+    harness.record_write(entry(12))
+    assert harness.feed._floors
+    harness.feed.advance(12)
+    assert not harness.feed._floors
 
 
-def test_an_answer_that_put_the_object_back_outlives_its_leaving_event() -> None:
-    followed = Followed(labels="app=x")
-    followed.list(9, entry(5, labels={"app": "x"}))
-    followed.wrote(entry(14, labels={"app": "x"}))
-    assert followed.watch(DELETED, entry(12)) == []
-    assert followed.version() == "14"
+def test_response_that_matches_selector_again_survives_earlier_deleted_event() -> None:
+    harness = Harness(labels="app=x")
+    harness.list(9, entry(5, labels={"app": "x"}))
+    harness.record_write(entry(14, labels={"app": "x"}))
+    assert harness.watch(DELETED, entry(12)) == []
+    assert harness.version() == "14"
 
 
-def test_a_tombstone_outlives_a_leaving_event() -> None:
-    followed = Followed(labels="app=x")
-    followed.list(9, entry(5, labels={"app": "x"}))
-    followed.deleted(KEY, "uid-a")
-    followed.watch(DELETED, entry(11))
-    assert followed.watch(ADDED, entry(12, labels={"app": "x"})) == []
+def test_tombstone_survives_deleted_event_of_selector() -> None:
+    harness = Harness(labels="app=x")
+    harness.list(9, entry(5, labels={"app": "x"}))
+    harness.record_deletion(KEY, "uid-a")
+    harness.watch(DELETED, entry(11))
+    assert harness.watch(ADDED, entry(12, labels={"app": "x"})) == []
 
 
-def test_a_field_selector_by_name_applies() -> None:
-    followed = Followed(fields="metadata.name=a")
-    followed.list(9)
-    assert followed.wrote(entry(12, "b")) == []
-    assert followed.wrote(entry(13)) == [(ADDED, "a", None, "13")]
+def test_field_selector_by_name_applies_to_responses() -> None:
+    harness = Harness(fields="metadata.name=a")
+    harness.list(9)
+    assert harness.record_write(entry(12, "b")) == []
+    assert harness.record_write(entry(13)) == [(ADDED, "a", None, "13")]
 
 
-def test_a_field_selector_that_only_the_server_can_judge_waits_for_the_watch() -> None:
-    followed = Followed(fields="status.phase=Running")
-    followed.list(9, entry(5))
-    assert followed.wrote(entry(12)) == []
-    assert followed.version() == "5"
-    assert followed.deleted(KEY, "uid-a") == [(DELETED, "a", "5", None)]
+def test_response_waits_for_the_watch_if_only_the_server_can_evaluate_field_selector() -> None:
+    harness = Harness(fields="status.phase=Running")
+    harness.list(9, entry(5))
+    assert harness.record_write(entry(12)) == []
+    assert harness.version() == "5"
+    assert harness.record_deletion(KEY, "uid-a") == [(DELETED, "a", "5", None)]
 
 
-# Writes and lists.
+# Own writes during lists.
 
 
-def test_a_list_keeps_the_writes_that_are_newer() -> None:
-    followed = Followed()
-    followed.list(9, entry(5), entry(6, "b"))
-    followed.wrote(entry(15))
-    followed.wrote(entry(16, "c"))
-    assert followed.list(12, entry(5), entry(6, "b")) == []
-    assert followed.version() == "15"
-    assert followed.version(NamespacedName("ns", "c")) == "16"
+def test_list_keeps_newer_own_writes() -> None:
+    harness = Harness()
+    harness.list(9, entry(5), entry(6, "b"))
+    harness.record_write(entry(15))
+    harness.record_write(entry(16, "c"))
+    assert harness.list(12, entry(5), entry(6, "b")) == []
+    assert harness.version() == "15"
+    assert harness.version(NamespacedName("ns", "c")) == "16"
 
 
-def test_a_write_while_the_first_list_is_under_way_is_told_with_it() -> None:
-    followed = Followed()
-    listing = followed.feed.begin()
+def test_write_during_first_list_is_emitted_with_the_list() -> None:
+    harness = Harness()
+    listing = harness.feed.begin()
     listing.add(entry(5))
-    assert followed.wrote(entry(12)) == []
-    assert followed.wrote(entry(13, "b")) == []
-    assert followed.wrote(entry(7, "c")) == []
+    assert harness.record_write(entry(12)) == []
+    assert harness.record_write(entry(13, "b")) == []
+    assert harness.record_write(entry(7, "c")) == []
     listing.commit("9")
-    assert all(event.initial for event in followed.events)
-    assert sorted(followed.told()) == [(ADDED, "a", None, "12"), (ADDED, "b", None, "13")]
+    assert all(event.initial for event in harness.events)
+    assert sorted(harness.take_changes()) == [(ADDED, "a", None, "12"), (ADDED, "b", None, "13")]
 
 
-def test_a_deletion_while_the_first_list_is_under_way_is_final() -> None:
-    followed = Followed()
-    listing = followed.feed.begin()
+def test_deletion_during_first_list_is_final() -> None:
+    harness = Harness()
+    listing = harness.feed.begin()
     listing.add(entry(5))
-    followed.deleted(KEY, "uid-a")
+    harness.record_deletion(KEY, "uid-a")
     listing.commit("9")
-    assert followed.told() == []
-    assert followed.version() is None
+    assert harness.take_changes() == []
+    assert harness.version() is None
 
 
-def test_what_a_list_must_be_as_new_as_includes_our_writes() -> None:
-    followed = Followed()
-    followed.list(9)
-    followed.wrote(entry(15))
-    assert (followed.feed.high_water_mark, followed.feed.latest_version) == (9, 15)
-    assert followed.feed.begin().known_version == 15
+def test_minimum_version_of_next_list_includes_own_writes() -> None:
+    harness = Harness()
+    harness.list(9)
+    harness.record_write(entry(15))
+    assert (harness.feed.high_water_mark, harness.feed.latest_version) == (9, 15)
+    assert harness.feed.begin().known_version == 15
 
 
-def test_a_restored_database_starts_everything_anew() -> None:
-    followed = Followed(labels="app=x")
-    chosen = {"labels": {"app": "x"}}
-    followed.list(100, entry(90, **chosen), entry(95, "b", **chosen), entry(80, "d", **chosen))
-    followed.deleted(NamespacedName("ns", "d"), "uid-d")
-    followed.wrote(entry(120, "c"))
-    followed.told()
-    told = followed.list(50, entry(40, **chosen), entry(45, "c", **chosen), entry(30, "d", **chosen), anew=True)
-    assert sorted(told) == [
+def test_list_after_etcd_restore_replaces_all_state() -> None:
+    harness = Harness(labels="app=x")
+    matching = {"labels": {"app": "x"}}
+    harness.list(100, entry(90, **matching), entry(95, "b", **matching), entry(80, "d", **matching))
+    harness.record_deletion(NamespacedName("ns", "d"), "uid-d")
+    harness.record_write(entry(120, "c"))
+    harness.take_changes()
+    changes = harness.list(
+        50, entry(40, **matching), entry(45, "c", **matching), entry(30, "d", **matching), discard_known=True
+    )
+    assert sorted(changes) == [
         (ADDED, "c", None, "45"),
         (ADDED, "d", None, "30"),
         (DELETED, "b", "95", None),
         (UPDATED, "a", "90", "40"),
     ]
-    assert (followed.feed.high_water_mark, followed.feed.latest_version) == (50, 50)
-    assert followed.watch(UPDATED, entry(51, **chosen)) == [(UPDATED, "a", "40", "51")]
+    assert (harness.feed.high_water_mark, harness.feed.latest_version) == (50, 50)
+    assert harness.watch(UPDATED, entry(51, **matching)) == [(UPDATED, "a", "40", "51")]
 
 
-def test_after_a_restore_the_same_number_may_be_another_state() -> None:
-    followed = Followed()
-    followed.list(100, entry(90))
-    assert followed.list(95, entry(90), anew=True) == []
-    assert followed.list(94, entry(90, labels={"other": "timeline"}), anew=True) == [(UPDATED, "a", "90", "90")]
+def test_same_version_after_etcd_restore_may_be_another_state() -> None:
+    harness = Harness()
+    harness.list(100, entry(90))
+    assert harness.list(95, entry(90), discard_known=True) == []
+    assert harness.list(94, entry(90, labels={"restored": "yes"}), discard_known=True) == [(UPDATED, "a", "90", "90")]
 
 
 # Indexes.
@@ -471,49 +477,49 @@ def by_app(state: Entry) -> list[str]:
     return [] if value is None else [value]
 
 
-def test_indexes_follow() -> None:
-    followed = Followed()
-    followed.store.add_index("app", by_app)
-    followed.list(9, entry(5, labels={"app": "x"}), entry(6, "b", labels={"app": "x"}), entry(7, "c"))
+def test_indexes_follow_changes() -> None:
+    harness = Harness()
+    harness.store.add_index("app", by_app)
+    harness.list(9, entry(5, labels={"app": "x"}), entry(6, "b", labels={"app": "x"}), entry(7, "c"))
 
     def names(value: str) -> list[str]:
-        return [found.meta.name for found in followed.store.indexed("app", value)]
+        return [found.meta.name for found in harness.store.indexed("app", value)]
 
     assert names("x") == ["a", "b"]
-    followed.watch(UPDATED, entry(10, labels={"app": "y"}))
+    harness.watch(UPDATED, entry(10, labels={"app": "y"}))
     assert (names("x"), names("y")) == (["b"], ["a"])
-    assert next(iter(followed.store.indexed("app", "y"))).version == 10
-    followed.watch(DELETED, entry(11, "b", labels={"app": "x"}))
+    assert next(iter(harness.store.indexed("app", "y"))).version == 10
+    harness.watch(DELETED, entry(11, "b", labels={"app": "x"}))
     assert names("x") == []
-    followed.deleted(KEY, "uid-a")
-    assert len(followed.store._indexes["app"]) == 0
+    harness.record_deletion(KEY, "uid-a")
+    assert len(harness.store._indexes["app"]) == 0
 
 
-def test_an_index_is_filled_when_it_is_added_and_is_one_function() -> None:
-    followed = Followed()
-    followed.list(9, entry(5, labels={"app": "x"}))
-    followed.store.add_index("app", by_app)
-    followed.store.add_index("app", by_app)
-    assert len(followed.store.indexed("app", "x")) == 1
+def test_new_index_is_filled_and_its_function_cannot_change() -> None:
+    harness = Harness()
+    harness.list(9, entry(5, labels={"app": "x"}))
+    harness.store.add_index("app", by_app)
+    harness.store.add_index("app", by_app)
+    assert len(harness.store.indexed("app", "x")) == 1
     with pytest.raises(ValueError, match="already registered with a different function"):
-        followed.store.add_index("app", lambda _: [])
+        harness.store.add_index("app", lambda _: [])
     with pytest.raises(KeyError):
-        followed.store.indexed("other", "x")
+        harness.store.indexed("other", "x")
 
 
-def test_an_index_function_that_fails_on_one_object_stops_no_other() -> None:
-    followed = Followed()
-    followed.store.add_index("app", lambda state: [state.meta.labels["app"]])
+def test_index_function_that_fails_for_one_object_indexes_the_others() -> None:
+    harness = Harness()
+    harness.store.add_index("app", lambda state: [state.meta.labels["app"]])
     with structlog.testing.capture_logs() as logs:
-        followed.list(9, entry(5, labels={"app": "x"}), entry(6, "b"))
-    assert len(followed.store.indexed("app", "x")) == 1
-    assert len(followed.store) == 2
+        harness.list(9, entry(5, labels={"app": "x"}), entry(6, "b"))
+    assert len(harness.store.indexed("app", "x")) == 1
+    assert len(harness.store) == 2
     assert [(line["index"], line["object"]) for line in logs] == [("app", "ns/b")]
 
 
-def test_namespaces_are_an_index_of_their_own() -> None:
-    followed = Followed()
-    followed.list(9, entry(5), entry(6, namespace="other"))
-    assert [found.key for found in followed.store.entries("other")] == [("other", "a")]
-    assert list(followed.store.entries("none")) == []
-    assert len(followed.store.entries()) == 2
+def test_entries_can_be_read_by_namespace() -> None:
+    harness = Harness()
+    harness.list(9, entry(5), entry(6, namespace="other"))
+    assert [found.key for found in harness.store.entries("other")] == [("other", "a")]
+    assert list(harness.store.entries("none")) == []
+    assert len(harness.store.entries()) == 2

@@ -1,3 +1,5 @@
+"""Client configuration: kubeconfig files, service accounts, credentials, TLS and proxies."""
+
 from __future__ import annotations
 
 import base64
@@ -28,8 +30,8 @@ from cfo.runtime import (
     load_config,
 )
 from cfo.runtime.client.config import _proxy_for
-from test.support.api_server import ApiServer, ImpatientClock, json
-from test.support.certificates import authority, leaf, server_context
+from test.support.api_server import ApiServer, AutoAdvancingClock, json
+from test.support.certificates import create_ca, create_certificate, server_ssl_context
 
 TOKEN = "very-secret-token"
 
@@ -38,7 +40,7 @@ def kubeconfig(
     path: Path,
     user: Mapping[str, Any] | None = None,
     cluster: Mapping[str, Any] | None = None,
-    **more: Any,
+    **fields: Any,
 ) -> Path:
     document = {
         "apiVersion": "v1",
@@ -47,14 +49,14 @@ def kubeconfig(
         "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
         "clusters": [{"name": "c", "cluster": {"server": "https://api.example.com:6443/", **(cluster or {})}}],
         "users": [{"name": "u", "user": {"token": TOKEN} if user is None else dict(user)}],
-        **more,
+        **fields,
     }
     path.write_text(yaml.safe_dump(document))
     return path
 
 
-def environ(home: Path, **more: str) -> dict[str, str]:
-    return {"HOME": str(home), "PATH": os.environ["PATH"], **more}
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": os.environ["PATH"], **variables}
 
 
 def b64(content: bytes) -> str:
@@ -65,11 +67,11 @@ async def authorization(config: ClientConfig, *, renew: bool = False) -> str:
     return (await config.authenticate(renew=renew)).authorization
 
 
-# Where it is looked for.
+# Locations of the configuration.
 
 
-async def test_a_named_file(tmp_path: Path) -> None:
-    config = await load_config(str(kubeconfig(tmp_path / "k")), environ=environ(tmp_path, KUBECONFIG="/nowhere"))
+async def test_explicit_path_is_loaded(tmp_path: Path) -> None:
+    config = await load_config(str(kubeconfig(tmp_path / "k")), environ=environment(tmp_path, KUBECONFIG="/nowhere"))
     assert config.server == "https://api.example.com:6443"
     assert config.namespace == "team"
     assert config.verify
@@ -78,18 +80,18 @@ async def test_a_named_file(tmp_path: Path) -> None:
     assert TOKEN not in repr(await config.authenticate())
 
 
-async def test_the_variable_then_the_home_folder(tmp_path: Path) -> None:
+async def test_kubeconfig_variable_precedes_the_home_directory(tmp_path: Path) -> None:
     (tmp_path / ".kube").mkdir()
     kubeconfig(tmp_path / ".kube" / "config", {"token": "of-home"})
     other = kubeconfig(tmp_path / "other", {"token": "of-variable"})
-    assert await authorization(await load_config(environ=environ(tmp_path))) == "Bearer of-home"
-    config = await load_config(environ=environ(tmp_path, KUBECONFIG=f"/nowhere{os.pathsep}{other}"))
+    assert await authorization(await load_config(environ=environment(tmp_path))) == "Bearer of-home"
+    config = await load_config(environ=environment(tmp_path, KUBECONFIG=f"/nowhere{os.pathsep}{other}"))
     assert await authorization(config) == "Bearer of-variable"
 
 
-async def test_nothing_anywhere_says_what_was_tried(tmp_path: Path) -> None:
+async def test_error_without_configuration_lists_all_locations(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        await load_config(environ=environ(tmp_path))
+        await load_config(environ=environment(tmp_path))
     message = str(caught.value)
     assert "\n" not in message
     for part in ("$KUBECONFIG (not set)", f"{tmp_path}/.kube/config (no such file)", "$KUBERNETES_SERVICE_HOST"):
@@ -116,52 +118,52 @@ CLUSTER = "clusters: [{name: c, cluster: {server: 'https://x'}}]\n"
         (f"{CONTEXT}{CLUSTER}".replace("https://x", "api:6443"), "server 'api:6443': must be an http or https URL"),
     ],
 )
-async def test_a_broken_file_is_not_passed_over(tmp_path: Path, content: str, message: str) -> None:
+async def test_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "k"
     file.write_text(content)
     with pytest.raises(ConfigError) as caught:
-        await load_config(environ=environ(tmp_path, KUBECONFIG=str(file), KUBERNETES_SERVICE_HOST="10.0.0.1"))
+        await load_config(environ=environment(tmp_path, KUBECONFIG=str(file), KUBERNETES_SERVICE_HOST="10.0.0.1"))
     assert message in str(caught.value)
     assert str(caught.value).startswith("$KUBECONFIG: ")
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-async def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+async def test_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="/nowhere: no such file"):
-        await load_config("/nowhere", environ=environ(tmp_path))
+        await load_config("/nowhere", environ=environment(tmp_path))
 
 
-async def test_another_context(tmp_path: Path) -> None:
+async def test_context_can_be_selected(tmp_path: Path) -> None:
     contexts = [{"name": name, "context": {"cluster": "c", "user": name}} for name in ("here", "there")]
     users = [{"name": name, "user": {"token": f"of-{name}"}} for name in ("here", "there")]
     file = kubeconfig(tmp_path / "k", contexts=contexts, users=users)
-    config = await load_config(str(file), context="there", environ=environ(tmp_path))
+    config = await load_config(str(file), context="there", environ=environment(tmp_path))
     assert await authorization(config) == "Bearer of-there"
     assert config.namespace == "default"
     with pytest.raises(ConfigError, match="contexts: no entry is named 'nowhere'"):
-        await load_config(str(file), context="nowhere", environ=environ(tmp_path))
+        await load_config(str(file), context="nowhere", environ=environment(tmp_path))
 
 
-async def test_errors_hold_no_secret(tmp_path: Path) -> None:
+async def test_errors_contain_no_secrets(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", users=[{"name": "u", "token": TOKEN}])
     with pytest.raises(ConfigError, match=r"users\[name=u\].user: must be a mapping") as caught:
-        await load_config(str(file), environ=environ(tmp_path))
+        await load_config(str(file), environ=environment(tmp_path))
     assert TOKEN not in str(caught.value)
     file = kubeconfig(tmp_path / "k", {"exec": {"command": "x", "env": [{"name": "A", "value": TOKEN}], "args": TOKEN}})
     with pytest.raises(ConfigError) as caught:
-        await load_config(str(file), environ=environ(tmp_path))
+        await load_config(str(file), environ=environment(tmp_path))
     assert TOKEN not in str(caught.value)
 
 
 # Credentials.
 
 
-async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+async def test_token_file_is_read_again_after_60_seconds_and_on_renewal(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
-    clock = ImpatientClock()
+    clock = AutoAdvancingClock()
     config = await load_config(
-        str(kubeconfig(tmp_path / "k", {"tokenFile": "token"})), environ=environ(tmp_path), clock=clock
+        str(kubeconfig(tmp_path / "k", {"tokenFile": "token"})), environ=environment(tmp_path), clock=clock
     )
     assert await authorization(config) == "Bearer first"
     (tmp_path / "token").write_text("second\n")
@@ -175,9 +177,13 @@ async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
     assert logs[0]["event"] == "Failed to renew credentials, using the previous ones"
 
 
-def plugin(directory: Path, status: Mapping[str, Any], *, code: int = 0) -> dict[str, Any]:
-    """An exec plugin (a relative path) that counts its runs, and answers ``status``; ``RUN`` in it is their number."""
-    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+def exec_plugin_user(directory: Path, status: Mapping[str, Any], *, code: int = 0) -> dict[str, Any]:
+    """Create an exec plugin, and return a kubeconfig user that runs it by a relative path.
+
+    The plugin counts its runs and prints ``status``, in which ``RUN`` is replaced by the number of the run and ``ENV``
+    by the environment variable that the kubeconfig sets; then it exits with ``code``.
+    """
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
     script = directory / "plugin.py"
     script.write_text(
         f"#!{sys.executable}\n"
@@ -186,7 +192,7 @@ def plugin(directory: Path, status: Mapping[str, Any], *, code: int = 0) -> dict
         "run = len(runs.read_text()) + 1 if runs.exists() else 1\n"
         "runs.write_text('x' * run)\n"
         "print('it does not work', file=sys.stderr)\n"
-        f"print({jsonlib.dumps(answer)!r}.replace('RUN', str(run)).replace('ENV', os.environ['WHO']))\n"
+        f"print({jsonlib.dumps(credential)!r}.replace('RUN', str(run)).replace('ENV', os.environ['WHO']))\n"
         f"sys.exit({code})\n"
     )
     script.chmod(0o755)
@@ -200,11 +206,11 @@ def plugin(directory: Path, status: Mapping[str, Any], *, code: int = 0) -> dict
     }
 
 
-async def test_an_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -> None:
-    clock = ImpatientClock()
+async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -> None:
+    clock = AutoAdvancingClock()
     expiry = (clock.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    user = plugin(tmp_path, {"token": "ENV-RUN", "expirationTimestamp": expiry})
-    config = await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environ(tmp_path), clock=clock)
+    user = exec_plugin_user(tmp_path, {"token": "ENV-RUN", "expirationTimestamp": expiry})
+    config = await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path), clock=clock)
     assert await authorization(config) == "Bearer me-1"
     clock.elapsed = 3539
     assert await authorization(config) == "Bearer me-1"
@@ -212,10 +218,12 @@ async def test_an_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path
     assert await authorization(config) == "Bearer me-2"
 
 
-async def test_an_exec_plugin_runs_again_when_its_token_is_refused_but_not_at_once(tmp_path: Path) -> None:
-    clock = ImpatientClock()
+async def test_exec_plugin_runs_again_on_renewal_but_at_most_every_five_seconds(tmp_path: Path) -> None:
+    clock = AutoAdvancingClock()
     config = await load_config(
-        str(kubeconfig(tmp_path / "k", plugin(tmp_path, {"token": "ENV-RUN"}))), environ=environ(tmp_path), clock=clock
+        str(kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": "ENV-RUN"}))),
+        environ=environment(tmp_path),
+        clock=clock,
     )
     assert await authorization(config, renew=True) == "Bearer me-1"
     clock.elapsed = 6
@@ -224,65 +232,65 @@ async def test_an_exec_plugin_runs_again_when_its_token_is_refused_but_not_at_on
     assert await authorization(config) == "Bearer me-2"
 
 
-async def test_many_refused_requests_cost_one_run_of_a_broken_plugin(tmp_path: Path) -> None:
-    clock = ImpatientClock()
-    file = kubeconfig(tmp_path / "k", plugin(tmp_path, {"token": "ENV-RUN"}))
-    config = await load_config(str(file), environ=environ(tmp_path), clock=clock)
-    plugin(tmp_path, {}, code=1)
+async def test_concurrent_renewals_run_a_failing_exec_plugin_once(tmp_path: Path) -> None:
+    clock = AutoAdvancingClock()
+    file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": "ENV-RUN"}))
+    config = await load_config(str(file), environ=environment(tmp_path), clock=clock)
+    exec_plugin_user(tmp_path, {}, code=1)
     clock.elapsed = 6
     outcomes: list[str] = []
 
-    async def ask() -> None:
+    async def renew() -> None:
         try:
             outcomes.append(await authorization(config, renew=True))
         except CredentialError:
-            outcomes.append("refused")
+            outcomes.append("failed")
 
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
-            tasks.start_soon(ask)
-    assert outcomes == ["refused", *["Bearer me-1"] * 4]
+            tasks.start_soon(renew)
+    assert outcomes == ["failed", *["Bearer me-1"] * 4]
     assert (tmp_path / "runs").read_text() == "xx"
 
 
-async def test_an_exec_plugin_that_gives_a_certificate(tmp_path: Path) -> None:
-    pair = leaf(authority(), "alice")
+async def test_exec_plugin_can_return_a_certificate(tmp_path: Path) -> None:
+    pair = create_certificate(create_ca(), "alice")
     status = {"clientCertificateData": pair.cert_pem.decode(), "clientKeyData": pair.key_pem.decode()}
-    file = kubeconfig(tmp_path / "k", plugin(tmp_path, status))
-    config = await load_config(str(file), environ=environ(tmp_path))
+    file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, status))
+    config = await load_config(str(file), environ=environment(tmp_path))
     assert await config.authenticate() == Credentials("", pair.cert_pem, pair.key_pem)
     config.ssl_context(await config.authenticate())
 
 
-async def test_an_exec_plugin_that_fails(tmp_path: Path) -> None:
-    file = kubeconfig(tmp_path / "k", plugin(tmp_path, {"token": TOKEN}, code=3))
+async def test_failing_exec_plugin_is_an_error(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": TOKEN}, code=3))
     with pytest.raises(ConfigError, match=r"process returned 3\. it does not work") as caught:
-        await load_config(str(file), environ=environ(tmp_path))
+        await load_config(str(file), environ=environment(tmp_path))
     assert TOKEN not in str(caught.value)
 
 
-async def test_an_exec_plugin_that_gives_nothing(tmp_path: Path) -> None:
-    file = kubeconfig(tmp_path / "k", plugin(tmp_path, {}))
+async def test_exec_plugin_without_credentials_is_an_error(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {}))
     with pytest.raises(ConfigError, match="neither a token nor a certificate"):
-        await load_config(str(file), environ=environ(tmp_path))
+        await load_config(str(file), environ=environment(tmp_path))
 
 
-async def test_an_exec_plugin_that_is_not_there(tmp_path: Path) -> None:
+async def test_missing_exec_plugin_is_an_error(tmp_path: Path) -> None:
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
     with pytest.raises(ConfigError, match="no-such-plugin"):
-        await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environ(tmp_path))
+        await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path))
 
 
 def id_token(expires: datetime) -> str:
-    """A JWT as far as a client looks into it."""
+    """Return a JWT of which only the claims are valid; the client reads no other part."""
     claims = jsonlib.dumps({"exp": int(expires.timestamp())}).encode()
     return f"header.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
 
 
-async def test_an_expired_oidc_token_is_refreshed_over_verified_tls(tmp_path: Path) -> None:
-    ca, now = authority(), datetime.now(UTC)
+async def test_expired_oidc_token_is_refreshed_over_verified_tls(tmp_path: Path) -> None:
+    ca, now = create_ca(), datetime.now(UTC)
     old, new = id_token(now - timedelta(hours=1)), id_token(now + timedelta(hours=1))
-    async with ApiServer().run(server_context(leaf(ca, "idp", "127.0.0.1"), tmp_path)) as issuer:
+    async with ApiServer().run(server_ssl_context(create_certificate(ca, "idp", "127.0.0.1"), tmp_path)) as issuer:
         endpoint = {"token_endpoint": f"{issuer.url}/token"}
         issuer.answer("GET", "/.well-known/openid-configuration", json(endpoint))
         issuer.answer("POST", "/token", json({"id_token": new, "refresh_token": "next"}))
@@ -296,25 +304,25 @@ async def test_an_expired_oidc_token_is_refreshed_over_verified_tls(tmp_path: Pa
         user = {"auth-provider": {"name": "oidc", "config": settings}}
         file = kubeconfig(tmp_path / "k", user)
         with pytest.raises(ConfigError, match="certificate verify failed") as caught:
-            await load_config(str(file), environ=environ(tmp_path))
-        assert issuer.asked == []
+            await load_config(str(file), environ=environment(tmp_path))
+        assert issuer.all_requests == []
         assert TOKEN not in str(caught.value)
         settings["idp-certificate-authority-data"] = b64(ca.cert_pem)
         file = kubeconfig(tmp_path / "k", user)
-        assert await authorization(await load_config(str(file), environ=environ(tmp_path))) == f"Bearer {new}"
-        assert "refresh_token=first" in issuer.asked[-1].body
+        assert await authorization(await load_config(str(file), environ=environment(tmp_path))) == f"Bearer {new}"
+        assert "refresh_token=first" in issuer.all_requests[-1].body
     saved = yaml.safe_load(file.read_text())["users"][0]["user"]["auth-provider"]["config"]
     assert (saved["id-token"], saved["refresh-token"]) == (new, "next")
 
 
-async def test_name_and_password(tmp_path: Path) -> None:
+async def test_username_and_password_are_sent_as_basic_auth(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", {"username": "u", "password": "p"})
-    assert await authorization(await load_config(str(file), environ=environ(tmp_path))) == f"Basic {b64(b'u:p')}"
+    assert await authorization(await load_config(str(file), environ=environment(tmp_path))) == f"Basic {b64(b'u:p')}"
 
 
-async def test_impersonation_is_not_left_out(tmp_path: Path) -> None:
+async def test_impersonation_is_sent_in_headers(tmp_path: Path) -> None:
     user = {"token": TOKEN, "as": "bob", "as-groups": ["a", "b"], "as-user-extra": {"x/y": ["1"]}}
-    config = await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environ(tmp_path))
+    config = await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path))
     assert config.headers == (
         ("Impersonate-User", "bob"),
         ("Impersonate-Group", "a"),
@@ -325,13 +333,13 @@ async def test_impersonation_is_not_left_out(tmp_path: Path) -> None:
         server.answer("GET", "/x", json({}))
         async with Transport(ClientConfig(server=server.url, headers=config.headers)) as transport:
             await transport.request(APIRequest("GET", "/x"))
-        headers = server.asked[0].headers
+        headers = server.all_requests[0].headers
         assert isinstance(headers, Mapping)
         assert headers.getall("Impersonate-Group") == ["a", "b"]  # type: ignore[attr-defined]
 
 
-async def test_files_are_relative_to_their_kubeconfig_and_several_are_merged(tmp_path: Path) -> None:
-    pair = leaf(authority(), "alice")
+async def test_kubeconfigs_are_merged_and_their_files_are_relative_to_each(tmp_path: Path) -> None:
+    pair = create_certificate(create_ca(), "alice")
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     (tmp_path / "two" / "c.pem").write_bytes(pair.cert_pem)
@@ -340,18 +348,18 @@ async def test_files_are_relative_to_their_kubeconfig_and_several_are_merged(tmp
     two = tmp_path / "two" / "k"
     user = {"client-certificate": "c.pem", "client-key": "k.pem"}
     two.write_text(yaml.safe_dump({"users": [{"name": "u", "user": user}]}))
-    config = await load_config(f"{one}{os.pathsep}{two}", environ=environ(tmp_path))
+    config = await load_config(f"{one}{os.pathsep}{two}", environ=environment(tmp_path))
     assert await config.authenticate() == Credentials("", pair.cert_pem, pair.key_pem)
 
 
-async def test_no_key_is_left_in_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_key_remains_in_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    ca, pair = authority(), leaf(authority(), "alice")
+    ca, pair = create_ca(), create_certificate(create_ca(), "alice")
     user = {"client-certificate-data": b64(pair.cert_pem), "client-key-data": b64(pair.key_pem)}
     file = kubeconfig(tmp_path / "k", user, {"certificate-authority-data": b64(ca.cert_pem)})
-    config = await load_config(str(file), environ=environ(tmp_path))
+    config = await load_config(str(file), environ=environment(tmp_path))
     assert config.ca_pem == ca.cert_pem
     for renew in (False, True):
         config.ssl_context(await config.authenticate(renew=renew))
@@ -367,18 +375,18 @@ def service_account(tmp_path: Path) -> Path:
     directory.mkdir()
     (directory / "token").write_text("first\n")
     (directory / "namespace").write_text("operators\n")
-    (directory / "ca.crt").write_bytes(authority().cert_pem)
+    (directory / "ca.crt").write_bytes(create_ca().cert_pem)
     return directory
 
 
-async def test_only_a_service_account_means_being_in_the_cluster(tmp_path: Path, service_account: Path) -> None:
+async def test_only_configuration_from_a_service_account_is_in_cluster(tmp_path: Path, service_account: Path) -> None:
     env = {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     assert (await load_config(environ=env, service_account=service_account)).in_cluster
     assert not ClientConfig(server="https://10.0.0.1", token="t").in_cluster
 
 
-async def test_a_service_account(tmp_path: Path, service_account: Path) -> None:
-    env = environ(tmp_path, KUBERNETES_SERVICE_HOST="fd00::1", KUBERNETES_SERVICE_PORT="443")
+async def test_service_account_is_loaded_and_its_token_is_renewed(tmp_path: Path, service_account: Path) -> None:
+    env = environment(tmp_path, KUBERNETES_SERVICE_HOST="fd00::1", KUBERNETES_SERVICE_PORT="443")
     config = await load_config(environ=env, service_account=service_account)
     assert (config.server, config.namespace) == ("https://[fd00::1]:443", "operators")
     assert config.ca_pem == (service_account / "ca.crt").read_bytes()
@@ -390,9 +398,9 @@ async def test_a_service_account(tmp_path: Path, service_account: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["token", "ca.crt"])
-async def test_an_incomplete_service_account(tmp_path: Path, service_account: Path, missing: str) -> None:
+async def test_incomplete_service_account_is_an_error(tmp_path: Path, service_account: Path, missing: str) -> None:
     (service_account / missing).unlink()
-    env = environ(tmp_path, KUBERNETES_SERVICE_HOST="10.0.0.1", KUBERNETES_SERVICE_PORT="443")
+    env = environment(tmp_path, KUBERNETES_SERVICE_HOST="10.0.0.1", KUBERNETES_SERVICE_PORT="443")
     with pytest.raises(ConfigError, match=r"service account in .*: Service .* does not exist"):
         await load_config(environ=env, service_account=service_account)
 
@@ -400,29 +408,29 @@ async def test_an_incomplete_service_account(tmp_path: Path, service_account: Pa
 # TLS.
 
 
-async def test_the_server_is_verified(tmp_path: Path) -> None:
-    ca = authority()
-    async with ApiServer().run(server_context(leaf(ca, "api", "127.0.0.1"), tmp_path)) as server:
+async def test_server_certificate_is_verified(tmp_path: Path) -> None:
+    ca = create_ca()
+    async with ApiServer().run(server_ssl_context(create_certificate(ca, "api", "127.0.0.1"), tmp_path)) as server:
         server.answer("GET", "/x", json({}))
         async with Transport(ClientConfig(server=server.url, ca_pem=ca.cert_pem)) as transport:
             await transport.request(APIRequest("GET", "/x"))
-        clock = ImpatientClock()
-        async with Transport(ClientConfig(server=server.url, ca_pem=authority().cert_pem), clock=clock) as transport:
+        clock = AutoAdvancingClock()
+        async with Transport(ClientConfig(server=server.url, ca_pem=create_ca().cert_pem), clock=clock) as transport:
             with pytest.raises(TransportError, match="certificate verify failed") as caught:
                 await transport.request(APIRequest("GET", "/x"))
             assert not caught.value.outcome_unknown
         async with Transport(ClientConfig(server=server.url, verify=False)) as transport:
             await transport.request(APIRequest("GET", "/x"))
-        assert clock.slept == []
-        assert len(server.asked) == 2
+        assert clock.sleeps == []
+        assert len(server.all_requests) == 2
 
 
-async def test_the_name_to_verify_may_be_another(tmp_path: Path) -> None:
-    ca = authority()
-    async with ApiServer().run(server_context(leaf(ca, "api", "api.internal"), tmp_path)) as server:
+async def test_tls_server_name_replaces_the_host_in_verification(tmp_path: Path) -> None:
+    ca = create_ca()
+    async with ApiServer().run(server_ssl_context(create_certificate(ca, "api", "api.internal"), tmp_path)) as server:
         server.answer("GET", "/x", json({}))
         config = ClientConfig(server=server.url, ca_pem=ca.cert_pem)
-        async with Transport(config, clock=ImpatientClock()) as transport:
+        async with Transport(config, clock=AutoAdvancingClock()) as transport:
             with pytest.raises(TransportError, match="certificate"):
                 await transport.request(APIRequest("GET", "/x"))
         named = ClientConfig(server=server.url, ca_pem=ca.cert_pem, tls_server_name="api.internal")
@@ -430,9 +438,9 @@ async def test_the_name_to_verify_may_be_another(tmp_path: Path) -> None:
             await transport.request(APIRequest("GET", "/x"))
 
 
-async def test_a_new_client_certificate_is_used_from_then_on(tmp_path: Path) -> None:
-    ca = authority()
-    pairs = {"old": leaf(ca, "old"), "new": leaf(ca, "new")}
+async def test_renewed_client_certificate_is_used(tmp_path: Path) -> None:
+    ca = create_ca()
+    pairs = {"old": create_certificate(ca, "old"), "new": create_certificate(ca, "new")}
     current = "old"
 
     async def credentials(*, renew: bool) -> Credentials:
@@ -440,20 +448,22 @@ async def test_a_new_client_certificate_is_used_from_then_on(tmp_path: Path) -> 
         current = "new" if renew else current
         return Credentials("", pairs[current].cert_pem, pairs[current].key_pem)
 
-    async def who(request: web.Request) -> web.Response:
+    async def identify_client(request: web.Request) -> web.Response:
         assert request.transport is not None
         subject = dict(part[0] for part in request.transport.get_extra_info("peercert")["subject"])
         name = subject["commonName"]
         return web.Response(text=name, status=401 if name == "old" else 200)
 
-    async with ApiServer().run(server_context(leaf(ca, "api", "127.0.0.1"), tmp_path, client_ca=ca)) as server:
-        server.answer("GET", "/x", who)
+    async with ApiServer().run(
+        server_ssl_context(create_certificate(ca, "api", "127.0.0.1"), tmp_path, client_ca=ca)
+    ) as server:
+        server.answer("GET", "/x", identify_client)
         config = ClientConfig(server=server.url, ca_pem=ca.cert_pem, credentials=credentials)
         async with Transport(config) as transport:
             assert (await transport.request(APIRequest("GET", "/x"))).body == b"new"
 
 
-async def test_credentials_that_cannot_be_had(tmp_path: Path) -> None:
+async def test_credential_error_is_a_transport_error(tmp_path: Path) -> None:
     async def credentials(*, renew: bool) -> Credentials:
         raise CredentialError("the plugin is broken")
 
@@ -464,7 +474,7 @@ async def test_credentials_that_cannot_be_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ca", "cert", "key"), [(b"nonsense", b"", b""), (b"", b"nonsense", b"nonsense")])
-def test_broken_certificates(ca: bytes, cert: bytes, key: bytes) -> None:
+def test_invalid_certificates_are_an_error(ca: bytes, cert: bytes, key: bytes) -> None:
     config = ClientConfig(server="https://x", ca_pem=ca)
     with pytest.raises(ConfigError, match="https://x"):
         config.ssl_context(Credentials("", cert, key))
@@ -494,7 +504,7 @@ def test_broken_certificates(ca: bytes, cert: bytes, key: bytes) -> None:
         ("https://api.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "*"}, ""),
     ],
 )
-def test_proxies(server: str, variables: dict[str, str], proxy: str) -> None:
+def test_proxy_variables_are_applied(server: str, variables: dict[str, str], proxy: str) -> None:
     assert _proxy_for(server, variables) == proxy
 
 
@@ -504,28 +514,28 @@ async def test_requests_go_through_the_proxy() -> None:
         config = ClientConfig(server="http://api.invalid", proxy_url=proxy.url)
         async with Transport(config) as transport:
             assert (await transport.request(APIRequest("GET", "/x"))).body == b'{"through":"proxy"}'
-        assert proxy.asked[0].headers["Host"] == "api.invalid"
+        assert proxy.all_requests[0].headers["Host"] == "api.invalid"
 
 
-async def test_a_proxy_that_is_not_there_is_not_named_with_its_password(unused_tcp_port: int) -> None:
+async def test_proxy_password_is_not_in_errors(unused_tcp_port: int) -> None:
     config = ClientConfig(server="http://api.invalid", proxy_url=f"http://me:{TOKEN}@127.0.0.1:{unused_tcp_port}")
-    async with Transport(config, clock=ImpatientClock()) as transport:
+    async with Transport(config, clock=AutoAdvancingClock()) as transport:
         with pytest.raises(TransportError, match="refused") as caught:
             await transport.request(APIRequest("GET", "/x"))
     assert TOKEN not in str(caught.value)
     assert TOKEN not in repr(config)
 
 
-async def test_a_proxy_that_cannot_be_used(tmp_path: Path) -> None:
+async def test_unsupported_proxy_scheme_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", cluster={"proxy-url": "socks5://p:1080"})
     with pytest.raises(ConfigError, match="only http and https proxies"):
-        await load_config(str(file), environ=environ(tmp_path))
+        await load_config(str(file), environ=environment(tmp_path))
 
 
-# What importing costs.
+# Imports.
 
 
-def test_the_generated_models_are_not_imported(tmp_path: Path) -> None:
+def test_load_config_does_not_import_kubernetes_asyncio(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "import cfo.runtime\n"
@@ -534,13 +544,13 @@ def test_the_generated_models_are_not_imported(tmp_path: Path) -> None:
         "assert not any(name.startswith('kubernetes_asyncio') for name in sys.modules)\n"
         "import kubernetes_asyncio.client\n"
         "assert kubernetes_asyncio.client.V1Pod and kubernetes_asyncio.config.load_kube_config\n"
-        "print('fine')\n"
+        "print('ok')\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout == "fine\n", done.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.stdout == "ok\n", process.stderr
 
 
-def test_a_program_that_uses_kubernetes_asyncio_keeps_its_modules(tmp_path: Path) -> None:
+def test_load_config_keeps_an_imported_kubernetes_asyncio(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "import kubernetes_asyncio.client as theirs\n"
@@ -549,7 +559,7 @@ def test_a_program_that_uses_kubernetes_asyncio_keeps_its_modules(tmp_path: Path
         "assert sys.modules['kubernetes_asyncio.client'] is theirs\n"
         "import kubernetes_asyncio.config.kube_config as kube_config\n"
         "assert kube_config.Configuration is theirs.Configuration\n"
-        "print('fine')\n"
+        "print('ok')\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout == "fine\n", done.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.stdout == "ok\n", process.stderr

@@ -1,4 +1,4 @@
-"""Reviews are read, answered and written; defaulters and validators become answers, whatever they do."""
+"""Admission: parsing of reviews, responses, JSON patches, and the handlers of defaulters and validators."""
 
 from __future__ import annotations
 
@@ -56,41 +56,41 @@ def review(**request: Any) -> bytes:
 
 
 def request(operation: Operation = Operation.CREATE, **fields: Any) -> AdmissionRequest:
-    known: dict[str, Any] = {"object": {"spec": {"size": 1}}, "kind": WIDGET, "name": "w", "namespace": "ns"}
-    return AdmissionRequest(operation=operation, **{**known, **fields})
+    defaults: dict[str, Any] = {"object": {"spec": {"size": 1}}, "kind": WIDGET, "name": "w", "namespace": "ns"}
+    return AdmissionRequest(operation=operation, **{**defaults, **fields})
 
 
-def test_a_review_is_read() -> None:
-    asked = read_review(review())
-    assert (asked.uid, asked.operation, asked.kind, asked.resource) == (
+def test_review_is_parsed() -> None:
+    parsed = read_review(review())
+    assert (parsed.uid, parsed.operation, parsed.kind, parsed.resource) == (
         "u1",
         Operation.CREATE,
         WIDGET,
         GVR("acme.io", "v1", "widgets"),
     )
-    assert asked.request_kind.version == "v2"
-    assert asked.request_resource == asked.resource
-    assert (asked.user_info.username, asked.user_info.groups, dict(asked.user_info.extra)) == (
+    assert parsed.request_kind.version == "v2"
+    assert parsed.request_resource == parsed.resource
+    assert (parsed.user_info.username, parsed.user_info.groups, dict(parsed.user_info.extra)) == (
         "alice",
         ("dev",),
         {"scopes": ["a"]},
     )
-    assert asked.object == {"spec": {"size": 1}}
-    assert asked.old_object is None
-    assert asked.dry_run
-    assert asked.options["fieldManager"] == "kubectl"
+    assert parsed.object == {"spec": {"size": 1}}
+    assert parsed.old_object is None
+    assert parsed.dry_run
+    assert parsed.options["fieldManager"] == "kubectl"
 
 
-def test_what_is_left_out_of_a_review_is_empty() -> None:
-    asked = read_review(
+def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> None:
+    parsed = read_review(
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE",'
-        b'"oldObject":{"a":1},"newField":{"of":"later"}}}'
+        b'"oldObject":{"a":1},"newField":{"a":"b"}}}'
     )
-    assert (asked.object, asked.old_object, asked.dry_run, asked.user_info.groups) == (None, {"a": 1}, False, ())
+    assert (parsed.object, parsed.old_object, parsed.dry_run, parsed.user_info.groups) == (None, {"a": 1}, False, ())
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("body", "message"),
     [
         (b"", "cannot decode the body"),
         (b"nonsense", "cannot decode the body"),
@@ -102,78 +102,78 @@ def test_what_is_left_out_of_a_review_is_empty() -> None:
         (review(object=[1]), "must be JSON objects"),
     ],
 )
-def test_what_is_no_review_is_refused_with_the_reason(body: bytes, why: str) -> None:
-    with pytest.raises(BadReview, match=why):
+def test_invalid_review_is_rejected_with_the_reason(body: bytes, message: str) -> None:
+    with pytest.raises(BadReview, match=message):
         read_review(body)
 
 
-def test_what_is_shown_of_a_request_holds_no_object() -> None:
+def test_repr_of_a_request_contains_no_object() -> None:
     assert "hunter2" not in repr(read_review(review(object={"data": {"password": "hunter2"}})))
 
 
-def test_an_answer_is_written() -> None:
+def test_response_is_written_as_a_review() -> None:
     response = patched("fine", {"op": "add", "path": "/a", "value": 1}).with_warnings("careful", "careful")
     written = json.loads(write_review("u1", response))
     assert (written["apiVersion"], written["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    answered = written["response"]
-    assert (answered["uid"], answered["allowed"], answered["patchType"]) == ("u1", True, "JSONPatch")
-    assert json.loads(b64decode(answered["patch"])) == [{"op": "add", "path": "/a", "value": 1}]
-    assert answered["warnings"] == ["careful"]
-    assert answered["status"] == {"message": "fine", "code": 200}
+    fields = written["response"]
+    assert (fields["uid"], fields["allowed"], fields["patchType"]) == ("u1", True, "JSONPatch")
+    assert json.loads(b64decode(fields["patch"])) == [{"op": "add", "path": "/a", "value": 1}]
+    assert fields["warnings"] == ["careful"]
+    assert fields["status"] == {"message": "fine", "code": 200}
 
 
 @pytest.mark.parametrize(
     "response", [allowed(), denied("no"), AdmissionResponse(allowed=False, patch=({"op": "remove", "path": "/a"},))]
 )
-def test_without_a_patch_there_is_no_patch_type(response: AdmissionResponse) -> None:
+def test_response_without_a_patch_has_no_patch_type(response: AdmissionResponse) -> None:
     written = json.loads(write_review("u", response))["response"]
     assert "patch" not in written
     assert "patchType" not in written
 
 
-def test_a_validating_webhook_never_patches() -> None:
+def test_response_of_a_validating_webhook_has_no_patch() -> None:
     response = patched("", {"op": "remove", "path": "/a"})
     assert "patch" not in json.loads(write_review("u", response, mutating=False))["response"]
 
 
-def value(chance: random.Random, depth: int = 0) -> Any:
-    kind = chance.random()
+def random_value(rng: random.Random, depth: int = 0) -> Any:
+    kind = rng.random()
     if depth > 3 or kind < 0.45:
-        return chance.choice([0, 1, True, False, None, "a", "b", "", 1.5, [], {}])
+        return rng.choice([0, 1, True, False, None, "a", "b", "", 1.5, [], {}])
     if kind < 0.7:
-        return [value(chance, depth + 1) for _ in range(chance.randint(0, 4))]
+        return [random_value(rng, depth + 1) for _ in range(rng.randint(0, 4))]
     keys = ["a", "b", "a/b", "~x", ""]
-    return {chance.choice(keys): value(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+    return {rng.choice(keys): random_value(rng, depth + 1) for _ in range(rng.randint(0, 4))}
 
 
-def changed(chance: random.Random, old: Any) -> Any:
+def random_change(rng: random.Random, old: Any) -> Any:
     new = deepcopy(old)
     if isinstance(new, dict) and new:
-        key = chance.choice(sorted(new))
-        new[key] = changed(chance, new[key])
-        if chance.random() < 0.3:
-            new["new"] = value(chance)
+        key = rng.choice(sorted(new))
+        new[key] = random_change(rng, new[key])
+        if rng.random() < 0.3:
+            new["new"] = random_value(rng)
         return new
-    if isinstance(new, list) and new and chance.random() < 0.8:
-        position = chance.randrange(len(new))
-        new[position] = changed(chance, new[position])
-        new.insert(chance.randint(0, len(new)), value(chance))
-        chance.shuffle(new)
+    if isinstance(new, list) and new and rng.random() < 0.8:
+        position = rng.randrange(len(new))
+        new[position] = random_change(rng, new[position])
+        new.insert(rng.randint(0, len(new)), random_value(rng))
+        rng.shuffle(new)
         return new
-    return value(chance)
+    return random_value(rng)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_patch_makes_exactly_the_changed_object(seed: int) -> None:
-    chance = random.Random(seed)
+def test_json_patch_produces_the_changed_object(seed: int) -> None:
+    rng = random.Random(seed)
     for _ in range(100):
-        old = {"x": value(chance), "y": [value(chance)], "z": {"p": value(chance), "q": {}}}
-        new = changed(chance, old)
+        old = {"x": random_value(rng), "y": [random_value(rng)], "z": {"p": random_value(rng), "q": {}}}
+        new = random_change(rng, old)
         patch = json_patch(old, new)
         assert json.dumps(jsonpatch.JsonPatch(patch).apply(old), sort_keys=True) == json.dumps(new, sort_keys=True)
 
 
-def test_a_patch_holds_nothing_but_the_change() -> None:
+def test_json_patch_contains_only_the_changes() -> None:
     old = {"metadata": {"name": "w"}, "spec": {"containers": [{"name": "a", "image": "x"}], "other": {"deep": [1, 2]}}}
     new = deepcopy(old)
     new["metadata"]["labels"] = {"l": "1"}
@@ -185,8 +185,8 @@ def test_a_patch_holds_nothing_but_the_change() -> None:
     assert json_patch(old, deepcopy(old)) == []
 
 
-class Sizes:
-    """A defaulter and validator of widgets, sync and async methods mixed."""
+class WidgetWebhook:
+    """A defaulter and validator of widgets, with sync and async methods, which can fail with ``error``."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -210,34 +210,36 @@ class Sizes:
         raise Denied("is needed", code=409, reason="Conflict")
 
 
-async def test_a_defaulter_becomes_a_patch_warnings_and_audit_annotations() -> None:
-    response, failed = await answer(DefaultingHandler(Sizes()), read_review(review()))
+async def test_defaulter_results_in_a_patch_warnings_and_audit_annotations() -> None:
+    response, failed = await answer(DefaultingHandler(WidgetWebhook()), read_review(review()))
     assert not failed
     assert list(response.patch) == [{"op": "replace", "path": "/spec/size", "value": 2}]
     assert response.warnings == ("size is 2 now",)
     assert response.audit_annotations == {"defaulted": "size"}
 
 
-async def test_a_defaulter_may_return_another_object() -> None:
-    class Replacing:
+async def test_defaulter_can_return_another_object() -> None:
+    class ReplacingDefaulter:
         async def default(self, obj: Object, request: AdmissionRequest) -> Object:
             return {"spec": {"size": 3}}
 
-    response, _ = await answer(DefaultingHandler(Replacing()), request())
+    response, _ = await answer(DefaultingHandler(ReplacingDefaulter()), request())
     assert list(response.patch) == [{"op": "replace", "path": "/spec/size", "value": 3}]
 
 
 async def test_deletions_are_not_defaulted() -> None:
-    response, _ = await answer(DefaultingHandler(Sizes(ValueError("never asked"))), request(Operation.DELETE))
+    response, _ = await answer(
+        DefaultingHandler(WidgetWebhook(ValueError("must not be called"))), request(Operation.DELETE)
+    )
     assert response.allowed
 
 
-async def test_a_validator_is_asked_about_each_operation() -> None:
-    handler = ValidatingHandler(Sizes())
+async def test_validator_is_called_for_each_operation() -> None:
+    handler = ValidatingHandler(WidgetWebhook())
     created, _ = await answer(handler, request())
     assert (created.allowed, created.warnings) == (True, ("a warning",))
-    same, _ = await answer(handler, request(Operation.UPDATE, old_object={"spec": {"size": 1}}))
-    assert same.allowed
+    unchanged, _ = await answer(handler, request(Operation.UPDATE, old_object={"spec": {"size": 1}}))
+    assert unchanged.allowed
     updated, _ = await answer(handler, request(Operation.UPDATE, old_object={"spec": {"size": 9}}))
     assert (updated.code, updated.reason, updated.message) == (
         403,
@@ -253,17 +255,17 @@ async def test_a_validator_is_asked_about_each_operation() -> None:
     assert connected.allowed
 
 
-async def test_a_question_without_its_objects_is_a_bad_request() -> None:
+async def test_request_without_its_objects_is_a_bad_request() -> None:
     for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE):
-        response, failed = await answer(ValidatingHandler(Sizes()), request(operation, object=None))
+        response, failed = await answer(ValidatingHandler(WidgetWebhook()), request(operation, object=None))
         assert (response.allowed, response.code, failed) == (False, 400, False)
-    response, _ = await answer(DefaultingHandler(Sizes()), request(object=None))
+    response, _ = await answer(DefaultingHandler(WidgetWebhook()), request(object=None))
     assert response.code == 400
 
 
-async def test_an_invalid_object_reads_as_one_of_the_api_servers_own() -> None:
+async def test_invalid_object_error_reads_like_one_of_the_api_server() -> None:
     error = InvalidObject(WIDGET, "w", [required("spec.size"), invalid("spec.color", "x", "no color")])
-    response, failed = await answer(ValidatingHandler(Sizes(error)), request())
+    response, failed = await answer(ValidatingHandler(WidgetWebhook(error)), request())
     assert (response.code, response.reason, failed) == (422, "Invalid", False)
     assert response.message == (
         'Widget.acme.io "w" is invalid: [spec.size: Required value, spec.color: Invalid value: "x": no color]'
@@ -271,29 +273,29 @@ async def test_an_invalid_object_reads_as_one_of_the_api_servers_own() -> None:
     assert (response.details["kind"], len(response.details["causes"])) == ("Widget", 2)
 
 
-async def test_a_status_of_the_api_server_is_passed_on() -> None:
-    error = Conflict(409, {"reason": "Conflict", "message": "somebody was faster", "details": {"name": "x"}})
-    response, failed = await answer(ValidatingHandler(Sizes(error)), request())
+async def test_api_error_of_a_validator_is_passed_on() -> None:
+    error = Conflict(409, {"reason": "Conflict", "message": "the object has been modified", "details": {"name": "x"}})
+    response, failed = await answer(ValidatingHandler(WidgetWebhook(error)), request())
     assert (response.code, response.reason, response.message, failed) == (
         409,
         "Conflict",
-        "somebody was faster",
+        "the object has been modified",
         False,
     )
 
 
 @pytest.mark.parametrize("handler", [DefaultingHandler, ValidatingHandler])
-async def test_any_other_error_is_an_error_of_the_webhook(handler: Any) -> None:
-    response, failed = await answer(handler(Sizes(IndexError("list index out of range"))), request())
+async def test_any_other_error_is_an_internal_error_of_the_webhook(handler: Any) -> None:
+    response, failed = await answer(handler(WidgetWebhook(IndexError("list index out of range"))), request())
     assert failed
     assert response == errored(500, "the webhook failed: IndexError: list index out of range")
 
 
-async def test_warnings_reach_the_user_also_with_a_refusal() -> None:
-    class Refusing(Sizes):
+async def test_warnings_are_returned_with_a_denial() -> None:
+    class DenyingWebhook(WidgetWebhook):
         async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
             request.warn("one", "one")
             raise Denied("no")
 
-    response, _ = await answer(ValidatingHandler(Refusing()), request())
+    response, _ = await answer(ValidatingHandler(DenyingWebhook()), request())
     assert (response.allowed, response.warnings) == (False, ("one",))

@@ -1,4 +1,4 @@
-"""The policy of certificates: what is made, kept, renewed and trusted, and in what order; time is given."""
+"""Webhook certificates: when they are created, kept, renewed and trusted, and how the CA bundle is injected."""
 
 from __future__ import annotations
 
@@ -37,79 +37,81 @@ POLICY = RotatedCertificates(secret=NamespacedName("ns", "cert"), common_name="c
 DAY = timedelta(days=1)
 
 
-def made(now: datetime = NOW) -> CertificateSet:
+def create_certificates(now: datetime = NOW) -> CertificateSet:
     return ensure_certificates(StoredCertificates(problems=("it does not exist",)), POLICY, NAMES, now=now)[0]
 
 
-def again(material: CertificateSet, now: datetime, names: tuple[str, ...] = NAMES) -> tuple[CertificateSet, list[str]]:
-    return ensure_certificates(parse_secret(material.data()), POLICY, names, now=now)
+def ensure_again(
+    certificates: CertificateSet, now: datetime, names: tuple[str, ...] = NAMES
+) -> tuple[CertificateSet, list[str]]:
+    return ensure_certificates(parse_secret(certificates.data()), POLICY, names, now=now)
 
 
-def test_what_is_made_is_what_the_go_operator_made() -> None:
-    material = made()
-    authority, leaf = material.ca.certificate, material.pair.leaf
-    assert authority.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
-    assert authority.issuer == authority.subject == leaf.issuer
-    assert (authority.not_valid_after_utc - authority.not_valid_before_utc).days == 3650
+def test_created_certificates_match_those_of_the_go_operator() -> None:
+    certificates = create_certificates()
+    ca, leaf = certificates.ca.certificate, certificates.pair.leaf
+    assert ca.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
+    assert ca.issuer == ca.subject == leaf.issuer
+    assert (ca.not_valid_after_utc - ca.not_valid_before_utc).days == 3650
     assert (leaf.not_valid_after_utc - leaf.not_valid_before_utc).days == 365
     assert subject_names(leaf) == set(NAMES)
-    assert is_issuer_of(authority, leaf)
+    assert is_issuer_of(ca, leaf)
     assert not is_issuer_of(leaf, leaf)
     usage = leaf.extensions.get_extension_for_class(x509.KeyUsage)
     assert (usage.critical, usage.value.digital_signature, usage.value.key_cert_sign) == (True, True, False)
-    assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert set(material.data()) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
-    assert material.bundle.count(b"BEGIN CERTIFICATE") == 1
+    assert ca.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert set(certificates.data()) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    assert certificates.bundle.count(b"BEGIN CERTIFICATE") == 1
 
 
 def test_serial_numbers_are_positive_and_random() -> None:
-    serials = [one.pair.leaf.serial_number for one in (made(), made())] + [
-        one.ca.certificate.serial_number for one in (made(), made())
+    serials = [one.pair.leaf.serial_number for one in (create_certificates(), create_certificates())] + [
+        one.ca.certificate.serial_number for one in (create_certificates(), create_certificates())
     ]
     assert len(set(serials)) == 4
     assert min(serials) > 2**64
 
 
-def test_what_is_good_stays_as_it_is() -> None:
-    material = made()
-    kept, reasons = again(material, NOW + 100 * DAY)
+def test_valid_certificates_are_kept() -> None:
+    certificates = create_certificates()
+    kept, reasons = ensure_again(certificates, NOW + 100 * DAY)
     assert reasons == []
-    assert kept.data() == material.data()
-    assert material.next_change(POLICY) > NOW + 200 * DAY
+    assert kept.data() == certificates.data()
+    assert certificates.next_change(POLICY) > NOW + 200 * DAY
 
 
-def test_the_serving_certificate_is_renewed_with_a_third_of_its_life_left() -> None:
-    material = made()
-    due = material.next_change(POLICY)
-    assert again(material, due - timedelta(seconds=1))[1] == []
-    renewed, reasons = again(material, due)
+def test_serving_certificate_is_renewed_with_a_third_of_its_lifetime_left() -> None:
+    certificates = create_certificates()
+    due = certificates.next_change(POLICY)
+    assert ensure_again(certificates, due - timedelta(seconds=1))[1] == []
+    renewed, reasons = ensure_again(certificates, due)
     assert "serving certificate expires on" in reasons[0]
-    assert renewed.ca.certificate == material.ca.certificate
-    assert renewed.pair.leaf.not_valid_after_utc > material.pair.leaf.not_valid_after_utc
-    assert renewed.pair.key != material.pair.key
+    assert renewed.ca.certificate == certificates.ca.certificate
+    assert renewed.pair.leaf.not_valid_after_utc > certificates.pair.leaf.not_valid_after_utc
+    assert renewed.pair.key != certificates.pair.key
     assert renewed.former_cas == ()
 
 
-def test_the_authority_is_renewed_in_time_and_the_former_one_stays_trusted_for_a_while() -> None:
-    material = made()
+def test_ca_is_renewed_before_expiry_and_the_former_one_stays_trusted_for_the_overlap() -> None:
+    certificates = create_certificates()
     later = NOW + 2500 * DAY
-    renewed, reasons = again(material, later)
+    renewed, reasons = ensure_again(certificates, later)
     assert "the CA expires on" in reasons[0]
-    assert renewed.ca.certificate != material.ca.certificate
-    assert renewed.former_cas == (material.ca.certificate,)
+    assert renewed.ca.certificate != certificates.ca.certificate
+    assert renewed.former_cas == (certificates.ca.certificate,)
     assert is_issuer_of(renewed.ca.certificate, renewed.pair.leaf)
-    assert ca_certificates_of(renewed.bundle) == [renewed.ca.certificate, material.ca.certificate]
+    assert ca_certificates_of(renewed.bundle) == [renewed.ca.certificate, certificates.ca.certificate]
 
-    kept, reasons = again(renewed, later + POLICY.overlap - timedelta(seconds=1))
-    assert (kept.former_cas, reasons) == ((material.ca.certificate,), [])
+    kept, reasons = ensure_again(renewed, later + POLICY.overlap - timedelta(seconds=1))
+    assert (kept.former_cas, reasons) == ((certificates.ca.certificate,), [])
     assert later < renewed.next_change(POLICY) <= later + POLICY.overlap
-    done, reasons = again(renewed, later + POLICY.overlap)
-    assert (done.former_cas, reasons) == ((), ["a former CA is no longer needed"])
-    assert done.pair == renewed.pair
+    after_overlap, reasons = ensure_again(renewed, later + POLICY.overlap)
+    assert (after_overlap.former_cas, reasons) == ((), ["a former CA is no longer needed"])
+    assert after_overlap.pair == renewed.pair
 
 
-def test_an_authority_is_trusted_for_as_long_as_its_certificate_is_served() -> None:
-    old = made()
+def test_former_ca_is_trusted_while_a_certificate_of_it_is_served() -> None:
+    old = create_certificates()
     new, _ = ensure_certificates(StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle])
     late = NOW + POLICY.overlap * 2
     kept, reasons = ensure_certificates(parse_secret(new.data()), POLICY, NAMES, now=late, served=old.pair.leaf)
@@ -118,13 +120,13 @@ def test_an_authority_is_trusted_for_as_long_as_its_certificate_is_served() -> N
     assert dropped.former_cas == ()
 
 
-def test_an_overlap_that_is_too_short_is_refused() -> None:
+def test_overlap_that_is_too_short_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"overlap: 0:00:05: must be longer than propagation \(10 s\)"):
         RotatedCertificates(secret=NamespacedName("ns", "cert"), overlap=timedelta(seconds=5))
 
 
-def test_a_lost_secret_means_a_new_authority_beside_those_that_were_trusted() -> None:
-    old = made()
+def test_lost_secret_leads_to_a_new_ca_and_trusted_ones_are_kept() -> None:
+    old = create_certificates()
     new, reasons = ensure_certificates(
         StoredCertificates(problems=("it does not exist",)), POLICY, NAMES, now=NOW, trusted=[old.bundle, b"x"]
     )
@@ -132,31 +134,31 @@ def test_a_lost_secret_means_a_new_authority_beside_those_that_were_trusted() ->
     assert ca_certificates_of(new.bundle) == [new.ca.certificate, old.ca.certificate]
 
 
-def test_authorities_do_not_pile_up() -> None:
-    material = made()
+def test_number_of_former_cas_is_limited() -> None:
+    certificates = create_certificates()
     for _ in range(6):
-        material, _ = ensure_certificates(
-            StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[material.bundle]
+        certificates, _ = ensure_certificates(
+            StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[certificates.bundle]
         )
-    assert len(ca_certificates_of(material.bundle)) == 4
+    assert len(ca_certificates_of(certificates.bundle)) == 4
 
 
-def test_an_expired_authority_is_not_trusted_on() -> None:
-    old = made(NOW - 4000 * DAY)
+def test_expired_ca_is_not_trusted() -> None:
+    old = create_certificates(NOW - 4000 * DAY)
     new, _ = ensure_certificates(StoredCertificates(problems=("lost",)), POLICY, NAMES, now=NOW, trusted=[old.bundle])
     assert new.former_cas == ()
 
 
-def test_a_certificate_for_other_names_is_made_anew_by_the_same_authority() -> None:
-    material = made()
-    other, reasons = again(material, NOW, ("elsewhere.ns.svc", "192.0.2.1"))
+def test_changed_names_lead_to_a_new_certificate_of_the_same_ca() -> None:
+    certificates = create_certificates()
+    other, reasons = ensure_again(certificates, NOW, ("elsewhere.ns.svc", "192.0.2.1"))
     assert reasons == ["the serving certificate does not contain the names elsewhere.ns.svc, 192.0.2.1"]
     assert subject_names(other.pair.leaf) == {"elsewhere.ns.svc", "192.0.2.1"}
-    assert other.ca.certificate == material.ca.certificate
+    assert other.ca.certificate == certificates.ca.certificate
 
 
 @pytest.mark.parametrize(
-    ("broken", "new_authority"),
+    ("broken", "new_ca"),
     [
         ({"tls.crt": "bm8="}, False),
         ({"tls.key": ""}, False),
@@ -167,28 +169,26 @@ def test_a_certificate_for_other_names_is_made_anew_by_the_same_authority() -> N
         ({"ca.crt": None, "ca.key": None}, True),
     ],
 )
-def test_what_is_broken_is_repaired_and_what_is_not_is_kept(
-    broken: dict[str, str | None], *, new_authority: bool
-) -> None:
-    material = made()
-    data = {key: value for key, value in {**material.data(), **broken}.items() if value is not None}
-    repaired, reasons = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW, trusted=[material.bundle])
+def test_invalid_parts_are_replaced_and_valid_ones_are_kept(broken: dict[str, str | None], *, new_ca: bool) -> None:
+    certificates = create_certificates()
+    data = {key: value for key, value in {**certificates.data(), **broken}.items() if value is not None}
+    repaired, reasons = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW, trusted=[certificates.bundle])
     assert reasons
     assert is_issuer_of(repaired.ca.certificate, repaired.pair.leaf)
-    assert (repaired.ca.certificate != material.ca.certificate) == new_authority
-    assert material.ca.certificate in ca_certificates_of(repaired.bundle)
-    assert again(repaired, NOW)[1] == []
+    assert (repaired.ca.certificate != certificates.ca.certificate) == new_ca
+    assert certificates.ca.certificate in ca_certificates_of(repaired.bundle)
+    assert ensure_again(repaired, NOW)[1] == []
 
 
-def test_a_key_of_another_certificate_is_noticed() -> None:
-    one, other = made(), made()
+def test_key_of_another_certificate_is_detected() -> None:
+    one, other = create_certificates(), create_certificates()
     data = {**one.data(), "tls.key": other.data()["tls.key"]}
     repaired, reasons = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW)
     assert reasons == ["tls.key does not match tls.crt"]
     assert repaired.ca.certificate == one.ca.certificate
 
 
-def test_the_secret_of_the_go_operator_is_taken_over() -> None:
+def test_secret_of_the_go_operator_is_adopted() -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "codeflare")])
     certificate = (
@@ -200,7 +200,7 @@ def test_the_secret_of_the_go_operator_is_taken_over() -> None:
         .not_valid_before(NOW - DAY)
         .not_valid_after(NOW + 3649 * DAY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier(b"not what others would compute"), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier(b"an identifier of another format"), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
@@ -209,42 +209,42 @@ def test_the_secret_of_the_go_operator_is_taken_over() -> None:
         "ca.key": key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()),
     }
     data = {name: b64encode(content).decode() for name, content in files.items()}
-    material, _ = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW)
-    assert material.ca.certificate == certificate
-    assert is_issuer_of(certificate, material.pair.leaf)
-    identifier = material.pair.leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
-    assert identifier.key_identifier == b"not what others would compute"
+    certificates, _ = ensure_certificates(parse_secret(data), POLICY, NAMES, now=NOW)
+    assert certificates.ca.certificate == certificate
+    assert is_issuer_of(certificate, certificates.pair.leaf)
+    identifier = certificates.pair.leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    assert identifier.key_identifier == b"an identifier of another format"
 
 
-def test_a_long_name_does_not_hinder() -> None:
+def test_dns_name_longer_than_a_common_name_is_supported() -> None:
     name = f"{'s' * 40}.{'n' * 63}.svc"
-    material, _ = ensure_certificates(StoredCertificates(), POLICY, [name], now=NOW)
-    assert subject_names(material.pair.leaf) == {name}
+    certificates, _ = ensure_certificates(StoredCertificates(), POLICY, [name], now=NOW)
+    assert subject_names(certificates.pair.leaf) == {name}
 
 
-def test_no_key_is_ever_shown() -> None:
-    material = made()
-    shown = repr(material) + repr(parse_secret(material.data()))
-    assert "PRIVATE" not in shown
-    assert "PrivateKey" not in shown
+def test_repr_contains_no_private_key() -> None:
+    certificates = create_certificates()
+    output = repr(certificates) + repr(parse_secret(certificates.data()))
+    assert "PRIVATE" not in output
+    assert "PrivateKey" not in output
 
 
-def test_a_pair_that_cannot_be_served_changes_nothing() -> None:
+def test_invalid_key_pair_keeps_the_served_one() -> None:
     serving = ServingCertificate()
-    good, other = made().pair, made().pair
-    serving.serve(good)
+    valid_pair, other = create_certificates().pair, create_certificates().pair
+    serving.serve(valid_pair)
     with pytest.raises(ValueError, match="cannot use the serving certificate"):
-        serving.serve(KeyPair(good.certificate, other.key))
+        serving.serve(KeyPair(valid_pair.certificate, other.key))
     with pytest.raises(ValueError, match="cannot use the serving certificate"):
         serving.serve(KeyPair(b"nonsense", other.key))
-    assert serving.pair == good
+    assert serving.pair == valid_pair
 
 
 def configuration(**clients: Object) -> Object:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "m", "resourceVersion": "7", "annotations": {"other": "stays"}},
+        "metadata": {"name": "m", "resourceVersion": "7", "annotations": {"other": "kept"}},
         "webhooks": [
             {"name": name, "clientConfig": dict(client), "rules": [], "namespaceSelector": {"matchLabels": {"x": "y"}}}
             for name, client in clients.items()
@@ -257,7 +257,7 @@ BUNDLE = b"-----BEGIN CERTIFICATE-----"
 URL = WebhookURL("192.0.2.1", 9443)
 
 
-def test_a_bundle_goes_into_every_webhook_and_nothing_else_changes() -> None:
+def test_ca_bundle_is_set_in_every_webhook_and_nothing_else_changes() -> None:
     before = configuration(a=SERVICE, b={"url": "https://elsewhere/x"})
     after = desired_object(before, bundle=BUNDLE, url=None, paths={})
     encoded = b64encode(BUNDLE).decode()
@@ -269,7 +269,7 @@ def test_a_bundle_goes_into_every_webhook_and_nothing_else_changes() -> None:
     assert merge_patch(before, after) == {"metadata": {"resourceVersion": "7"}, "webhooks": after["webhooks"]}
 
 
-def test_a_url_replaces_the_service_and_gives_way_to_it_again() -> None:
+def test_url_replaces_the_service_which_can_be_restored() -> None:
     before = configuration(a=SERVICE, b=SERVICE)
     local = desired_object(before, bundle=BUNDLE, url=URL, paths={"a": "/registered"})
     assert [hook["clientConfig"].get("url") for hook in local["webhooks"]] == [
@@ -280,40 +280,41 @@ def test_a_url_replaces_the_service_and_gives_way_to_it_again() -> None:
     assert local["webhooks"][0]["namespaceSelector"] == {"matchLabels": {"x": "y"}}
     assert desired_object(local, bundle=BUNDLE, url=URL, paths={"a": "/registered"}) == local
 
-    moved = desired_object(local, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={"a": "/registered"})
+    with_other_url = desired_object(local, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={"a": "/registered"})
     assert (
-        moved["metadata"]["annotations"][ORIGINAL_ANNOTATION] == local["metadata"]["annotations"][ORIGINAL_ANNOTATION]
+        with_other_url["metadata"]["annotations"][ORIGINAL_ANNOTATION]
+        == local["metadata"]["annotations"][ORIGINAL_ANNOTATION]
     )
 
-    back = desired_object(moved, bundle=None, url=None, paths={})
-    assert back == before
-    patch = merge_patch(moved, back)
+    restored = desired_object(with_other_url, bundle=None, url=None, paths={})
+    assert restored == before
+    patch = merge_patch(with_other_url, restored)
     assert patch["metadata"] == {"resourceVersion": "7", "annotations": {ORIGINAL_ANNOTATION: None}}
 
 
-def test_somebody_who_applies_the_manifest_again_does_not_hide_what_was_original() -> None:
+def test_reapplied_manifest_keeps_the_recorded_original() -> None:
     before = configuration(a=SERVICE)
     local = desired_object(before, bundle=BUNDLE, url=URL, paths={})
     applied = {**before, "metadata": local["metadata"]}
-    again = desired_object(applied, bundle=BUNDLE, url=URL, paths={})
-    assert again == local
-    assert desired_object(again, bundle=None, url=None, paths={}) == before
+    result = desired_object(applied, bundle=BUNDLE, url=URL, paths={})
+    assert result == local
+    assert desired_object(result, bundle=None, url=None, paths={}) == before
 
 
-def test_what_a_url_made_is_known_as_such() -> None:
-    made_ = desired_object(
+def test_configuration_created_for_a_url_is_recognized() -> None:
+    created = desired_object(
         mark_created_for_url(configuration(a={"url": f"{URL}/mutate"})), bundle=BUNDLE, url=URL, paths={}
     )
-    assert was_created_for_url(made_)
-    assert was_created_for_url(desired_object(made_, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={}))
+    assert was_created_for_url(created)
+    assert was_created_for_url(desired_object(created, bundle=BUNDLE, url=WebhookURL("192.0.2.2", 1), paths={}))
     assert not was_created_for_url(configuration(a=SERVICE))
     broken = configuration(a=SERVICE)
     broken["metadata"]["annotations"][ORIGINAL_ANNOTATION] = "nonsense"
     assert not was_created_for_url(broken)
 
 
-def test_a_definition_with_a_conversion_webhook_is_told_too() -> None:
-    def definition(client: Object) -> Object:
+def test_ca_bundle_and_url_are_set_in_a_crd_with_conversion_webhook() -> None:
+    def crd(client: Object) -> Object:
         conversion = {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
         return {
             "kind": "CustomResourceDefinition",
@@ -321,7 +322,7 @@ def test_a_definition_with_a_conversion_webhook_is_told_too() -> None:
             "spec": {"conversion": conversion},
         }
 
-    before = definition({"service": {"namespace": "ns", "name": "hooks"}})
+    before = crd({"service": {"namespace": "ns", "name": "hooks"}})
     local = desired_object(before, bundle=BUNDLE, url=URL, paths={"conversion": "/convert"})
     patch = merge_patch(before, local)
     assert patch["spec"]["conversion"]["webhook"]["clientConfig"] == {
@@ -334,6 +335,6 @@ def test_a_definition_with_a_conversion_webhook_is_told_too() -> None:
     assert desired_object(plain, bundle=BUNDLE, url=URL, paths={}) == plain
 
 
-def test_unreadable_bundles_count_as_none() -> None:
+def test_unreadable_ca_bundles_are_empty() -> None:
     assert ca_bundles_of(configuration(a={"caBundle": "%%%"}, b={}, c={"caBundle": None})) == dict.fromkeys("abc", b"")
     assert ca_certificates_of(b64decode("Cg==")) == []

@@ -1,4 +1,4 @@
-"""Certificates in files: waited for, followed, and never taken half-written."""
+"""Serving certificates from files: awaited, reloaded on change, and never used half-written."""
 
 from __future__ import annotations
 
@@ -22,103 +22,105 @@ from cfo.runtime.webhook.certificates.serving_certificate import ServingCertific
 from cfo.runtime.webhook.metrics import CertificateMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
-WITHIN = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
-def material() -> CertificateSet:
+def create_certificates() -> CertificateSet:
     policy = RotatedCertificates(secret=NamespacedName("ns", "cert"))
     return ensure_certificates(StoredCertificates(), policy, ("hooks.ns.svc",), now=datetime.now(UTC))[0]
 
 
-def write(folder: Path, one: CertificateSet) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tls.crt").write_bytes(one.pair.certificate)
-    (folder / "tls.key").write_bytes(one.pair.key)
-    (folder / "ca.crt").write_bytes(one.bundle)
+def write(directory: Path, certificates: CertificateSet) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "tls.crt").write_bytes(certificates.pair.certificate)
+    (directory / "tls.key").write_bytes(certificates.pair.key)
+    (directory / "ca.crt").write_bytes(certificates.bundle)
 
 
-class Following:
-    def __init__(self, folder: Path) -> None:
+class Harness:
+    """A watcher of a directory, with the certificate that it serves and its metrics."""
+
+    def __init__(self, directory: Path) -> None:
         self.registry = CollectorRegistry()
         self.serving = ServingCertificate(CertificateMetrics(self.registry))
-        self.watcher = CertificateFilesWatcher(CertificateFiles(directory=folder), self.serving)
+        self.watcher = CertificateFilesWatcher(CertificateFiles(directory=directory), self.serving)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WITHIN):
-            while not condition():  # noqa: ASYNC110 (what is waited for is a change of files)
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while not condition():  # noqa: ASYNC110 (waits for a change of files)
                 await asyncio.sleep(0.01)
 
-    async def serves(self, one: CertificateSet) -> None:
-        await self.until(lambda: self.serving.pair == one.pair)
+    async def wait_until_served(self, certificates: CertificateSet) -> None:
+        await self.wait_until(lambda: self.serving.pair == certificates.pair)
 
 
 @asynccontextmanager
-async def following(folder: Path) -> AsyncIterator[Following]:
-    it = Following(folder)
-    task = asyncio.create_task(it.watcher.run())
+async def running_watcher(directory: Path) -> AsyncIterator[Harness]:
+    harness = Harness(directory)
+    task = asyncio.create_task(harness.watcher.run())
     try:
-        yield it
+        yield harness
     finally:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
 
-async def test_files_that_are_there_are_served(tmp_path: Path) -> None:
-    one = material()
-    write(tmp_path, one)
-    async with following(tmp_path) as it:
-        await it.serves(one)
-        assert it.watcher.failure == ""
-        assert it.watcher.bundle == one.bundle
+async def test_existing_files_are_served(tmp_path: Path) -> None:
+    certificates = create_certificates()
+    write(tmp_path, certificates)
+    async with running_watcher(tmp_path) as harness:
+        await harness.wait_until_served(certificates)
+        assert harness.watcher.failure == ""
+        assert harness.watcher.bundle == certificates.bundle
 
 
-async def test_files_that_come_later_are_waited_for_even_their_folder(tmp_path: Path) -> None:
-    one, folder = material(), tmp_path / "serving" / "certs"
-    async with following(folder) as it:
-        await it.until(lambda: "No such file" in it.watcher.failure)
-        assert "tls.crt" in it.watcher.failure
-        assert it.watcher.bundle is None
-        write(folder, one)
-        await it.serves(one)
-        assert it.watcher.failure == ""
+async def test_files_and_their_directory_may_be_created_later(tmp_path: Path) -> None:
+    certificates, directory = create_certificates(), tmp_path / "serving" / "certs"
+    async with running_watcher(directory) as harness:
+        await harness.wait_until(lambda: "No such file" in harness.watcher.failure)
+        assert "tls.crt" in harness.watcher.failure
+        assert harness.watcher.bundle is None
+        write(directory, certificates)
+        await harness.wait_until_served(certificates)
+        assert harness.watcher.failure == ""
 
 
-async def test_a_swap_as_the_kubelet_does_it_is_followed(tmp_path: Path) -> None:
-    first, second = material(), material()
+async def test_symlink_swap_of_the_kubelet_is_noticed(tmp_path: Path) -> None:
+    first, second = create_certificates(), create_certificates()
     write(tmp_path / "..2026_1", first)
     (tmp_path / "..data").symlink_to("..2026_1")
     for name in ("tls.crt", "tls.key", "ca.crt"):
         (tmp_path / name).symlink_to(f"..data/{name}")
-    async with following(tmp_path) as it:
-        await it.serves(first)
+    async with running_watcher(tmp_path) as harness:
+        await harness.wait_until_served(first)
         write(tmp_path / "..2026_2", second)
         (tmp_path / "..data_tmp").symlink_to("..2026_2")
         (tmp_path / "..data_tmp").rename(tmp_path / "..data")
-        await it.serves(second)
+        await harness.wait_until_served(second)
 
 
-async def test_a_pair_that_does_not_belong_together_is_not_taken(tmp_path: Path) -> None:
-    first, second = material(), material()
+async def test_certificate_and_key_that_do_not_match_are_not_served(tmp_path: Path) -> None:
+    first, second = create_certificates(), create_certificates()
     write(tmp_path, first)
-    async with following(tmp_path) as it:
-        await it.serves(first)
+    async with running_watcher(tmp_path) as harness:
+        await harness.wait_until_served(first)
         (tmp_path / "tls.crt").write_bytes(second.pair.certificate)
-        await it.until(lambda: "cannot use the serving certificate" in it.watcher.failure)
-        assert it.serving.pair == first.pair
-        assert (it.registry.get_sample_value("certwatcher_read_certificate_errors_total") or 0) >= 1
+        await harness.wait_until(lambda: "cannot use the serving certificate" in harness.watcher.failure)
+        assert harness.serving.pair == first.pair
+        assert (harness.registry.get_sample_value("certwatcher_read_certificate_errors_total") or 0) >= 1
         (tmp_path / "tls.key").write_bytes(second.pair.key)
-        await it.serves(second)
-        assert it.watcher.failure == ""
+        await harness.wait_until_served(second)
+        assert harness.watcher.failure == ""
 
 
-async def test_a_folder_that_is_replaced_is_followed(tmp_path: Path) -> None:
-    first, second, folder = material(), material(), tmp_path / "certs"
-    write(folder, first)
-    async with following(folder) as it:
-        await it.serves(first)
+async def test_replaced_directory_is_watched(tmp_path: Path) -> None:
+    first, second, directory = create_certificates(), create_certificates(), tmp_path / "certs"
+    write(directory, first)
+    async with running_watcher(directory) as harness:
+        await harness.wait_until_served(first)
         write(tmp_path / "new", second)
-        folder.rename(tmp_path / "old")
-        await it.until(lambda: bool(it.watcher.failure))
-        (tmp_path / "new").rename(folder)
-        await it.serves(second)
+        directory.rename(tmp_path / "old")
+        await harness.wait_until(lambda: bool(harness.watcher.failure))
+        (tmp_path / "new").rename(directory)
+        await harness.wait_until_served(second)

@@ -1,4 +1,4 @@
-"""What is registered, and the configurations that come from it."""
+"""Registration of webhooks, and the webhook configurations that are generated from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLUSTER = GVK("ray.io", "v1", "RayCluster")
 SERVICE = ServiceReference("operators", "hooks")
 
 
-class Both:
+class AllHandlers:
     def default(self, obj: Object, request: AdmissionRequest) -> None: ...
     def validate_create(self, obj: Object, request: AdmissionRequest) -> None: ...
     def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None: ...
@@ -25,12 +25,12 @@ class Both:
         return obj
 
 
-def registered(**settings: Any) -> Webhooks:
+def create_webhooks(**settings: Any) -> Webhooks:
     webhooks = Webhooks()
     webhooks.register(
         CLUSTER,
-        defaulter=Both(),
-        validator=Both(),
+        defaulter=AllHandlers(),
+        validator=AllHandlers(),
         defaulter_name="mraycluster.ray.openshift.ai",
         validator_name="vraycluster.ray.openshift.ai",
         **settings,
@@ -38,9 +38,9 @@ def registered(**settings: Any) -> Webhooks:
     return webhooks
 
 
-def test_paths_and_names_are_those_of_controller_runtime() -> None:
+def test_default_paths_and_names_match_controller_runtime() -> None:
     webhooks = Webhooks()
-    webhooks.register(CLUSTER, defaulter=Both(), validator=Both())
+    webhooks.register(CLUSTER, defaulter=AllHandlers(), validator=AllHandlers())
     assert {hook.path: hook.name for hook in webhooks} == {
         "/mutate-ray-io-v1-raycluster": "mraycluster.kb.io",
         "/validate-ray-io-v1-raycluster": "vraycluster.kb.io",
@@ -49,8 +49,8 @@ def test_paths_and_names_are_those_of_controller_runtime() -> None:
     assert webhooks.get("/mutate") is None
 
 
-def test_a_configuration_says_what_controller_gen_says() -> None:
-    configuration = registered().configuration(MUTATING_WEBHOOK_CONFIGURATION, "mutating", SERVICE)
+def test_configuration_matches_that_of_controller_gen() -> None:
+    configuration = create_webhooks().configuration(MUTATING_WEBHOOK_CONFIGURATION, "mutating", SERVICE)
     assert configuration == {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -79,8 +79,8 @@ def test_a_configuration_says_what_controller_gen_says() -> None:
     }
 
 
-def test_every_setting_stands_in_the_configuration() -> None:
-    webhooks = registered(
+def test_configuration_contains_every_setting() -> None:
+    webhooks = create_webhooks(
         resource="clusters",
         scope="Namespaced",
         failure_policy="Ignore",
@@ -120,39 +120,41 @@ def test_every_setting_stands_in_the_configuration() -> None:
     assert hook["matchConditions"] == [{"name": "n", "expression": "true"}]
 
 
-def test_a_configuration_may_lead_to_a_url() -> None:
-    configuration = registered().configuration(VALIDATING_WEBHOOK_CONFIGURATION, "v", WebhookURL("192.0.2.1", 9443))
+def test_configuration_can_use_a_url() -> None:
+    configuration = create_webhooks().configuration(
+        VALIDATING_WEBHOOK_CONFIGURATION, "v", WebhookURL("192.0.2.1", 9443)
+    )
     assert configuration is not None
     assert configuration["webhooks"][0]["clientConfig"] == {
         "url": "https://192.0.2.1:9443/validate-ray-io-v1-raycluster"
     }
 
 
-def test_where_nothing_is_registered_there_is_no_configuration() -> None:
+def test_there_is_no_configuration_without_webhooks() -> None:
     assert Webhooks().configuration(MUTATING_WEBHOOK_CONFIGURATION, "m", SERVICE) is None
 
 
-def test_what_is_taken_or_wrong_is_refused() -> None:
-    webhooks = registered()
+def test_duplicate_or_invalid_registration_is_rejected() -> None:
+    webhooks = create_webhooks()
     with pytest.raises(ValueError, match="is already used"):
-        webhooks.register(CLUSTER, defaulter=Both())
+        webhooks.register(CLUSTER, defaulter=AllHandlers())
     with pytest.raises(ValueError, match=r"name: 'mraycluster.ray.openshift.ai': is already used"):
-        webhooks.register(GVK("b", "v1", "B"), defaulter=Both(), defaulter_name="mraycluster.ray.openshift.ai")
+        webhooks.register(GVK("b", "v1", "B"), defaulter=AllHandlers(), defaulter_name="mraycluster.ray.openshift.ai")
     with pytest.raises(ValueError, match="a defaulter, a validator or a converter"):
         webhooks.register(CLUSTER)
     with pytest.raises(ValueError, match="timeout_seconds: 31: must be 1 to 30"):
-        Webhooks().register(CLUSTER, defaulter=Both(), timeout_seconds=31)
+        Webhooks().register(CLUSTER, defaulter=AllHandlers(), timeout_seconds=31)
     with pytest.raises(ValueError, match="at least three parts"):
-        Webhooks().register(CLUSTER, defaulter=Both(), defaulter_name="short")
-    webhooks.register(CLUSTER, converter=Both())
+        Webhooks().register(CLUSTER, defaulter=AllHandlers(), defaulter_name="short")
+    webhooks.register(CLUSTER, converter=AllHandlers())
     with pytest.raises(ValueError, match="a converter for this kind is already registered"):
-        webhooks.register(CLUSTER, converter=Both())
+        webhooks.register(CLUSTER, converter=AllHandlers())
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [("RayCluster", "rayclusters"), ("Ingress", "ingresses"), ("NetworkPolicy", "networkpolicies")]
 )
-def test_plurals_are_guessed_as_apimachinery_guesses(kind: str, name: str) -> None:
+def test_plural_is_guessed_as_in_apimachinery(kind: str, name: str) -> None:
     assert plural(kind) == name
 
 
@@ -166,7 +168,7 @@ def test_plurals_are_guessed_as_apimachinery_guesses(kind: str, name: str) -> No
         ("https://host", "host", 443, ":443"),
     ],
 )
-def test_urls_are_read(text: str, host: str, port: int, bind: str) -> None:
+def test_webhook_url_is_parsed(text: str, host: str, port: int, bind: str) -> None:
     url = WebhookURL.parse(text)
     assert (url.host, url.port, url.bind_address) == (host, port, bind)
     assert WebhookURL.parse(str(url)) == url
@@ -187,6 +189,6 @@ def test_urls_are_read(text: str, host: str, port: int, bind: str) -> None:
         "",
     ],
 )
-def test_other_urls_are_refused_and_told_what_is_allowed(text: str) -> None:
+def test_invalid_webhook_url_is_rejected_with_the_allowed_format(text: str) -> None:
     with pytest.raises(ValueError, match="must be https://HOST:PORT"):
         WebhookURL.parse(text)

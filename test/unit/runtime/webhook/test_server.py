@@ -1,4 +1,4 @@
-"""The HTTPS server, asked over TLS: reviews, refusals, swaps of its certificate, and its end."""
+"""The HTTPS webhook server: reviews, errors, conversion, changes of its certificate, and its shutdown."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from cfo.runtime.webhook.server import MAX_BODY, WebhookServer
 
 POLICY = RotatedCertificates(secret=NamespacedName("ns", "cert"))
 WIDGET = GVK("acme.io", "v1", "Widget")
-WITHIN = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
-def material() -> CertificateSet:
+def create_certificates() -> CertificateSet:
     return ensure_certificates(StoredCertificates(), POLICY, ("127.0.0.1", "hooks.ns.svc"), now=datetime.now(UTC))[0]
 
 
-class Script:
-    """A handler that does as the name of the object says."""
+class ScriptedHandler:
+    """A handler whose behaviour depends on the name of the object: raise, deny, wait, or allow."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -50,7 +50,7 @@ class Script:
             case "raise":
                 raise IndexError("list index out of range")
             case "deny":
-                return denied("not that one")
+                return denied("denied by the test")
             case "wait":
                 self.entered.set()
                 try:
@@ -61,62 +61,66 @@ class Script:
         return allowed()
 
 
-class Running:
-    """A server under test, and how to ask it."""
+class Harness:
+    """A running server with its serving certificate, handler and metrics."""
 
-    def __init__(self, server: WebhookServer, serving: ServingCertificate, script: Script) -> None:
+    def __init__(self, server: WebhookServer, serving: ServingCertificate, handler: ScriptedHandler) -> None:
         self.server = server
         self.serving = serving
-        self.script = script
+        self.handler = handler
         self.registry = CollectorRegistry()
 
     def url(self, path: str = "/validate-widget", query: str = "") -> str:
         return f"https://127.0.0.1:{self.server.port}{path}{query}"
 
 
-def trusting(one: CertificateSet) -> ssl.SSLContext:
-    return ssl.create_default_context(cadata=one.bundle.decode())
+def trust(certificates: CertificateSet) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=certificates.bundle.decode())
 
 
-def review(name: str = "w", **more: Any) -> bytes:
-    request = {"uid": f"uid-{name}", "operation": "CREATE", "name": name, "object": {"a": 1}, **more}
+def review(name: str = "w", **fields: Any) -> bytes:
+    request = {"uid": f"uid-{name}", "operation": "CREATE", "name": name, "object": {"a": 1}, **fields}
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-class Upgrading:
+class Converter:
+    """A converter that fails, or renames the object, depending on the name of the object."""
+
     def convert(self, obj: Object, api_version: str) -> Object:
         match name_of(obj):
             case "bug":
                 raise KeyError("spec")
             case "impossible":
-                raise ValueError("v2 knows no such size")
+                raise ValueError("v2 does not support this size")
             case "renamed":
                 return {**obj, "apiVersion": api_version, "metadata": {"name": "other"}}
         return {**obj, "apiVersion": api_version}
 
 
-async def listening(server: WebhookServer) -> None:
-    async with asyncio.timeout(WITHIN):
-        while not server.listening:  # noqa: ASYNC110 (nobody else needs to know)
+async def wait_until_listening(server: WebhookServer) -> None:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not server.listening:  # noqa: ASYNC110 (the server has no event for it)
             await asyncio.sleep(0)
 
 
-class Started(asyncio.Event):
+class StartedEvent(asyncio.Event):
+    """An event that acts as a ``task_status``."""
+
     def started(self, value: None = None) -> None:
         self.set()
 
 
 @asynccontextmanager
-async def running(pair: KeyPair | None, **options: Any) -> AsyncIterator[Running]:
-    script, serving, registry = Script(), None, CollectorRegistry()
+async def running_server(pair: KeyPair | None, **options: Any) -> AsyncIterator[Harness]:
+    handler, serving, registry = ScriptedHandler(), None, CollectorRegistry()
     serving = ServingCertificate(CertificateMetrics(registry))
     webhooks = Webhooks()
-    webhooks.register(WIDGET, converter=Upgrading())
+    webhooks.register(WIDGET, converter=Converter())
     webhooks.add(
         Webhook(
             name="v.acme.io",
             path="/validate-widget",
-            handler=script,
+            handler=handler,
             mutating=False,
             groups=("acme.io",),
             versions=("v1",),
@@ -128,67 +132,67 @@ async def running(pair: KeyPair | None, **options: Any) -> AsyncIterator[Running
     )
     if pair is not None:
         serving.serve(pair)
-    it = Running(server, serving, script)
-    it.registry = registry
-    started = Started()
+    harness = Harness(server, serving, handler)
+    harness.registry = registry
+    started = StartedEvent()
     task = asyncio.create_task(server.run(task_status=started))
     await started.wait()
     try:
         if pair is not None:
-            await listening(server)
-        yield it
+            await wait_until_listening(server)
+        yield harness
     finally:
-        script.release.set()
+        handler.release.set()
         server.stop()
         await task
 
 
 @pytest.fixture(scope="module")
 def first() -> CertificateSet:
-    return material()
+    return create_certificates()
 
 
 @pytest.fixture
-async def it(first: CertificateSet) -> AsyncIterator[Running]:
-    async with running(first.pair) as server:
+async def harness(first: CertificateSet) -> AsyncIterator[Harness]:
+    async with running_server(first.pair) as server:
         yield server
 
 
 @pytest.fixture
 async def session(first: CertificateSet) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(first))) as opened:
-        yield opened
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust(first))) as client:
+        yield client
 
 
-async def ask(session: aiohttp.ClientSession, url: str, body: bytes, **more: Any) -> tuple[int, Any]:
-    headers = {"Content-Type": "application/json", **more.pop("headers", {})}
-    async with asyncio.timeout(WITHIN), session.post(url, data=body, headers=headers, **more) as response:
+async def post(session: aiohttp.ClientSession, url: str, body: bytes, **options: Any) -> tuple[int, Any]:
+    headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+    async with asyncio.timeout(TIMEOUT_SECONDS), session.post(url, data=body, headers=headers, **options) as response:
         is_json = response.content_type == "application/json"
         return response.status, json.loads(await response.read()) if is_json else await response.text()
 
 
-async def test_reviews_are_answered_on_one_connection(it: Running, session: aiohttp.ClientSession) -> None:
+async def test_several_reviews_are_answered_on_one_connection(harness: Harness, session: aiohttp.ClientSession) -> None:
     for name in ("a", "b"):
-        code, answer = await ask(session, it.url(), review(name))
+        code, reply = await post(session, harness.url(), review(name))
         assert code == 200
-        assert answer["response"] == {"uid": f"uid-{name}", "allowed": True, "status": {"code": 200}}
+        assert reply["response"] == {"uid": f"uid-{name}", "allowed": True, "status": {"code": 200}}
     assert session.connector is not None
     assert sum(map(len, session.connector._conns.values())) == 1  # type: ignore[attr-defined]
 
 
-async def test_a_handler_that_raises_is_a_500_and_the_server_goes_on(
-    it: Running, session: aiohttp.ClientSession
+async def test_error_in_a_handler_is_a_500_and_the_server_continues(
+    harness: Harness, session: aiohttp.ClientSession
 ) -> None:
-    code, answer = await ask(session, it.url(), review("raise"))
+    code, reply = await post(session, harness.url(), review("raise"))
     assert code == 200
-    assert answer["response"]["allowed"] is False
-    assert answer["response"]["status"] == {
+    assert reply["response"]["allowed"] is False
+    assert reply["response"]["status"] == {
         "status": "Failure",
         "message": "the webhook failed: IndexError: list index out of range",
         "code": 500,
     }
-    assert (await ask(session, it.url(), review("w")))[1]["response"]["allowed"]
-    value = it.registry.get_sample_value
+    assert (await post(session, harness.url(), review("w")))[1]["response"]["allowed"]
+    value = harness.registry.get_sample_value
     path = {"webhook": "/validate-widget"}
     assert value("controller_runtime_webhook_panics_total") == 1
     assert value("controller_runtime_webhook_requests_total", {**path, "code": "200"}) == 2
@@ -196,96 +200,98 @@ async def test_a_handler_that_raises_is_a_500_and_the_server_goes_on(
     assert value("controller_runtime_webhook_latency_seconds_count", path) == 2
 
 
-async def test_what_is_no_review_is_refused(it: Running, session: aiohttp.ClientSession) -> None:
-    assert (await ask(session, it.url("/nowhere"), review()))[0] == 404
-    async with session.get(it.url()) as response:
+async def test_requests_that_are_not_reviews_are_rejected(harness: Harness, session: aiohttp.ClientSession) -> None:
+    assert (await post(session, harness.url("/nowhere"), review()))[0] == 404
+    async with session.get(harness.url()) as response:
         assert (response.status, response.headers["Allow"]) == (405, "POST")
-    code, answer = await ask(session, it.url(), review(), headers={"Content-Type": "text/plain"})
-    assert (code, answer["response"]["status"]["message"]) == (
+    code, reply = await post(session, harness.url(), review(), headers={"Content-Type": "text/plain"})
+    assert (code, reply["response"]["status"]["message"]) == (
         400,
         "contentType=text/plain, expected application/json",
     )
-    code, answer = await ask(session, it.url(), b"nonsense")
-    assert (code, answer["response"]["allowed"]) == (400, False)
-    assert (await ask(session, it.url(), review()))[0] == 200
+    code, reply = await post(session, harness.url(), b"nonsense")
+    assert (code, reply["response"]["allowed"]) == (400, False)
+    assert (await post(session, harness.url(), review()))[0] == 200
 
 
-async def test_a_body_over_the_limit_is_refused(it: Running, session: aiohttp.ClientSession) -> None:
+async def test_body_over_the_limit_is_rejected(harness: Harness, session: aiohttp.ClientSession) -> None:
     padding = {"padding": "x" * MAX_BODY}
-    code, answer = await ask(session, it.url(), review(object=padding))
-    assert (code, answer["response"]["status"]["code"]) == (413, 413)
-    assert answer["response"]["status"]["message"] == f"request entity is too large: limit is {MAX_BODY} bytes"
+    code, reply = await post(session, harness.url(), review(object=padding))
+    assert (code, reply["response"]["status"]["code"]) == (413, 413)
+    assert reply["response"]["status"]["message"] == f"request entity is too large: limit is {MAX_BODY} bytes"
 
     async def chunks() -> AsyncIterator[bytes]:
         for start in range(0, MAX_BODY + 2, 65536):
             yield b"x" * min(65536, MAX_BODY + 2 - start)
 
-    code, _ = await ask(session, it.url(), chunks())  # type: ignore[arg-type]
+    code, _ = await post(session, harness.url(), chunks())  # type: ignore[arg-type]
     assert code == 413
     fits = {"padding": "x" * (MAX_BODY - 1024)}
-    assert (await ask(session, it.url(), review(object=fits)))[0] == 200
+    assert (await post(session, harness.url(), review(object=fits)))[0] == 200
 
 
-async def test_a_handler_is_not_waited_for_longer_than_the_api_server_waits(
-    it: Running, session: aiohttp.ClientSession
+async def test_handler_is_cancelled_after_the_timeout_of_the_api_server(
+    harness: Harness, session: aiohttp.ClientSession
 ) -> None:
-    _, answer = await ask(session, it.url(query="?timeout=50ms"), review("wait"))
-    assert answer["response"]["status"]["code"] == 504
-    assert it.script.cancelled
+    _, reply = await post(session, harness.url(query="?timeout=50ms"), review("wait"))
+    assert reply["response"]["status"]["code"] == 504
+    assert harness.handler.cancelled
 
 
-async def test_the_certificate_changes_without_dropping_a_connection(
-    it: Running, session: aiohttp.ClientSession, first: CertificateSet
+async def test_certificate_change_keeps_open_connections(
+    harness: Harness, session: aiohttp.ClientSession, first: CertificateSet
 ) -> None:
-    waiting = asyncio.ensure_future(ask(session, it.url(), review("wait")))
-    await asyncio.wait_for(it.script.entered.wait(), WITHIN)
-    second = material()
-    it.serving.serve(second.pair)
-    it.script.release.set()
+    waiting = asyncio.ensure_future(post(session, harness.url(), review("wait")))
+    await asyncio.wait_for(harness.handler.entered.wait(), TIMEOUT_SECONDS)
+    second = create_certificates()
+    harness.serving.serve(second.pair)
+    harness.handler.release.set()
     assert (await waiting)[0] == 200
-    assert (await ask(session, it.url(), review()))[0] == 200, "the connection is still good"
+    assert (await post(session, harness.url(), review()))[0] == 200, "the open connection must still work"
     async with aiohttp.ClientSession() as other:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
-            await ask(other, it.url(), review(), ssl=trusting(first))
+            await post(other, harness.url(), review(), ssl=trust(first))
         for server_name in (None, "hooks.ns.svc"):
-            code, _ = await ask(other, it.url(), review(), ssl=trusting(second), server_hostname=server_name)
+            code, _ = await post(other, harness.url(), review(), ssl=trust(second), server_hostname=server_name)
             assert code == 200
-    assert it.registry.get_sample_value("certwatcher_read_certificate_total") == 2
+    assert harness.registry.get_sample_value("certwatcher_read_certificate_total") == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_old_tls_is_refused(it: Running, first: CertificateSet) -> None:
-    context = trusting(first)
+async def test_tls_versions_before_1_2_are_rejected(harness: Harness, first: CertificateSet) -> None:
+    context = trust(first)
     context.set_ciphers("ALL:@SECLEVEL=0")
     context.minimum_version = ssl.TLSVersion.TLSv1
     for newest in (ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1):
         context.maximum_version = newest
-        with pytest.raises(OSError):  # noqa: PT011 (what is said depends on who notices first)
-            await asyncio.open_connection("127.0.0.1", it.server.port, ssl=context, server_hostname="127.0.0.1")
+        with pytest.raises(OSError):  # noqa: PT011 (the error depends on which side detects it first)
+            await asyncio.open_connection("127.0.0.1", harness.server.port, ssl=context, server_hostname="127.0.0.1")
         context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    _, writer = await asyncio.open_connection("127.0.0.1", it.server.port, ssl=context, server_hostname="127.0.0.1")
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", harness.server.port, ssl=context, server_hostname="127.0.0.1"
+    )
     assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
     writer.close()
 
 
-async def test_it_listens_when_there_is_a_certificate(first: CertificateSet, session: aiohttp.ClientSession) -> None:
-    async with running(None) as it:
-        assert it.server.port > 0
+async def test_server_listens_once_it_has_a_certificate(first: CertificateSet, session: aiohttp.ClientSession) -> None:
+    async with running_server(None) as harness:
+        assert harness.server.port > 0
         with pytest.raises(aiohttp.ClientConnectorError):
-            await ask(session, it.url(), review())
-        it.serving.serve(first.pair)
-        await listening(it.server)
-        assert (await ask(session, it.url(), review()))[0] == 200
+            await post(session, harness.url(), review())
+        harness.serving.serve(first.pair)
+        await wait_until_listening(harness.server)
+        assert (await post(session, harness.url(), review()))[0] == 200
 
 
-async def test_it_can_be_stopped_before_there_is_a_certificate() -> None:
-    async with asyncio.timeout(WITHIN), running(None):
+async def test_server_can_be_stopped_before_it_has_a_certificate() -> None:
+    async with asyncio.timeout(TIMEOUT_SECONDS), running_server(None):
         pass
 
 
-async def test_two_can_share_a_port_if_they_want_to(first: CertificateSet) -> None:
-    async with running(first.pair, reuse_port=True) as one:
+async def test_servers_can_share_a_port_with_reuse_port(first: CertificateSet) -> None:
+    async with running_server(first.pair, reuse_port=True) as one:
         port = one.server.port
         shared = WebhookServer(
             Webhooks(),
@@ -295,19 +301,19 @@ async def test_two_can_share_a_port_if_they_want_to(first: CertificateSet) -> No
             reuse_port=True,
             drain=0.0,
         )
-        started = Started()
+        started = StartedEvent()
         task = asyncio.create_task(shared.run(task_status=started))
         await started.wait()
         shared.stop()
         await task
-        alone = WebhookServer(
+        exclusive = WebhookServer(
             Webhooks(), one.serving, WebhookMetrics(CollectorRegistry()), bind_address=f"127.0.0.1:{port}"
         )
         with pytest.raises(OSError, match="in use"):
-            await alone.run()
+            await exclusive.run()
 
 
-async def test_what_runs_at_the_end_is_answered_and_open_connections_are_served_once_more(
+async def test_stopping_server_serves_open_connections_once_more_and_closes_them(
     first: CertificateSet, session: aiohttp.ClientSession
 ) -> None:
     drained = asyncio.Event()
@@ -315,16 +321,19 @@ async def test_what_runs_at_the_end_is_answered_and_open_connections_are_served_
     async def before_drain() -> None:
         drained.set()
 
-    async with asyncio.timeout(WITHIN), running(first.pair, drain=WITHIN, before_drain=before_drain) as it:
-        assert (await ask(session, it.url(), review()))[0] == 200
-        url = it.url()
-        it.server.stop()
+    async with (
+        asyncio.timeout(TIMEOUT_SECONDS),
+        running_server(first.pair, drain=TIMEOUT_SECONDS, before_drain=before_drain) as harness,
+    ):
+        assert (await post(session, harness.url(), review()))[0] == 200
+        url = harness.url()
+        harness.server.stop()
         await drained.wait()
         async with session.post(url, data=review(), headers={"Content-Type": "application/json"}) as response:
             assert response.status == 200
             assert response.headers["Connection"] == "close"
         with pytest.raises(aiohttp.ClientConnectorError):
-            await ask(session, url, review())
+            await post(session, url, review())
 
 
 def conversion(*names: str, kind: str = "Widget") -> bytes:
@@ -335,40 +344,40 @@ def conversion(*names: str, kind: str = "Widget") -> bytes:
     ).encode()
 
 
-async def test_objects_are_converted(it: Running, session: aiohttp.ClientSession) -> None:
-    code, answer = await ask(session, it.url("/convert"), conversion("a", "b"))
+async def test_objects_are_converted(harness: Harness, session: aiohttp.ClientSession) -> None:
+    code, reply = await post(session, harness.url("/convert"), conversion("a", "b"))
     assert code == 200
-    assert answer["response"]["uid"] == "c1"
-    assert answer["response"]["result"] == {"status": "Success"}
-    assert [obj["apiVersion"] for obj in answer["response"]["convertedObjects"]] == ["acme.io/v2"] * 2
+    assert reply["response"]["uid"] == "c1"
+    assert reply["response"]["result"] == {"status": "Success"}
+    assert [obj["apiVersion"] for obj in reply["response"]["convertedObjects"]] == ["acme.io/v2"] * 2
 
 
 @pytest.mark.parametrize(
-    ("body", "why", "bugs"),
+    ("body", "message", "panics"),
     [
-        (conversion("a", "impossible"), "Widget 'impossible' to acme.io/v2: v2 knows no such size", 0),
+        (conversion("a", "impossible"), "Widget 'impossible' to acme.io/v2: v2 does not support this size", 0),
         (conversion("bug"), "Widget 'bug' to acme.io/v2: 'spec'", 1),
         (conversion("renamed"), "the converter changed the object's name or uid", 1),
         (conversion("a", kind="Gadget"), "no converter is registered for this kind", 0),
     ],
 )
-async def test_what_cannot_be_converted_is_said(
-    it: Running, session: aiohttp.ClientSession, body: bytes, why: str, bugs: int
+async def test_failed_conversion_is_reported(
+    harness: Harness, session: aiohttp.ClientSession, body: bytes, message: str, panics: int
 ) -> None:
-    code, answer = await ask(session, it.url("/convert"), body)
+    code, reply = await post(session, harness.url("/convert"), body)
     assert code == 200
-    assert answer["response"]["convertedObjects"] == []
-    assert answer["response"]["result"]["status"] == "Failure"
-    assert why in answer["response"]["result"]["message"]
-    assert it.registry.get_sample_value("controller_runtime_conversion_webhook_panics_total") == bugs
+    assert reply["response"]["convertedObjects"] == []
+    assert reply["response"]["result"]["status"] == "Failure"
+    assert message in reply["response"]["result"]["message"]
+    assert harness.registry.get_sample_value("controller_runtime_conversion_webhook_panics_total") == panics
 
 
-async def test_patches_are_in_the_answer(first: CertificateSet, session: aiohttp.ClientSession) -> None:
-    class Defaulting:
+async def test_patch_is_in_the_response(first: CertificateSet, session: aiohttp.ClientSession) -> None:
+    class Defaulter:
         def default(self, obj: Object, request: AdmissionRequest) -> None:
             obj["b"] = 2
 
-    async with running(first.pair) as it:
-        it.server._webhooks.register(WIDGET, defaulter=Defaulting())
-        _, answer = await ask(session, it.url("/mutate-acme-io-v1-widget"), review())
-        assert json.loads(b64decode(answer["response"]["patch"])) == [{"op": "add", "path": "/b", "value": 2}]
+    async with running_server(first.pair) as harness:
+        harness.server._webhooks.register(WIDGET, defaulter=Defaulter())
+        _, reply = await post(session, harness.url("/mutate-acme-io-v1-widget"), review())
+        assert json.loads(b64decode(reply["response"]["patch"])) == [{"op": "add", "path": "/b", "value": 2}]

@@ -70,7 +70,7 @@ async def client(server: ApiServer) -> AsyncIterator[Client]:
 
 
 def reviews(server: ApiServer) -> list[Any]:
-    return [asked.body for asked in server.asked if asked.path == REVIEWS]
+    return [request.body for request in server.all_requests if request.path == REVIEWS]
 
 
 async def only_pods(request: web.Request) -> web.StreamResponse:
