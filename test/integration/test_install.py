@@ -22,7 +22,7 @@ from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SEC
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
 from envtest.certificates import Authority
 from test.support.config_map_webhooks import free_url
-from test.support.installation import ROOT, configure, events_of_the_operator, in_cluster, install, kubectl
+from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
 from test.support.raycluster_environment import (
     DSC_INITIALIZATIONS,
     INGRESS_CONFIGS,
@@ -141,8 +141,8 @@ async def _life(there: World, directory: Path, shared: Path, *, openshift: bool)
     """Installs, runs, plays all samples, deletes them, ends; what the operator asked meanwhile."""
     await install(there, directory)
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
-    await configure(there, kuberay=kuberay, appwrapper={"enabled": True})
-    async with in_cluster(there, directory, "--webhook-url", str(free_url())) as running:
+    await create_config_map(there, kuberay=kuberay, appwrapper={"enabled": True})
+    async with run_in_cluster(there, directory, "--webhook-url", str(free_url())) as running:
         await running.ready()
         samples = await play(there, ROOT / "config" / "samples", *shared.glob("samples/ray-cluster.*.yaml"))
         clusters = [obj for obj in samples if gvk_of(obj).kind == RAY_CLUSTER.kind]
@@ -171,7 +171,7 @@ async def _life(there: World, directory: Path, shared: Path, *, openshift: bool)
             await eventually(vanished, f"{key_of(cluster)} gone")
         running.process.terminate()
         assert await running.exit_code() == 0, running.output
-    return events_of_the_operator(there)
+    return operator_audit_events(there)
 
 
 async def test_the_operator_gets_along_with_its_rights_and_needs_all_of_them(
@@ -353,12 +353,14 @@ async def test_certificates_from_elsewhere_are_served_and_nothing_of_it_is_writt
         await install(there, tmp_path)
         code, said = await kubectl(there, tmp_path, "delete", *_hooks())
         assert code == 0, said
-        await configure(there, webhook={"bindAddress": "127.0.0.1:0"}, kuberay={"rayDashboardOAuthEnabled": False})
-        async with in_cluster(there, tmp_path, "--webhook-cert-dir", str(folder)) as running:
+        await create_config_map(
+            there, webhook={"bindAddress": "127.0.0.1:0"}, kuberay={"rayDashboardOAuthEnabled": False}
+        )
+        async with run_in_cluster(there, tmp_path, "--webhook-cert-dir", str(folder)) as running:
             await running.ready()
             running.process.terminate()
             assert await running.exit_code() == 0, running.output
         assert await there.find(SECRET, WEBHOOK_SECRET_NAME, DEFAULT_NAMESPACE) is None
-        touched = {(event.get("objectRef") or {}).get("resource") for event in events_of_the_operator(there)}
+        touched = {(event.get("objectRef") or {}).get("resource") for event in operator_audit_events(there)}
         assert not touched & {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-        assert forbidden(events_of_the_operator(there)) == []
+        assert forbidden(operator_audit_events(there)) == []

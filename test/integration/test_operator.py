@@ -13,7 +13,13 @@ import yaml
 from cfo.config import default_document
 from cfo.runtime.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import NamespacedName, Object
-from test.support.operator_process import KEY, LOOPBACK, PLAIN, configure, operator
+from test.support.operator_process import (
+    CONFIG_MAP_KEY,
+    LOOPBACK_ADDRESSES,
+    PLAIN_CONFIG,
+    create_config_map,
+    run_operator,
+)
 from test.support.raycluster_environment import (
     INGRESS_CONFIGS,
     OPENSHIFT,
@@ -29,7 +35,7 @@ from test.support.recordings import load_startup, startup_cases
 
 async def refusal(there: World, directory: Path) -> tuple[int, str]:
     """How ``cfo run`` ends, and what it says (one line, which this checks)."""
-    async with operator(there, directory) as running:
+    async with run_operator(there, directory) as running:
         code = await running.exit_code()
     lines = running.output.splitlines()
     assert len(lines) == 1, running.output
@@ -37,10 +43,10 @@ async def refusal(there: World, directory: Path) -> tuple[int, str]:
 
 
 async def test_without_a_config_map_one_is_made_with_the_defaults(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path) as running:
+    async with world(*VANILLA) as there, run_operator(there, tmp_path) as running:
 
         async def look() -> Object | None:
-            return await there.client.get(CONFIG_MAP, KEY)
+            return await there.client.get(CONFIG_MAP, CONFIG_MAP_KEY)
 
         made = await eventually(look, "the ConfigMap")
         assert made["data"] == {"config.yaml": default_document()}
@@ -50,8 +56,8 @@ async def test_without_a_config_map_one_is_made_with_the_defaults(tmp_path: Path
 
 async def test_sigterm_ends_it_with_code_0(tmp_path: Path) -> None:
     async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
-        async with operator(there, tmp_path) as running:
+        await create_config_map(there, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
+        async with run_operator(there, tmp_path) as running:
             await running.ready()
             for index in range(20):
                 await there.create(ray_cluster(f"rc-{index}", "default"))
@@ -87,12 +93,12 @@ async def test_what_cannot_work_is_one_line_and_nothing_is_written(
     tmp_path: Path, data: dict[str, str], message: str
 ) -> None:
     async with world(*VANILLA) as there:
-        await configure(there, data)
+        await create_config_map(there, data)
         await there.create(ray_cluster("rc", "default"))
         code, line = await refusal(there, tmp_path)
-        assert (code, f"ConfigMap {KEY}: {message}" in line) == (2, True), line
+        assert (code, f"ConfigMap {CONFIG_MAP_KEY}: {message}" in line) == (2, True), line
         assert await there.client.list(NETWORK_POLICY) == []
-        assert ((await there.get(CONFIG_MAP, KEY.name, KEY.namespace)).get("data") or {}) == data
+        assert ((await there.get(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace)).get("data") or {}) == data
 
 
 async def test_no_cluster_is_one_line_that_points_to_the_embedded_one(tmp_path: Path) -> None:
@@ -106,26 +112,26 @@ async def test_no_cluster_is_one_line_that_points_to_the_embedded_one(tmp_path: 
 
 async def test_unknown_keys_are_warned_about(tmp_path: Path) -> None:
     async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump({**PLAIN, "kubray": {}})})
-        async with operator(there, tmp_path) as running:
+        await create_config_map(there, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "kubray": {}})})
+        async with run_operator(there, tmp_path) as running:
             await running.ready()
             assert "config.yaml: unknown key kubray (did you mean kuberay?), ignored" in running.output
 
 
 async def test_another_config_map_can_be_named(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path, "--config", "other"):
+    async with world(*VANILLA) as there, run_operator(there, tmp_path, "--config", "other"):
 
         async def look() -> Object | None:
             return await there.client.get(CONFIG_MAP, NamespacedName("default", "other"))
 
         assert await eventually(look, "the ConfigMap")
-        assert await there.find(CONFIG_MAP, KEY.name, KEY.namespace) is None
+        assert await there.find(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace) is None
 
 
 async def test_controllers_start_when_the_definition_comes(tmp_path: Path) -> None:
     async with world() as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
-        async with operator(there, tmp_path) as running:
+        await create_config_map(there, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
+        async with run_operator(there, tmp_path) as running:
             await running.ready()
             await there.plane.install_crds(RAY_CLUSTERS)
 
@@ -143,10 +149,10 @@ async def test_controllers_start_when_the_definition_comes(tmp_path: Path) -> No
 
 
 async def test_the_ingress_domain_is_missed_only_when_an_ingress_is_needed(tmp_path: Path) -> None:
-    settings = {**LOOPBACK, "kuberay": {"rayDashboardOAuthEnabled": False}}
+    settings = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": False}}
     async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(settings)})
-        async with operator(there, tmp_path) as running:
+        await create_config_map(there, {"config.yaml": yaml.safe_dump(settings)})
+        async with run_operator(there, tmp_path) as running:
             await running.ready()
             await there.create(ray_cluster("rc", "default"))
             await there.event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
@@ -155,12 +161,12 @@ async def test_the_ingress_domain_is_missed_only_when_an_ingress_is_needed(tmp_p
 
 async def test_renamed_health_checks_have_paths_of_their_own(tmp_path: Path) -> None:
     settings = {
-        **PLAIN,
-        "health": {**LOOPBACK["health"], "livenessEndpointName": "live", "readinessEndpointName": "go"},
+        **PLAIN_CONFIG,
+        "health": {**LOOPBACK_ADDRESSES["health"], "livenessEndpointName": "live", "readinessEndpointName": "go"},
     }
     async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(settings)})
-        async with operator(there, tmp_path) as running:
+        await create_config_map(there, {"config.yaml": yaml.safe_dump(settings)})
+        async with run_operator(there, tmp_path) as running:
             await running.ready()
             async with aiohttp.ClientSession(await running.address("health")) as session:
                 found = {}
@@ -193,13 +199,13 @@ async def test_recorded_starts(tmp_path: Path, case: str) -> None:
         if data and case != "vanilla/not-yaml" and len(data) == 1:
             (name,) = data
             data = {name: yaml.safe_dump({**_with_free_ports(yaml.safe_load(data[name]))})}
-        await configure(there, data)
+        await create_config_map(there, data)
         if recording.get("exitCode") and case not in STARTS_HERE:
             assert (await refusal(there, tmp_path))[0] == 2
             return
         if data is None:
             return  # the default ports; test_without_a_config_map_... has the rest
-        async with operator(there, tmp_path) as running:
+        async with run_operator(there, tmp_path) as running:
             await running.ready()
             await there.create(ray_cluster("rc", "default"))
 
@@ -213,7 +219,7 @@ async def test_recorded_starts(tmp_path: Path, case: str) -> None:
 
 def _with_free_ports(document: dict[str, Any]) -> dict[str, Any]:
     moved = dict(document)
-    for section, settings in LOOPBACK.items():
+    for section, settings in LOOPBACK_ADDRESSES.items():
         if (document.get(section) or {}).get("bindAddress") != "0":
             moved[section] = {**(document.get(section) or {}), **settings}
     return moved

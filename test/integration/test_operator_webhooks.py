@@ -21,14 +21,14 @@ from cfo.runtime.objects import NamespacedName, Object, name_of
 from cfo.runtime.webhook.certificates.announcement import ORIGINAL, bundles_of
 from cfo.runtime.webhook.certificates.certificate_authority import read
 from test.support.config_map_webhooks import free_url
-from test.support.operator_process import PLAIN, configure, operator
+from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator
 from test.support.raycluster_environment import VANILLA, World, eventually, ray_cluster, world
 
 SECRET_KEY = NamespacedName("default", WEBHOOK_SECRET_NAME)
 
 
 def settings(**webhook: Any) -> dict[str, str]:
-    return {"config.yaml": yaml.safe_dump({**PLAIN, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}})}
+    return {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}})}
 
 
 async def configurations(there: World) -> list[Object]:
@@ -50,9 +50,9 @@ def targets(found: list[Object]) -> set[str]:
 
 async def test_certificates_are_made_and_injected_as_the_go_operator_does(tmp_path: Path) -> None:
     async with world(*VANILLA) as there:
-        await configure(there, settings())
+        await create_config_map(there, settings())
         made = await install(there)
-        async with operator(there, tmp_path) as running:
+        async with run_operator(there, tmp_path) as running:
             await running.ready()
             secret = await there.get(SECRET, WEBHOOK_SECRET_NAME, "default")
             stored = read(secret["data"])
@@ -112,9 +112,9 @@ async def test_the_secret_holds_what_the_recording_holds(tmp_path: Path, shared:
     recorded = yaml.safe_load((shared / "golden" / "startup" / "vanilla" / "certificates.yaml").read_text())
     expected = recorded["then"]["secret"]
     async with world(*VANILLA) as there:
-        await configure(there, settings())
+        await create_config_map(there, settings())
         await install(there)
-        async with operator(there, tmp_path) as running:
+        async with run_operator(there, tmp_path) as running:
             await running.ready()
             secret = await there.get(SECRET, WEBHOOK_SECRET_NAME, "default")
     data = {name: b64decode(value) for name, value in secret["data"].items()}
@@ -128,8 +128,8 @@ async def test_the_secret_holds_what_the_recording_holds(tmp_path: Path, shared:
 
 async def test_a_missing_configuration_is_named_by_the_readiness_check(tmp_path: Path) -> None:
     async with world(*VANILLA) as there:
-        await configure(there, settings(enabled=True))
-        async with operator(there, tmp_path) as running:
+        await create_config_map(there, settings(enabled=True))
+        async with run_operator(there, tmp_path) as running:
             address = await running.address("health")
             async with aiohttp.ClientSession(address) as session:
 
@@ -147,7 +147,7 @@ async def test_a_missing_configuration_is_named_by_the_readiness_check(tmp_path:
 
 
 async def test_a_broken_url_is_one_line_and_code_2(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path, "--webhook-url", "http://here:1") as running:
+    async with world(*VANILLA) as there, run_operator(there, tmp_path, "--webhook-url", "http://here:1") as running:
         assert await running.exit_code() == 2
     assert running.output == (
         "Error: --webhook-url: 'http://here:1': must be https://HOST:PORT, where HOST is a name or an IP address that "
@@ -158,12 +158,12 @@ async def test_a_broken_url_is_one_line_and_code_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize("installed", [True, False])
 async def test_a_url_is_served_and_taken_back_on_exit(tmp_path: Path, *, installed: bool) -> None:
     async with world(*VANILLA) as there:
-        await configure(there, settings())
+        await create_config_map(there, settings())
         if installed:
             await install(there)
         before = targets(await configurations(there))
         url = free_url()
-        async with operator(there, tmp_path, "--webhook-url", str(url)) as running:
+        async with run_operator(there, tmp_path, "--webhook-url", str(url)) as running:
             await running.ready()
             assert all(target.startswith(f"{url}/") for target in targets(await configurations(there)))
             await there.create(ray_cluster("rc", "default"))
@@ -176,14 +176,14 @@ async def test_a_url_is_served_and_taken_back_on_exit(tmp_path: Path, *, install
 
 async def test_a_killed_run_is_put_right_by_the_next_start(tmp_path: Path) -> None:
     async with world(*VANILLA) as there:
-        await configure(there, settings())
+        await create_config_map(there, settings())
         await install(there)
-        async with operator(there, tmp_path, "--webhook-url", str(free_url())) as running:
+        async with run_operator(there, tmp_path, "--webhook-url", str(free_url())) as running:
             await running.ready()
             running.process.kill()
             await running.exit_code()
         assert "service" not in targets(await configurations(there))
-        async with operator(there, tmp_path) as again:
+        async with run_operator(there, tmp_path) as again:
             await again.ready()
             assert targets(await configurations(there)) == {"service"}
 
@@ -193,11 +193,11 @@ async def test_webhooks_answer_throughout_the_end_of_the_leader(tmp_path: Path, 
     """Two replicas share one address; a client that creates a RayCluster each 100 ms hardly notices that one ends."""
     async with world(*VANILLA) as there:
         election = {"leaderElect": True, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"}
-        await configure(there, {"config.yaml": yaml.safe_dump({**PLAIN, "leaderElection": election})})
+        await create_config_map(there, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "leaderElection": election})})
         url = str(free_url())
-        async with operator(there, tmp_path, "--webhook-url", url) as first:
+        async with run_operator(there, tmp_path, "--webhook-url", url) as first:
             await first.ready()
-            async with operator(there, tmp_path, "--webhook-url", url) as second:
+            async with run_operator(there, tmp_path, "--webhook-url", url) as second:
                 await second.ready()
                 failures: list[APIError] = []
                 made = 0

@@ -27,7 +27,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.objects import Object
 from envtest import ControlPlane
-from test.support.operator_process import LOOPBACK, Operator, configure, operator
+from test.support.operator_process import LOOPBACK_ADDRESSES, OperatorProcess, create_config_map, run_operator
 from test.support.raycluster_environment import (
     DSC_INITIALIZATIONS,
     INGRESS_CONFIGS,
@@ -99,15 +99,15 @@ class Start:
         )
 
     @asynccontextmanager
-    async def operator(self, folder: Path, **environment: str) -> AsyncIterator[Operator]:
+    async def run_operator(self, folder: Path, **environment: str) -> AsyncIterator[OperatorProcess]:
         """The operator, ready; it ends well."""
-        async with operator(self.world, folder, "--kubeconfig", str(self._kubeconfig), **environment) as running:
+        async with run_operator(self.world, folder, "--kubeconfig", str(self._kubeconfig), **environment) as running:
             await running.ready()
             yield running
             running.process.send_signal(signal.SIGTERM)
             assert await running.exit_code() == 0, running.output
 
-    async def at_rest(self, running: Operator, clusters: int) -> None:
+    async def at_rest(self, running: OperatorProcess, clusters: int) -> None:
         """Waits until each controller has looked at every cluster, and nothing is left to do."""
         address = await running.address("metrics")
         async with aiohttp.ClientSession(address) as session:
@@ -147,13 +147,13 @@ async def starting(folder: Path, openshift: bool) -> AsyncIterator[Start]:
         metadata = {"namespace": "default", "name": "codeflare-operator-webhook-server-cert"}
         await here.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
         settings: dict[str, Any] = {
-            **LOOPBACK,
+            **LOOPBACK_ADDRESSES,
             "kuberay": OAUTH if openshift else PLAIN,
             "appwrapper": {"enabled": True},
             "webhook": {"enabled": True, "bindAddress": "127.0.0.1:0"},
             "leaderElection": {"leaderElect": True},
         }
-        await configure(here, {"config.yaml": yaml.safe_dump(settings)})
+        await create_config_map(here, {"config.yaml": yaml.safe_dump(settings)})
         yield Start(here, audit, kubeconfig)
 
 

@@ -27,26 +27,26 @@ from cfo.runtime.webhook.setup import webhook_rules
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from test.support.config_map_webhooks import (
-    GUARDED,
-    NAME,
+    CERTIFICATE_POLICY,
+    CONFIGURATION_NAME,
     OPTIONS,
-    POLICY,
     SECRET_KEY,
+    WEBHOOK_LABELS,
     Load,
     Replica,
-    Somebody,
+    User,
+    connect_user,
     free_url,
-    register,
-    replica,
-    short,
-    somebody,
-    until,
+    register_webhooks,
+    run_replica,
+    short_overlap,
+    wait_until,
 )
 
 
 @pytest.fixture
-async def user(plane: ControlPlane) -> AsyncIterator[Somebody]:
-    async with somebody(plane) as one:
+async def user(plane: ControlPlane) -> AsyncIterator[User]:
+    async with connect_user(plane) as one:
         yield one
 
 
@@ -72,11 +72,11 @@ def configured(before: list[Object], after: list[Object]) -> bool:
 
 
 async def test_objects_are_defaulted_and_refused_in_the_words_of_the_webhooks(
-    plane: ControlPlane, api: APIClient, user: Somebody
+    plane: ControlPlane, api: APIClient, user: User
 ) -> None:
-    async with replica(plane, local()) as running:
+    async with run_replica(plane, local()) as running:
         await running.ready()
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": GUARDED}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": WEBHOOK_LABELS}}
         created = await api.post("/api/v1/namespaces/default/configmaps", body)
         assert created.code == 201
         assert created.body["data"] == {"color": "blue"}
@@ -101,8 +101,8 @@ async def test_objects_are_defaulted_and_refused_in_the_words_of_the_webhooks(
         assert await user.client.get(CONFIG_MAP, NamespacedName("default", "b")) is None
 
 
-async def test_a_handler_that_raises_harms_one_request(plane: ControlPlane, user: Somebody) -> None:
-    async with replica(plane, local()) as running:
+async def test_a_handler_that_raises_harms_one_request(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane, local()) as running:
         await running.ready()
         with pytest.raises(InternalError, match=r"denied the request: the webhook failed: IndexError: list index"):
             await user.create("a", color="bug")
@@ -115,10 +115,10 @@ async def test_a_handler_that_raises_harms_one_request(plane: ControlPlane, user
 
 
 async def test_the_first_start_makes_one_write_for_each_object_and_the_next_none(
-    plane: ControlPlane, user: Somebody
+    plane: ControlPlane, user: User
 ) -> None:
     await user.configure()
-    async with replica(plane) as running:
+    async with run_replica(plane) as running:
         await running.ready()
         assert sorted(running.writes()) == [
             ("create", "secrets", "201"),
@@ -135,31 +135,35 @@ async def test_the_first_start_makes_one_write_for_each_object_and_the_next_none
         assert {b64encode(bundle).decode() for bundle in await user.bundles()} == {secret["data"]["ca.crt"]}
         assert stored.pair is not None
         assert await running.serial() == stored.pair.leaf.serial_number
-    async with replica(plane) as again:
+    async with run_replica(plane) as again:
         await again.ready()
         assert again.writes() == []
         assert stored.pair is not None
         assert await again.serial() == stored.pair.leaf.serial_number
 
 
-async def test_readiness_names_what_is_missing(plane: ControlPlane, user: Somebody) -> None:
-    async with replica(plane) as running:
-        await until(
-            lambda: _says(running, f"MutatingWebhookConfiguration {NAME} does not exist"), "the missing configuration"
+async def test_readiness_names_what_is_missing(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane) as running:
+        await wait_until(
+            lambda: _says(running, f"MutatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"),
+            "the missing configuration",
         )
-        assert f"ValidatingWebhookConfiguration {NAME} does not exist" in await running.problem()
+        assert f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} does not exist" in await running.problem()
         await user.configure()
         await running.ready()
-        await user.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, NamespacedName("", NAME))
-        await until(lambda: _says(running, f"ValidatingWebhookConfiguration {NAME} does not exist"), "the deletion")
+        await user.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, NamespacedName("", CONFIGURATION_NAME))
+        await wait_until(
+            lambda: _says(running, f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"),
+            "the deletion",
+        )
 
 
 async def _says(running: Replica, text: str) -> bool:
     return text in await running.problem()
 
 
-async def test_a_broken_bundle_is_repaired(plane: ControlPlane, user: Somebody) -> None:
-    async with replica(plane, local()) as running:
+async def test_a_broken_bundle_is_repaired(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane, local()) as running:
         await running.ready()
         (good,) = await user.bundles()
         for broken in ("bm8=", None, b64encode(_other().bundle).decode()):
@@ -167,24 +171,24 @@ async def test_a_broken_bundle_is_repaired(plane: ControlPlane, user: Somebody) 
             if broken is None:
                 operation = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
             for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-                await user.client.patch(kind, NamespacedName("", NAME), [operation], PatchType.JSON)
+                await user.client.patch(kind, NamespacedName("", CONFIGURATION_NAME), [operation], PatchType.JSON)
 
             async def repaired() -> bool:
                 return await user.bundles() == {good}
 
-            await until(repaired, "the bundle")
+            await wait_until(repaired, "the bundle")
             await user.create("made-")
 
 
 def _other() -> Material:
-    return advance(Stored(), POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
+    return advance(Stored(), CERTIFICATE_POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
 
 
 @pytest.mark.parametrize("broken", [{"tls.crt": "bm8="}, {"tls.key": None}, {"ca.key": "bm8="}, {"ca.crt": None}])
 async def test_a_broken_secret_is_repaired_and_no_call_fails(
-    plane: ControlPlane, user: Somebody, broken: dict[str, str | None]
+    plane: ControlPlane, user: User, broken: dict[str, str | None]
 ) -> None:
-    async with replica(plane, local()) as running:
+    async with run_replica(plane, local()) as running:
         await running.ready()
         before = await running.serial()
         async with Load(user) as load:
@@ -194,20 +198,20 @@ async def test_a_broken_secret_is_repaired_and_no_call_fails(
                 secret = await user.client.get(SECRET, SECRET_KEY)
                 return secret is not None and read(secret["data"]).problems == ()
 
-            await until(repaired, "a good Secret")
+            await wait_until(repaired, "a good Secret")
 
             async def swapped() -> bool:
                 return await running.serial() != before
 
             if broken.keys() & {"ca.crt", "ca.key"}:
-                await until(swapped, "a certificate of the new authority")
+                await wait_until(swapped, "a certificate of the new authority")
             await load.more(10)
         assert load.errors == []
         await running.ready()
 
 
-async def test_a_deleted_secret_means_another_authority_and_no_failed_call(plane: ControlPlane, user: Somebody) -> None:
-    async with replica(plane, local(certificates=short())) as running:
+async def test_a_deleted_secret_means_another_authority_and_no_failed_call(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane, local(certificates=short_overlap())) as running:
         await running.ready()
         (first,) = await user.authorities()
         before = await running.serial()
@@ -218,17 +222,17 @@ async def test_a_deleted_secret_means_another_authority_and_no_failed_call(plane
                 authorities = await user.authorities()
                 return len(authorities) == 2 and authorities[1] == first
 
-            await until(overlapping, "both authorities trusted")
+            await wait_until(overlapping, "both authorities trusted")
 
             async def swapped() -> bool:
                 return await running.serial() != before
 
-            await until(swapped, "the new certificate")
+            await wait_until(swapped, "the new certificate")
 
             async def alone() -> bool:
                 return len(await user.authorities()) == 1
 
-            await until(alone, "the old authority forgotten")
+            await wait_until(alone, "the old authority forgotten")
             await load.more(20)
         assert load.errors == []
         assert first not in await user.authorities()
@@ -236,12 +240,14 @@ async def test_a_deleted_secret_means_another_authority_and_no_failed_call(plane
 
 
 async def test_certificates_are_renewed_in_time_in_the_order_that_lets_no_call_fail(
-    plane: ControlPlane, user: Somebody
+    plane: ControlPlane, user: User
 ) -> None:
     """On a clock of its own, which stays within what today's TLS accepts."""
     clock = FakeClock(datetime.now(UTC) - timedelta(days=21))
-    policy = replace(POLICY, authority_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0)
-    async with replica(plane, local(certificates=policy), clock=clock) as running:
+    policy = replace(
+        CERTIFICATE_POLICY, authority_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0
+    )
+    async with run_replica(plane, local(certificates=policy), clock=clock) as running:
         await running.ready()
         (first,) = await user.authorities()
         await user.create("before")
@@ -257,7 +263,7 @@ async def test_certificates_are_renewed_in_time_in_the_order_that_lets_no_call_f
         async def overlapping() -> bool:
             return len(await user.authorities()) == 2
 
-        await until(overlapping, "both authorities trusted")
+        await wait_until(overlapping, "both authorities trusted")
         assert await running.serial() == before, "the old certificate is served until API servers know better"
         await user.create("between")
 
@@ -265,21 +271,21 @@ async def test_certificates_are_renewed_in_time_in_the_order_that_lets_no_call_f
             clock.advance(1.0)
             return await running.serial() != before
 
-        await until(swapped, "the new certificate")
+        await wait_until(swapped, "the new certificate")
         await user.create("after")
 
         async def alone() -> bool:
             clock.advance(60.0)
             return len(await user.authorities()) == 1
 
-        await until(alone, "the old authority forgotten")
+        await wait_until(alone, "the old authority forgotten")
         assert await user.authorities() != [first]
         await user.create("at-the-end")
 
 
-async def test_replicas_that_race_agree_on_one_secret(plane: ControlPlane, user: Somebody) -> None:
+async def test_replicas_that_race_agree_on_one_secret(plane: ControlPlane, user: User) -> None:
     await user.configure()
-    async with replica(plane) as one, replica(plane) as other:
+    async with run_replica(plane) as one, run_replica(plane) as other:
         await asyncio.gather(one.ready(), other.ready())
         assert await one.serial() == await other.serial()
         writes = one.writes() + other.writes()
@@ -296,17 +302,17 @@ async def test_replicas_that_race_agree_on_one_secret(plane: ControlPlane, user:
                 assert pair is not None
                 return uid_of(found) != gone and await one.serial() == await other.serial() == pair.leaf.serial_number
 
-            await until(same_again, "both serve what is in the new Secret")
+            await wait_until(same_again, "both serve what is in the new Secret")
             secret = await user.client.get(SECRET, SECRET_KEY)
             assert secret is not None
         await asyncio.gather(one.ready(), other.ready())
 
 
-async def test_replicas_that_race_at_the_start(plane: ControlPlane, user: Somebody) -> None:
+async def test_replicas_that_race_at_the_start(plane: ControlPlane, user: User) -> None:
     await user.configure()
 
     async def start(goal: asyncio.Barrier) -> int:
-        async with replica(plane) as running:
+        async with run_replica(plane) as running:
             await running.ready()
             serial = await running.serial()
             await goal.wait()
@@ -319,7 +325,7 @@ async def test_replicas_that_race_at_the_start(plane: ControlPlane, user: Somebo
 
 
 async def test_files_are_served_and_swapped_without_a_failed_call(
-    plane: ControlPlane, user: Somebody, tmp_path: Path
+    plane: ControlPlane, user: User, tmp_path: Path
 ) -> None:
     def write(one: Material) -> None:
         for name, content in (("ca.crt", one.bundle), ("tls.crt", one.pair.certificate), ("tls.key", one.pair.key)):
@@ -327,9 +333,9 @@ async def test_files_are_served_and_swapped_without_a_failed_call(
 
     first = _other()
     stored = Stored(first.authority, (), None)
-    second, _ = advance(stored, POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
-    async with replica(plane, local(certificates=CertificateFiles(directory=tmp_path))) as running:
-        await until(lambda: _says(running, "no serving certificate yet: No such file"), "the missing files")
+    second, _ = advance(stored, CERTIFICATE_POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
+    async with run_replica(plane, local(certificates=CertificateFiles(directory=tmp_path))) as running:
+        await wait_until(lambda: _says(running, "no serving certificate yet: No such file"), "the missing files")
         write(first)
         await running.ready()
         assert running.writes().count(("create", "secrets", "201")) == 0
@@ -339,38 +345,40 @@ async def test_files_are_served_and_swapped_without_a_failed_call(
             async def swapped() -> bool:
                 return await running.serial() == second.pair.leaf.serial_number
 
-            await until(swapped, "the new certificate")
+            await wait_until(swapped, "the new certificate")
             await load.more(20)
         assert load.errors == []
         (tmp_path / "tls.crt").write_bytes(_other().pair.certificate)
         await load_is_fine(user)
 
 
-async def load_is_fine(user: Somebody) -> None:
+async def load_is_fine(user: User) -> None:
     async with Load(user) as load:
         await load.more(5)
     assert load.errors == []
 
 
 async def test_files_of_others_are_checked_against_the_bundle_of_others(
-    plane: ControlPlane, user: Somebody, tmp_path: Path
+    plane: ControlPlane, user: User, tmp_path: Path
 ) -> None:
     one = _other()
     (tmp_path / "tls.crt").write_bytes(one.pair.certificate)
     (tmp_path / "tls.key").write_bytes(one.pair.key)
     await user.configure()
     options = replace(OPTIONS, certificates=CertificateFiles(directory=tmp_path))
-    async with replica(plane, options) as running:
-        await until(lambda: _says(running, "the caBundle of webhook mconfigmap.kb.io does not vouch"), "the problem")
+    async with run_replica(plane, options) as running:
+        await wait_until(
+            lambda: _says(running, "the caBundle of webhook mconfigmap.kb.io does not vouch"), "the problem"
+        )
         bundle = b64encode(one.bundle).decode()
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
             operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}
-            await user.client.patch(kind, NamespacedName("", NAME), [operation], PatchType.JSON)
+            await user.client.patch(kind, NamespacedName("", CONFIGURATION_NAME), [operation], PatchType.JSON)
         await running.ready()
         assert running.writes() == []
 
 
-async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) -> None:
+async def test_the_declared_rights_suffice(plane: ControlPlane, user: User) -> None:
     await user.configure()
     account = {"kind": "ServiceAccount", "namespace": "default", "name": "hooks"}
     await user.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**_named("hooks")}})
@@ -398,7 +406,7 @@ async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) 
     key = NamespacedName("default", "hooks")
     answer = await user.client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
     token = answer["status"]["token"]
-    async with replica(plane, config=ClientConfig.for_control_plane(plane, token=token)) as running:
+    async with run_replica(plane, config=ClientConfig.for_control_plane(plane, token=token)) as running:
         await running.ready()
         assert len(running.writes()) == 3
         await user.client.delete(SECRET, SECRET_KEY)
@@ -407,7 +415,7 @@ async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) 
         async def swapped() -> bool:
             return await running.serial() != before
 
-        await until(swapped, "the new certificate")
+        await wait_until(swapped, "the new certificate")
         await running.ready()
 
 
@@ -423,7 +431,7 @@ async def test_the_metrics_are_those_of_the_go_operator(plane: ControlPlane, sha
         if "webhook" in metric["name"] or metric["name"].startswith("certwatcher")
     }
     assert len(wanted) == 7
-    async with replica(plane, local()) as running:
+    async with run_replica(plane, local()) as running:
         await running.ready()
         found = {}
         for metric in running.manager.metrics.registry.collect():
@@ -437,11 +445,11 @@ async def test_the_metrics_are_those_of_the_go_operator(plane: ControlPlane, sha
 # Webhooks outside of the cluster.
 
 
-async def test_a_url_replaces_the_service_and_is_taken_back_on_exit(plane: ControlPlane, user: Somebody) -> None:
+async def test_a_url_replaces_the_service_and_is_taken_back_on_exit(plane: ControlPlane, user: User) -> None:
     await user.configure()
     before = await user.configurations()
     url = free_url()
-    async with replica(plane, local(url)) as running:
+    async with run_replica(plane, local(url)) as running:
         await running.ready()
         assert await user.urls() == [f"{url}/mutate--v1-configmap", f"{url}/validate--v1-configmap"]
         await user.create("a")
@@ -451,68 +459,64 @@ async def test_a_url_replaces_the_service_and_is_taken_back_on_exit(plane: Contr
     assert all(ORIGINAL not in (each["metadata"].get("annotations") or {}) for each in after)
 
 
-async def test_missing_configurations_are_made_for_a_url_and_deleted_on_exit(
-    plane: ControlPlane, user: Somebody
-) -> None:
-    async with replica(plane, local()) as running:
+async def test_missing_configurations_are_made_for_a_url_and_deleted_on_exit(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane, local()) as running:
         await running.ready()
         await user.create("a")
         assert len(await user.configurations()) == 2
-        await user.client.delete(MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", NAME))
+        await user.client.delete(MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", CONFIGURATION_NAME))
 
         async def again() -> bool:
             return len(await user.configurations()) == 2
 
-        await until(again, "the configuration is made again")
+        await wait_until(again, "the configuration is made again")
     assert await user.configurations() == []
 
 
 @pytest.mark.parametrize("existing", [True, False])
 async def test_what_a_killed_run_left_behind_is_put_right_by_the_next_start(
-    plane: ControlPlane, user: Somebody, *, existing: bool
+    plane: ControlPlane, user: User, *, existing: bool
 ) -> None:
     if existing:
         await user.configure()
     before = await user.configurations()
-    async with replica(plane, local()) as running:
+    async with run_replica(plane, local()) as running:
         await running.ready()
         running.manager._webhook_service.server._before_drain = None  # type: ignore[union-attr]  # as good as killed
     assert all(url != "service" for url in await user.urls())
     assert len(await user.configurations()) == 2
 
-    async with replica(plane, local()) as moved:
+    async with run_replica(plane, local()) as moved:
         await moved.ready()
         await user.create("a")
         moved.manager._webhook_service.server._before_drain = None  # type: ignore[union-attr]
-    async with replica(plane) as normal:
+    async with run_replica(plane) as normal:
         if existing:
             await normal.ready()
         else:
-            await until(lambda: _says(normal, "does not exist"), "what the killed run had made is deleted")
+            await wait_until(lambda: _says(normal, "does not exist"), "what the killed run had made is deleted")
     assert configured(before, await user.configurations())
 
 
-async def test_replicas_under_one_url_take_it_back_when_the_last_one_leaves(
-    plane: ControlPlane, user: Somebody
-) -> None:
+async def test_replicas_under_one_url_take_it_back_when_the_last_one_leaves(plane: ControlPlane, user: User) -> None:
     await user.configure()
     options = local(reuse_port=True, drain=1.0)
-    async with replica(plane, options) as last:
-        async with replica(plane, options) as first:
+    async with run_replica(plane, options) as last:
+        async with run_replica(plane, options) as first:
             await asyncio.gather(first.ready(), last.ready())
         assert all(url.startswith(str(options.url)) for url in await user.urls())
         await load_is_fine(user)
     assert set(await user.urls()) == {"service"}
 
 
-async def test_somebody_who_applies_the_manifest_does_not_cut_off_the_url(plane: ControlPlane, user: Somebody) -> None:
+async def test_somebody_who_applies_the_manifest_does_not_cut_off_the_url(plane: ControlPlane, user: User) -> None:
     await user.configure()
     before = await user.configurations()
     options = local()
-    async with replica(plane, options) as running:
+    async with run_replica(plane, options) as running:
         await running.ready()
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-            obj = await user.client.get(kind, NamespacedName("", NAME))
+            obj = await user.client.get(kind, NamespacedName("", CONFIGURATION_NAME))
             assert obj is not None
             (original,) = (each for each in before if each["kind"] == kind.kind)
             await user.client.update({**obj, "webhooks": original["webhooks"]})
@@ -520,7 +524,7 @@ async def test_somebody_who_applies_the_manifest_does_not_cut_off_the_url(plane:
         async def back() -> bool:
             return all(url.startswith(str(options.url)) for url in await user.urls())
 
-        await until(back, "the url")
+        await wait_until(back, "the url")
         await running.ready()
         await user.create("a")
     assert configured(before, await user.configurations())
@@ -568,12 +572,12 @@ def widgets() -> Object:
 
 
 async def test_objects_are_converted_by_a_webhook_whose_bundle_is_in_the_definition(
-    plane: ControlPlane, user: Somebody
+    plane: ControlPlane, user: User
 ) -> None:
     await plane.install_crds(widgets())
     definition = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
     key = NamespacedName("", "widgets.acme.io")
-    async with replica(plane, local(definitions=("widgets.acme.io",))) as running:
+    async with run_replica(plane, local(definitions=("widgets.acme.io",))) as running:
         running.manager.webhooks.register(OLD, converter=Widgets())
         await running.ready()
         await user.client.create(
@@ -599,5 +603,5 @@ async def test_a_manager_without_webhooks_says_so(plane: ControlPlane) -> None:
 
     manager = Manager(ClientConfig.for_control_plane(plane))
     with pytest.raises(RuntimeError, match="ManagerOptions"):
-        register(manager.webhooks)
+        register_webhooks(manager.webhooks)
     assert manager.webhook_port == 0

@@ -13,14 +13,14 @@ from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESO
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.runtime.objects import Object, find_condition
-from test.support.observations import CONFIG, NOW, after, later, observe, wrapper
+from test.support.observations import CONFIG, NOW, observe, seconds_later, with_decided_status, wrapper
 
 RUNS, WAITS, FAILED, DONE = Pod("Running"), Pod("Pending"), Pod("Failed", exit_codes=(1,)), Pod("Succeeded")
 
 
 def step(obj: Object, **observed: Any) -> tuple[Object, Decision]:
     decision = decide(observe(obj, **observed))
-    return after(obj, decision), decision
+    return with_decided_status(obj, decision), decision
 
 
 def resumed(*kinds: str, **annotations: str) -> Object:
@@ -34,7 +34,7 @@ def running(*kinds: str, **annotations: str) -> Object:
     obj = resumed(*kinds, **annotations)
     there = observe(obj)
     created = [Creation(component, uid=f"uid-{component.index}") for component in there.components]
-    return after(obj, after_creation(there, created))
+    return with_decided_status(obj, after_creation(there, created))
 
 
 def phase(obj: Object) -> str:
@@ -50,22 +50,22 @@ def test_from_creation_to_success() -> None:
     assert phase(obj) == Phase.RUNNING
     assert [item["name"] for item in obj["status"]["componentStatus"]] == ["pod-0", "job-1"]
     obj, decision = step(obj, pods=[WAITS])
-    assert decision.deadline == later(60), "too few pods: the admission grace period"
+    assert decision.deadline == seconds_later(60), "too few pods: the admission grace period"
     obj, decision = step(obj, pods=[WAITS, RUNS])
-    assert decision.deadline == later(300), "enough pods: the warm-up grace period"
+    assert decision.deadline == seconds_later(300), "enough pods: the warm-up grace period"
     obj, decision = step(obj, pods=[RUNS, RUNS])
     assert condition(obj, "PodsReady")["message"] == "2 pods running; 0 pods succeeded"
     assert decision.deadline is None
-    obj, decision = step(obj, pods=[DONE, DONE], now=later(5))
+    obj, decision = step(obj, pods=[DONE, DONE], now=seconds_later(5))
     assert phase(obj) == Phase.SUCCEEDED
-    obj, decision = step(obj, now=later(10))
-    assert decision.deadline == later(5 + 7 * 24 * 3600)
+    obj, decision = step(obj, now=seconds_later(10))
+    assert decision.deadline == seconds_later(5 + 7 * 24 * 3600)
 
 
 def test_a_decision_that_changes_nothing_is_not_written() -> None:
     obj = running()
     obj, _ = step(obj, pods=[RUNS])
-    again, _ = step(obj, pods=[RUNS], now=later(3600))
+    again, _ = step(obj, pods=[RUNS], now=seconds_later(3600))
     assert again == obj
 
 
@@ -76,12 +76,12 @@ def test_times_are_kept_to_the_microsecond() -> None:
 def test_failed_pods_are_borne_until_the_grace_period_is_over() -> None:
     obj, decision = step(running(failureGracePeriodDuration="2s"), pods=[FAILED])
     assert phase(obj) == Phase.RUNNING
-    assert decision.deadline == later(2)
-    early, _ = step(obj, pods=[FAILED], now=later(1.999))
+    assert decision.deadline == seconds_later(2)
+    early, _ = step(obj, pods=[FAILED], now=seconds_later(1.999))
     assert phase(early) == Phase.RUNNING
-    healed, _ = step(obj, pods=[RUNS], now=later(1))
+    healed, _ = step(obj, pods=[RUNS], now=seconds_later(1))
     assert condition(healed, UNHEALTHY)["reason"] == "FoundNoFailedPods"
-    obj, decision = step(obj, pods=[FAILED], now=later(2))
+    obj, decision = step(obj, pods=[FAILED], now=seconds_later(2))
     assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.RESETTING, 1)
     assert [(item.type, item.message) for item in decision.events] == [("Warning", "FoundFailedPods: 1 failed pods")]
 
@@ -96,7 +96,7 @@ def test_another_sort_of_failure_has_a_grace_period_of_its_own() -> None:
     ]
     obj, decision = step(obj, pods=[FAILED])
     assert phase(obj) == Phase.RUNNING
-    assert decision.deadline == later(10)
+    assert decision.deadline == seconds_later(10)
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_an_object_that_took_the_name_is_no_component() -> None:
 def test_the_pause_counts_from_the_end_of_the_reset() -> None:
     obj = running(failureGracePeriodDuration="0s", retryPausePeriodDuration="8s")
     obj, _ = step(obj, pods=[FAILED])
-    obj, decision = step(obj, pods=[FAILED], now=later(1))
+    obj, decision = step(obj, pods=[FAILED], now=seconds_later(1))
     assert [item.uid for item in decision.deletions] == ["uid-0"]
-    obj, decision = step(obj, objects=[None], now=later(20))
-    assert (phase(obj), decision.deadline) == (Phase.RESETTING, later(28))
-    obj, _ = step(obj, objects=[None], now=later(27.9))
+    obj, decision = step(obj, objects=[None], now=seconds_later(20))
+    assert (phase(obj), decision.deadline) == (Phase.RESETTING, seconds_later(28))
+    obj, _ = step(obj, objects=[None], now=seconds_later(27.9))
     assert phase(obj) == Phase.RESETTING
-    obj, _ = step(obj, objects=[None], now=later(28))
+    obj, _ = step(obj, objects=[None], now=seconds_later(28))
     assert phase(obj) == Phase.RESUMING
     assert "conditions" not in obj["status"]["componentStatus"][0]
 
@@ -170,15 +170,15 @@ def test_what_failed_is_kept_once_and_from_the_failure_on() -> None:
     )
     obj, _ = step(obj, pods=[FAILED])
     obj, decision = step(obj, pods=[FAILED])
-    assert (condition(obj, DELETING_RESOURCES)["reason"], decision.deadline) == ("DeletionPaused", later(4))
-    obj, decision = step(obj, pods=[FAILED], now=later(4))
+    assert (condition(obj, DELETING_RESOURCES)["reason"], decision.deadline) == ("DeletionPaused", seconds_later(4))
+    obj, decision = step(obj, pods=[FAILED], now=seconds_later(4))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
-    obj, _ = step(obj, objects=[ComponentObject(uid="uid-0", deleting=True)], pods=[FAILED], now=later(5))
+    obj, _ = step(obj, objects=[ComponentObject(uid="uid-0", deleting=True)], pods=[FAILED], now=seconds_later(5))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
-    obj, _ = step(obj, objects=[None], now=later(6))
+    obj, _ = step(obj, objects=[None], now=seconds_later(6))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionComplete"
     assert condition(obj, "QuotaReserved")["status"] == "False"
-    again, _ = step(obj, objects=[None], now=later(7))
+    again, _ = step(obj, objects=[None], now=seconds_later(7))
     assert again == obj
 
 
@@ -187,15 +187,15 @@ def test_force_is_for_what_is_ours_and_nothing_else_is_waited_for_then() -> None
     obj["spec"]["suspend"] = True
     obj, _ = step(obj, pods=[RUNS])
     obj, decision = step(obj, pods=[RUNS])
-    assert decision.deadline == later(6)
-    waiting, decision = step(obj, objects=[None], pods=[RUNS], owned=False, now=later(5.9))
+    assert decision.deadline == seconds_later(6)
+    waiting, decision = step(obj, objects=[None], pods=[RUNS], owned=False, now=seconds_later(5.9))
     assert (phase(waiting), decision.deletions) == (Phase.SUSPENDING, [])
-    forced, decision = step(obj, objects=[None], pods=[RUNS], now=later(6))
+    forced, decision = step(obj, objects=[None], pods=[RUNS], now=seconds_later(6))
     assert [(item.uid, item.force) for item in decision.deletions] == [("pod-0", True)]
     assert phase(forced) == Phase.SUSPENDING
-    _, decision = step(obj, objects=[None], pods=[Pod("Running", deleting=True, forced=True)], now=later(7))
+    _, decision = step(obj, objects=[None], pods=[Pod("Running", deleting=True, forced=True)], now=seconds_later(7))
     assert decision.deletions == []
-    done, decision = step(obj, objects=[None], pods=[RUNS], owned=False, now=later(6))
+    done, decision = step(obj, objects=[None], pods=[RUNS], owned=False, now=seconds_later(6))
     assert (phase(done), decision.deletions) == (Phase.SUSPENDED, [])
 
 
@@ -222,10 +222,10 @@ def test_a_new_admission_counts_retries_anew() -> None:
     ],
 )
 def test_a_refused_creation(creation: dict[str, Any], seconds: float, expected: Phase, again: float | None) -> None:
-    there = observe(resumed(), now=later(seconds))
+    there = observe(resumed(), now=seconds_later(seconds))
     decision = after_creation(there, [Creation(there.components[0], **creation)])
     assert decision.status.phase == expected
-    assert decision.deadline == (None if again is None else later(again))
+    assert decision.deadline == (None if again is None else seconds_later(again))
     if expected != Phase.RESUMING:
         assert decision.events[0].message == f"CreateFailed: error creating components: {creation['error']}"
 
