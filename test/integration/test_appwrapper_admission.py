@@ -131,7 +131,7 @@ async def start_admission_environment(config: AppWrapperConfiguration) -> AsyncI
         async with Transport(ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
             webhook = replace(OPTIONS, url=free_url())
             manager = Manager(transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook))
-            appwrapper.register(manager, config)
+            appwrapper.setup(manager, config)
             async with manager:
                 await manager.started()
 
@@ -370,7 +370,7 @@ async def test_template_is_stored_unchanged(environment: AdmissionEnvironment) -
 
 def test_webhooks_have_names_and_paths_of_the_go_operator() -> None:
     manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
-    appwrapper.register(manager, AppWrapperConfiguration())
+    appwrapper.setup(manager, AppWrapperConfiguration())
     defaulting, validating = manager.webhooks
     assert (defaulting.name, defaulting.path, defaulting.operations) == (
         "mappwrapper.kb.io",

@@ -22,7 +22,7 @@ from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.kinds import JOB, NODE, POD
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object, controller_of, find_condition, is_deleting, name_of, uid_of
-from envtest.embedded import EmbeddedControlPlane
+from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.appwrapper_environment import (
     CONTROLLERS,
@@ -126,13 +126,13 @@ async def test_job_with_sequential_pods_succeeds_with_the_last_pod(environment: 
 async def test_components_are_deleted_when_success_ttl_expires(environment: AppWrapperEnvironment) -> None:
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(pod(phase="Succeeded"), successTTLDuration="700ms"))
-        kept = await environment.wait_for_phase("Succeeded")
+        succeeded = await environment.wait_for_phase("Succeeded")
         assert await environment.object_names(POD) == ["p"]
         finished = await environment.wait_for_condition("ResourcesDeployed", "False", "Succeeded")
         assert await environment.object_names(POD) == []
         since, until = (
             condition(obj, kind)["lastTransitionTime"]
-            for obj, kind in ((kept, "QuotaReserved"), (finished, "ResourcesDeployed"))
+            for obj, kind in ((succeeded, "QuotaReserved"), (finished, "ResourcesDeployed"))
         )
         assert 0.7 <= seconds(since, until) < 5
 
@@ -454,8 +454,8 @@ async def test_crash_after_any_write_leads_to_same_final_state(environment: AppW
             # whether PodsReady was observed before the pods succeeded depends on timing
             final_states.add((state(done)[:2], tuple(item for item in state(done)[2] if item[0] != "PodsReady")))
             pods = await environment.client.list(POD, namespace=namespace)
-            ours = [item for item in pods if (controller_of(item) or {}).get("uid") == uid_of(done)]
-            assert [name_of(item) for item in ours] == [done["status"]["componentStatus"][1]["name"]]
+            owned_pods = [item for item in pods if (controller_of(item) or {}).get("uid") == uid_of(done)]
+            assert [name_of(item) for item in owned_pods] == [done["status"]["componentStatus"][1]["name"]]
             assert len(pods) == 2, [name_of(item) for item in pods]
             assert await environment.object_names(JOB, namespace) == ["j"]
     assert len(final_states) == 1

@@ -20,7 +20,7 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
-from envtest.certificates import Authority
+from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
 from test.support.raycluster_environment import (
@@ -277,10 +277,10 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         await environment.create(cluster)
         await install(environment, tmp_path)
 
-        output = await run_uninstall(environment, tmp_path, "--patience", "1", *(["--crds"] if everything else []))
+        output = await run_uninstall(environment, tmp_path, "--timeout", "1", *(["--crds"] if everything else []))
 
-        assert "removed ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
-        assert "removed workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output
+        assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
+        assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output
         remaining = [obj for obj in render() if await environment.client.get(gvk_of(obj), key_of(obj)) is not None]
         kept = {"Namespace", *([] if everything else ["CustomResourceDefinition"])}
         assert {obj["kind"] for obj in remaining} - {"CustomResourceDefinition"} == kept - {"CustomResourceDefinition"}
@@ -290,7 +290,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         assert wrapper is not None
         assert wrapper["metadata"]["finalizers"] == ["test/other"]
         assert bool(wrapper["metadata"].get("deletionTimestamp")) is everything
-        assert "deleted" not in await run_uninstall(environment, tmp_path, "--patience", "1")
+        assert "deleted" not in await run_uninstall(environment, tmp_path, "--timeout", "1")
 
 
 def _webhook_configuration_names() -> list[str]:
@@ -355,7 +355,7 @@ async def test_external_certificates_are_served_and_nothing_is_written(tmp_path:
     folder = tmp_path / "certs"
     folder.mkdir()
     host = f"codeflare-operator-webhook-service.{DEFAULT_NAMESPACE}.svc"
-    pair = Authority(name="olm").server([host])
+    pair = CertificateAuthority(name="olm").server([host])
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
     async with world(*RAY_CLUSTERS) as environment:

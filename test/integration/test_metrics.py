@@ -23,8 +23,8 @@ from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.metrics_server import MetricsTLS
 from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.reconcile import Request, Result
-from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
-from cfo.runtime.webhook.certificates.serving import KeyPair
+from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
+from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest import ControlPlane
 from test.support.raycluster_environment import eventually
@@ -184,7 +184,7 @@ async def service_account_token(manager: Manager, name: str) -> str:
 def new_certificate() -> tuple[KeyPair, bytes]:
     """Return a serving certificate for localhost and the bundle of its CA."""
     policy = RotatedCertificates(secret=NamespacedName("", ""))
-    material, _ = advance(Stored(), policy, ("localhost",), now=SystemClock().now())
+    material, _ = ensure_certificates(StoredCertificates(), policy, ("localhost",), now=SystemClock().now())
     return material.pair, material.bundle
 
 

@@ -71,9 +71,9 @@ async def test_sigterm_exits_with_code_0(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({}, "data: must hold exactly one key, such as config.yaml; found none"),
-        ({"a": "{}", "b": "{}"}, "data: must hold exactly one key, such as config.yaml; found a, b"),
-        ({"config.yaml": "kuberay: [unclosed"}, "not YAML: "),
+        ({}, "data: must contain exactly one key, such as config.yaml; found none"),
+        ({"a": "{}", "b": "{}"}, "data: must contain exactly one key, such as config.yaml; found a, b"),
+        ({"config.yaml": "kuberay: [unclosed"}, "not valid YAML: "),
         ({"config.yaml": "kuberay: {mTLSEnabled: 1}"}, "kuberay.mTLSEnabled: 1: must be true or false"),
         (
             {"config.yaml": "leaderElection: {leaseDuration: 5s}"},

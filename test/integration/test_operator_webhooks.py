@@ -18,8 +18,8 @@ from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects import NamespacedName, Object, name_of
-from cfo.runtime.webhook.certificates.announcement import ORIGINAL, bundles_of
-from cfo.runtime.webhook.certificates.certificate_authority import read
+from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
+from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator
 from test.support.raycluster_environment import VANILLA, World, eventually, ray_cluster, world
@@ -56,11 +56,11 @@ async def test_certificates_are_created_and_injected_as_by_the_go_operator(tmp_p
         async with run_operator(environment, tmp_path) as operator:
             await operator.ready()
             secret = await environment.get(SECRET, WEBHOOK_SECRET_NAME, "default")
-            stored = read(secret["data"])
+            stored = parse_secret(secret["data"])
             assert stored.problems == ()
-            assert stored.authority is not None
+            assert stored.ca is not None
             assert stored.pair is not None
-            assert stored.authority.certificate.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
+            assert stored.ca.certificate.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
             names = stored.pair.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             assert "codeflare-operator-webhook-service.default.svc" in names.get_values_for_type(x509.DNSName)
             found = await configurations(environment)
@@ -68,9 +68,9 @@ async def test_certificates_are_created_and_injected_as_by_the_go_operator(tmp_p
                 name_of(configuration) for configuration in created_configurations
             }
             for configuration in found:
-                assert [x509.load_pem_x509_certificates(bundle) for bundle in bundles_of(configuration).values()] == [
-                    [stored.authority.certificate] for _ in configuration["webhooks"]
-                ]
+                assert [
+                    x509.load_pem_x509_certificates(bundle) for bundle in ca_bundles_of(configuration).values()
+                ] == [[stored.ca.certificate] for _ in configuration["webhooks"]]
             operator.process.send_signal(signal.SIGTERM)
             assert await operator.exit_code() == 0, operator.output
         assert "PRIVATE KEY" not in operator.output
@@ -156,8 +156,8 @@ async def test_invalid_webhook_url_is_reported_in_one_line_with_code_2(tmp_path:
     ):
         assert await operator.exit_code() == 2
     assert operator.output == (
-        "Error: --webhook-url: 'http://host:1': must be https://HOST:PORT, where HOST is a name or an IP address that "
-        "the API server reaches\n"
+        "Error: --webhook-url: 'http://host:1': must be https://HOST:PORT, where HOST is a name or IP address that the "
+        "API server can reach\n"
     )
 
 
@@ -177,7 +177,9 @@ async def test_webhook_url_is_served_and_removed_on_exit(tmp_path: Path, *, inst
             assert await operator.exit_code() == 0, operator.output
         after = await configurations(environment)
         assert webhook_targets(after) == before
-        assert all(ORIGINAL not in (configuration["metadata"].get("annotations") or {}) for configuration in after)
+        assert all(
+            ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {}) for configuration in after
+        )
 
 
 async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import yaml
 
 from cfo.manifests.workload import ENTRY_POINT
 from cfo.version import __version__
-from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map
+from test.support.operator_process import PLAIN, Operator, configure
 from test.support.raycluster_environment import VANILLA, eventually, ray_cluster, world
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +123,7 @@ def _without_rights(installed: Path) -> list[str]:
 
 async def test_it_runs_for_somebody_without_rights_who_can_write_nowhere(installed: Path, tmp_path: Path) -> None:
     async with world(*VANILLA) as there:
-        await create_config_map(there, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
+        await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
         await there.namespace()
         kubeconfig = json.loads(json.dumps(yaml.safe_load(there.plane.kubeconfig())))
         folder = installed.parent / "readonly"
@@ -137,7 +137,7 @@ async def test_it_runs_for_somebody_without_rights_who_can_write_nowhere(install
             cwd=folder,
             stderr=asyncio.subprocess.PIPE,
         )
-        running = OperatorProcess(process)
+        running = Operator(process)
         try:
             await running.ready()
             await there.create(ray_cluster())

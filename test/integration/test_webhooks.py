@@ -20,8 +20,13 @@ from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, uid_of
 from cfo.runtime.reconcile import policy_rules
 from cfo.runtime.webhook.admission import AdmissionRequest
-from cfo.runtime.webhook.certificates.announcement import ORIGINAL
-from cfo.runtime.webhook.certificates.certificate_authority import Material, Stored, advance, read
+from cfo.runtime.webhook.certificates.certificate_authority import (
+    CertificateSet,
+    StoredCertificates,
+    ensure_certificates,
+    parse_secret,
+)
+from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION
 from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, WebhookURL
 from cfo.runtime.webhook.setup import webhook_rules
 from envtest import ControlPlane
@@ -126,10 +131,10 @@ async def test_first_start_writes_each_object_once_and_restart_writes_nothing(pl
         secret = await user.client.get(SECRET, SECRET_KEY)
         assert secret is not None
         assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
-        stored = read(secret["data"])
+        stored = parse_secret(secret["data"])
         assert stored.problems == ()
-        assert stored.authority is not None
-        assert await user.ca_certificates() == [stored.authority.certificate]
+        assert stored.ca is not None
+        assert await user.ca_certificates() == [stored.ca.certificate]
         assert {b64encode(bundle).decode() for bundle in await user.ca_bundles()} == {secret["data"]["ca.crt"]}
         assert stored.pair is not None
         assert await running.serial() == stored.pair.leaf.serial_number
@@ -178,8 +183,8 @@ async def test_broken_ca_bundle_is_repaired(plane: ControlPlane, user: User) -> 
             await user.create("created-")
 
 
-def _new_certificates() -> Material:
-    return advance(Stored(), CERTIFICATE_POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
+def _new_certificates() -> CertificateSet:
+    return ensure_certificates(StoredCertificates(), CERTIFICATE_POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
 
 
 @pytest.mark.parametrize("broken", [{"tls.crt": "bm8="}, {"tls.key": None}, {"ca.key": "bm8="}, {"ca.crt": None}])
@@ -194,7 +199,7 @@ async def test_broken_secret_is_repaired_without_failed_call(
 
             async def repaired() -> bool:
                 secret = await user.client.get(SECRET, SECRET_KEY)
-                return secret is not None and read(secret["data"]).problems == ()
+                return secret is not None and parse_secret(secret["data"]).problems == ()
 
             await wait_until(repaired, "the repaired Secret")
 
@@ -240,9 +245,7 @@ async def test_deleted_secret_leads_to_new_ca_without_failed_call(plane: Control
 async def test_certificates_are_renewed_before_expiry_without_failed_call(plane: ControlPlane, user: User) -> None:
     """The fake clock stays within the validity that TLS clients accept today."""
     clock = FakeClock(datetime.now(UTC) - timedelta(days=21))
-    policy = replace(
-        CERTIFICATE_POLICY, authority_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0
-    )
+    policy = replace(CERTIFICATE_POLICY, ca_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0)
     async with run_replica(plane, local_options(certificates=policy), clock=clock) as running:
         await running.ready()
         (first,) = await user.ca_certificates()
@@ -294,7 +297,7 @@ async def test_racing_replicas_agree_on_one_secret(plane: ControlPlane, user: Us
             async def is_new_secret_served(old_uid: str = uid_of(secret)) -> bool:
                 found = await user.client.get(SECRET, SECRET_KEY)
                 assert found is not None
-                pair = read(found["data"]).pair
+                pair = parse_secret(found["data"]).pair
                 assert pair is not None
                 return (
                     uid_of(found) != old_uid
@@ -326,7 +329,7 @@ async def test_replicas_racing_at_start_serve_same_certificate(plane: ControlPla
 async def test_certificate_files_are_replaced_without_failed_call(
     plane: ControlPlane, user: User, tmp_path: Path
 ) -> None:
-    def write(certificates: Material) -> None:
+    def write(certificates: CertificateSet) -> None:
         for name, content in (
             ("ca.crt", certificates.bundle),
             ("tls.crt", certificates.pair.certificate),
@@ -335,8 +338,8 @@ async def test_certificate_files_are_replaced_without_failed_call(
             (tmp_path / name).write_bytes(content)
 
     first = _new_certificates()
-    stored = Stored(first.authority, (), None)
-    second, _ = advance(stored, CERTIFICATE_POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
+    stored = StoredCertificates(first.ca, (), None)
+    second, _ = ensure_certificates(stored, CERTIFICATE_POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
     async with run_replica(plane, local_options(certificates=CertificateFiles(directory=tmp_path))) as running:
         await wait_until(lambda: _has_problem(running, "no serving certificate yet: No such file"), "the missing files")
         write(first)
@@ -371,7 +374,8 @@ async def test_external_certificate_files_are_checked_against_external_ca_bundle
     options = replace(OPTIONS, certificates=CertificateFiles(directory=tmp_path))
     async with run_replica(plane, options) as running:
         await wait_until(
-            lambda: _has_problem(running, "the caBundle of webhook mconfigmap.kb.io does not vouch"), "the problem"
+            lambda: _has_problem(running, "the caBundle of webhook mconfigmap.kb.io does not contain the CA"),
+            "the problem",
         )
         bundle = b64encode(certificates.bundle).decode()
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
@@ -457,11 +461,14 @@ async def test_url_replaces_service_and_is_removed_on_exit(plane: ControlPlane, 
         assert await user.urls() == [f"{url}/mutate--v1-configmap", f"{url}/validate--v1-configmap"]
         await user.create("a")
         assert all(
-            ORIGINAL in configuration["metadata"]["annotations"] for configuration in await user.configurations()
+            ORIGINAL_ANNOTATION in configuration["metadata"]["annotations"]
+            for configuration in await user.configurations()
         )
     after = await user.configurations()
     assert is_unchanged(before, after)
-    assert all(ORIGINAL not in (configuration["metadata"].get("annotations") or {}) for configuration in after)
+    assert all(
+        ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {}) for configuration in after
+    )
 
 
 async def test_missing_configurations_are_created_for_url_and_deleted_on_exit(plane: ControlPlane, user: User) -> None:
@@ -582,7 +589,7 @@ async def test_objects_are_converted_by_webhook_with_ca_bundle_in_crd(plane: Con
     await plane.install_crds(widget_crd())
     crd_kind = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
     key = NamespacedName("", "widgets.acme.io")
-    async with run_replica(plane, local_options(definitions=("widgets.acme.io",))) as running:
+    async with run_replica(plane, local_options(conversion_crds=("widgets.acme.io",))) as running:
         running.manager.webhooks.register(OLD_VERSION, converter=WidgetConverter())
         await running.ready()
         await user.client.create(

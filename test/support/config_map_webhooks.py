@@ -23,7 +23,7 @@ from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, VALIDA
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, InvalidObject
-from cfo.runtime.webhook.certificates.certificate_authority import authorities_of
+from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of
 from cfo.runtime.webhook.options import RotatedCertificates, ServiceReference, WebhookOptions, WebhookURL
 from cfo.runtime.webhook.registration import Webhooks
 from envtest import ControlPlane
@@ -205,17 +205,17 @@ class User:
 
     async def ca_bundles(self) -> set[bytes]:
         """Return the distinct CA bundles of all webhooks."""
-        from cfo.runtime.webhook.certificates.announcement import bundles_of
+        from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of
 
         return {
-            bundle for configuration in await self.configurations() for bundle in bundles_of(configuration).values()
+            bundle for configuration in await self.configurations() for bundle in ca_bundles_of(configuration).values()
         }
 
     async def ca_certificates(self) -> list[x509.Certificate]:
         """Return the CA certificates in the caBundle, which must be the same for every webhook."""
         ca_bundles = await self.ca_bundles()
         assert len(ca_bundles) == 1
-        return authorities_of(next(iter(ca_bundles)))
+        return ca_certificates_of(next(iter(ca_bundles)))
 
     async def urls(self) -> list[str]:
         """Return the URL of each webhook, or ``service`` for a webhook with a Service reference."""

@@ -18,7 +18,7 @@ import yaml
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.api_request import APIRequest
-from envtest.embedded import EmbeddedControlPlane
+from envtest import EmbeddedControlPlane
 from test.support.operator_process import OperatorProcess
 from test.support.raycluster_environment import World
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from test.support.manifests import make_targets
+from test.support.manifests import targets
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -33,4 +33,4 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_make_targets_exist(page: Path) -> None:
     text = page.read_text()
     named = {*re.findall(r"`make ([a-z][a-z0-9-]*)", text), *re.findall(r"^make ([a-z][a-z0-9-]*)", text, re.MULTILINE)}
-    assert named <= make_targets(), named - make_targets()
+    assert named <= targets(), named - targets()

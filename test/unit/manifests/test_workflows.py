@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cfo.version import __version__
-from test.support.manifests import ROOT, make_targets
+from test.support.manifests import ROOT, targets
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
@@ -26,7 +26,7 @@ def test_each_step_is_a_make_target(path: Path) -> None:
     for run in runs:
         match = re.fullmatch(r'make ([a-z0-9-]+)( \w+="\$\{\w+\}")?', run)
         assert match is not None, run
-        assert match[1] in make_targets(), run
+        assert match[1] in targets(), run
     for step in steps:
         if "uses" in step:
             assert re.fullmatch(r"[\w.-]+/[\w.-]+@v\d+", step["uses"]), step
@@ -63,7 +63,7 @@ def test_the_targets_that_look_at_releases_are_named_here() -> None:
     text = (ROOT / "hack" / "deploy.mk").read_text()
     for rule in re.split(r"\n(?=[a-z])", text):
         target, _, recipe = rule.partition(":")
-        if re.search(r"--released|hack/release|git tag|git push", recipe) and target in make_targets():
+        if re.search(r"--released|hack/release|git tag|git push", recipe) and target in targets():
             assert target in HISTORY, target
 
 
@@ -177,7 +177,7 @@ def test_each_target_is_listed_and_phony() -> None:
         pytest.skip("make is not installed")
     assert done.returncode == 0, done.stderr
     listed = {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
-    assert make_targets() <= listed
+    assert targets() <= listed
     makefiles = (ROOT / "Makefile").read_text() + (ROOT / "hack" / "deploy.mk").read_text().replace("\\\n", "")
     phony = {name for line in re.findall(r"^\.PHONY:(.*)$", makefiles, re.MULTILINE) for name in line.split()}
     assert listed <= phony
