@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a control plane, requests to it, and the recordings that may be beside the project."""
+"""Fixtures for all tests: a control plane, an API client of it, and the folder of recordings."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _SHARED = Path(__file__).parents[2] / "shared"
 
 @pytest.fixture
 def shared() -> Path:
-    """The folder with recordings of real servers; tests that need it skip where it is not."""
+    """Return the folder with recordings of real servers; skip the test if the folder does not exist."""
     if not _SHARED.is_dir():
-        pytest.skip("there are no recordings beside the project")
+        pytest.skip("no recordings next to the repository")
     return _SHARED
 
 
 @pytest.fixture
 async def plane() -> AsyncIterator[ControlPlane]:
-    """A running control plane: embedded, or the real one of ``$KUBEBUILDER_ASSETS``."""
-    async with ControlPlane.auto() as running:
-        yield running
+    """Run a control plane: the embedded one, or the binaries in ``$KUBEBUILDER_ASSETS`` if that is set."""
+    async with ControlPlane.auto() as control_plane:
+        yield control_plane
 
 
 @pytest.fixture
 async def api(plane: ControlPlane) -> AsyncIterator[APIClient]:
-    """Requests to the control plane, as admin."""
-    async with APIClient(plane) as requests:
-        yield requests
+    """Return an API client of the control plane with administrator permissions."""
+    async with APIClient(plane) as client:
+        yield client

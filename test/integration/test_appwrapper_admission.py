@@ -1,4 +1,4 @@
-"""AppWrappers on their way through an API server and the webhooks: what was recorded, and what was not."""
+"""Admission of AppWrappers by an API server with the operator's webhooks: recorded scenarios and further cases."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from cfo.webhooks import appwrapper
 from envtest import ControlPlane
 from envtest.api_client import Answer, APIClient
 from test.support.appwrapper_recordings import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of
-from test.support.config_map_webhooks import OPTIONS, free_url, until
+from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
 from test.support.raycluster_environment import crd
 from test.support.recordings import appwrapper_cases, load_appwrapper
 
 ADMIN = UserInfo("admin", "admin", ("system:masters",))
 ALICE = UserInfo("alice", "alice-uid", ("system:authenticated",))
-RECORDER = {"fieldManager": "golden-recorder"}
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RECORDER_QUERY = {"fieldManager": "golden-recorder"}
+RBAC_PATH = "/apis/rbac.authorization.k8s.io/v1"
 POD_SPEC: dict[str, Any] = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": POD_SPEC}
 JOB: dict[str, Any] = {
@@ -45,8 +45,8 @@ THING: dict[str, Any] = {
     "metadata": {"name": "t"},
     "spec": {"template": {"spec": POD_SPEC}},
 }
-THINGS = crd("example.com", "v1", "Thing", "things")
-WRAPPED = (
+THING_CRD = crd("example.com", "v1", "Thing", "things")
+COMPONENT_CRDS = (
     crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
     crd("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
     crd("ray.io", "v1", "RayCluster", "rayclusters"),
@@ -54,7 +54,7 @@ WRAPPED = (
 )
 
 
-def as_user(user: UserInfo) -> dict[str, str]:
+def impersonation_headers(user: UserInfo) -> dict[str, str]:
     headers = {"Impersonate-User": user.username, "Impersonate-Group": user.groups[0]}
     return headers | ({"Impersonate-Uid": user.uid} if user.uid else {})
 
@@ -72,8 +72,8 @@ def wrapper(*templates: Object, name: str = "aw") -> Object:
     }
 
 
-class Guarded:
-    """A control plane whose AppWrappers are guarded by the webhooks of a manager."""
+class AdmissionEnvironment:
+    """A control plane whose AppWrappers are admitted by the webhooks of a running manager."""
 
     def __init__(self, plane: ControlPlane, api: APIClient, exchanges: list[Exchange]) -> None:
         self.plane = plane
@@ -81,49 +81,53 @@ class Guarded:
         self.exchanges = exchanges
 
     async def namespace(self, name: str = "ns") -> str:
-        """Makes a namespace in which alice may make AppWrappers of pods."""
+        """Create a namespace in which alice is allowed to create AppWrappers and pods."""
         assert (await self.api.post("/api/v1/namespaces", {"metadata": {"name": name}})).code == 201
         subjects = [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}]
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "alice"}
         binding = {"metadata": {"name": "alice"}, "roleRef": ref, "subjects": subjects}
-        assert (await self.api.post(f"{RBAC}/namespaces/{name}/rolebindings", binding)).code == 201
+        assert (await self.api.post(f"{RBAC_PATH}/namespaces/{name}/rolebindings", binding)).code == 201
 
-        async def may() -> bool:
+        async def is_allowed() -> bool:
             attributes = {"namespace": name, "verb": "create", "resource": "pods"}
             review = {"spec": {"user": "alice", "resourceAttributes": attributes}}
             answer = await self.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
             return bool(answer.body["status"]["allowed"])
 
-        await until(may, "alice's rights")  # a real server learns of them with a delay
+        await wait_until(is_allowed, "alice's permissions")  # a real server applies them with a delay
         return name
 
     async def create(self, obj: Object, user: UserInfo = ADMIN, namespace: str = "ns", **query: str) -> Answer:
-        return await self.api.post(path_of(namespace), obj, query=RECORDER | query, headers=as_user(user))
+        return await self.api.post(
+            path_of(namespace), obj, query=RECORDER_QUERY | query, headers=impersonation_headers(user)
+        )
 
     async def patch(self, name: str, body: Any, namespace: str = "ns", content_type: str = "json-patch+json") -> Answer:
         return await self.api.request(
             "PATCH",
             path_of(namespace, name),
             body,
-            query=RECORDER,
+            query=RECORDER_QUERY,
             content_type=f"application/{content_type}",
-            headers=as_user(ADMIN),
+            headers=impersonation_headers(ADMIN),
         )
 
-    def reviews(self) -> int:
+    def count_access_reviews(self) -> int:
+        """Return how many SubjectAccessReviews the webhooks have created."""
         return sum(exchange.resource.startswith("subjectaccessreviews") for exchange in self.exchanges)
 
 
 @asynccontextmanager
-async def guarded(config: AppWrapperConfiguration) -> AsyncIterator[Guarded]:
+async def start_admission_environment(config: AppWrapperConfiguration) -> AsyncIterator[AdmissionEnvironment]:
+    """Run a control plane and a manager with the webhooks until the end of the block."""
     exchanges: list[Exchange] = []
-    async with ControlPlane.auto(crds=[appwrapper_crd(), *WRAPPED]) as plane, APIClient(plane) as api:
+    async with ControlPlane.auto(crds=[appwrapper_crd(), *COMPONENT_CRDS]) as plane, APIClient(plane) as api:
         rules = [
             {"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": ["*"]},
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]},
         ]
         role = {"metadata": {"name": "alice"}, "rules": rules}
-        assert (await api.post(f"{RBAC}/clusterroles", role)).code == 201
+        assert (await api.post(f"{RBAC_PATH}/clusterroles", role)).code == 201
         async with Transport(ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
             webhook = replace(OPTIONS, url=free_url())
             manager = Manager(transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook))
@@ -136,42 +140,47 @@ async def guarded(config: AppWrapperConfiguration) -> AsyncIterator[Guarded]:
                     assert not failures, failures
                     return True
 
-                async def asked() -> bool:
-                    answer = await running.create(wrapper(), namespace="default", dryRun="All")
+                async def is_webhook_called() -> bool:
+                    answer = await environment.create(wrapper(), namespace="default", dryRun="All")
                     return answer.code == 403
 
-                running = Guarded(plane, api, exchanges)
-                await until(ready, "readiness")
-                await until(asked, "the API server asks")  # a real one learns of webhooks with a delay
-                yield running
+                environment = AdmissionEnvironment(plane, api, exchanges)
+                await wait_until(ready, "readiness")
+                await wait_until(
+                    is_webhook_called, "webhook calls"
+                )  # a real server starts to call webhooks with a delay
+                yield environment
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[Guarded]:
-    """One with the namespace ``ns``; in a task of its own, because a manager ends in the task in which it began."""
-    made: asyncio.Queue[Guarded] = asyncio.Queue()
-    over = asyncio.Event()
+async def environment() -> AsyncIterator[AdmissionEnvironment]:
+    """Run an environment with the namespace ``ns``.
+
+    It has its own task, because a manager must be stopped in the task that started it.
+    """
+    started: asyncio.Queue[AdmissionEnvironment] = asyncio.Queue()
+    stopped = asyncio.Event()
 
     async def run() -> None:
-        async with guarded(AppWrapperConfiguration()) as running:
-            await running.namespace()
-            made.put_nowait(running)
-            await over.wait()
+        async with start_admission_environment(AppWrapperConfiguration()) as environment:
+            await environment.namespace()
+            started.put_nowait(environment)
+            await stopped.wait()
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(run())
-        yield await made.get()
-        over.set()
+        yield await started.get()
+        stopped.set()
 
 
-# What was recorded.
+# Recorded scenarios.
 
 SCENARIOS = ("admission-*", "inference-*", "update-*", "name-of-64", "create-unknown-kind", "component-kind-withdrawn")
 CONFIGURATIONS = sorted({str(case.values[0]).partition("/")[0] for case in appwrapper_cases(*SCENARIOS)} - {"none"})
 
 
 def managers(obj: Object) -> list[tuple[str, str]]:
-    """Who wrote the object itself, and how."""
+    """Return manager and operation of the managedFields entries without a subresource."""
     return [
         (entry["manager"], entry["operation"])
         for entry in obj["metadata"].get("managedFields") or ()
@@ -180,120 +189,120 @@ def managers(obj: Object) -> list[tuple[str, str]]:
 
 
 class Scenario:
-    """One recording, being played."""
+    """Replays one recorded scenario."""
 
-    def __init__(self, here: Guarded, recording: dict[str, Any]) -> None:
-        self.here = here
+    def __init__(self, environment: AdmissionEnvironment, recording: dict[str, Any]) -> None:
+        self.environment = environment
         self.recording = recording
         self.namespace: str = recording["namespace"]
 
-    async def play(self) -> None:
-        """Plays what concerns admission. Raises AssertionError where an answer is another one."""
-        await self.here.namespace(self.namespace)
-        things = [do["object"] for do, _ in actions(self.recording, "create", "CustomResourceDefinition")]
-        await self.here.plane.install_crds(*things)
-        for do, result in actions(self.recording, "create"):
-            answer = await self.here.create(do["object"], user_of(do), self.namespace)
-            self.compare_creation(name_of(do["object"]), answer, result)
-        for do, result in actions(self.recording, "patch"):
-            answer = await self.here.patch(do["objectName"], do["patch"], self.namespace)
-            self.compare(str(do["patch"]), answer, result)
+    async def replay(self) -> None:
+        """Replay the steps that concern admission; raise AssertionError if a response differs from its recording."""
+        await self.environment.namespace(self.namespace)
+        crds = [action["object"] for action, _ in actions(self.recording, "create", "CustomResourceDefinition")]
+        await self.environment.plane.install_crds(*crds)
+        for action, result in actions(self.recording, "create"):
+            answer = await self.environment.create(action["object"], user_of(action), self.namespace)
+            self.compare_creation(name_of(action["object"]), answer, result)
+        for action, result in actions(self.recording, "patch"):
+            answer = await self.environment.patch(action["objectName"], action["patch"], self.namespace)
+            self.compare(str(action["patch"]), answer, result)
 
     def compare_creation(self, name: str, answer: Answer, result: dict[str, Any]) -> None:
         difference = DIFFERENCES.get((self.recording["name"], name))
         if difference is not None:
             result = {"code": 403, "reason": "Forbidden", "message": f"{WEBHOOK}{difference}"}
         elif self.recording["name"] == "admission-podset-paths":
-            # Nobody serves the kind that paths were recorded with: that is said, too.
+            # No API server serves the kind of this recording, which is reported as a further error.
             kind = DIFFERENCES[self.recording["name"], "path0"]
             errors = recorded_denial(result["message"]).removeprefix("[").removesuffix("]")
             result = {**result, "message": f"{WEBHOOK}[{kind}, {errors}]"}
         self.compare(name, answer, result)
 
-    def compare(self, what: str, answer: Answer, result: dict[str, Any]) -> None:
+    def compare(self, step: str, answer: Answer, result: dict[str, Any]) -> None:
         message = result.get("message") or ""
         if message.startswith(WEBHOOK):
             message = f"{WEBHOOK}{recorded_denial(message)}"
-        assert (answer.code, answer.body.get("message") or "") == (result["code"], message), what
+        assert (answer.code, answer.body.get("message") or "") == (result["code"], message), step
         if answer.code >= 400:
-            assert answer.body["reason"] == result["reason"], what
+            assert answer.body["reason"] == result["reason"], step
             if "causes" in result:
-                assert answer.body["details"]["causes"] == result["causes"], what
+                assert answer.body["details"]["causes"] == result["causes"], step
         elif "object" in result:
             recorded = result["object"]
-            assert answer.body["spec"] == recorded["spec"], what
+            assert answer.body["spec"] == recorded["spec"], step
             for part in ("labels", "annotations", "generation"):
-                assert answer.body["metadata"].get(part) == recorded["metadata"].get(part), what
-            assert managers(answer.body) == managers(recorded), what
+                assert answer.body["metadata"].get(part) == recorded["metadata"].get(part), step
+            assert managers(answer.body) == managers(recorded), step
 
 
 @pytest.mark.parametrize(
     "configuration",
-    CONFIGURATIONS or [pytest.param("none", marks=pytest.mark.skip(reason="no recordings beside the repository"))],
+    CONFIGURATIONS or [pytest.param("none", marks=pytest.mark.skip(reason="no recordings next to the repository"))],
 )
-async def test_the_recorded_answers(configuration: str) -> None:
+async def test_responses_equal_recorded_responses(configuration: str) -> None:
     cases = [str(case.values[0]) for case in appwrapper_cases(*SCENARIOS)]
     cases = [case for case in cases if case.startswith(f"{configuration}/")]
-    # What installs a kind comes last: others were recorded without it.
+    # Scenarios that install a CRD come last, because the others were recorded without it.
     cases.sort(key=lambda case: any(actions(load_appwrapper(case), "create", "CustomResourceDefinition")))
-    failed: dict[str, str] = {}
-    async with guarded(settings_of(load_appwrapper(cases[0]))) as here:
+    failures: dict[str, str] = {}
+    async with start_admission_environment(settings_of(load_appwrapper(cases[0]))) as environment:
         for case in cases:
             try:
-                await Scenario(here, load_appwrapper(case)).play()
+                await Scenario(environment, load_appwrapper(case)).replay()
             except AssertionError as error:
-                failed[case] = str(error)
-    assert not failed, "\n\n".join(f"{case}: {error}" for case, error in failed.items())
+                failures[case] = str(error)
+    assert not failures, "\n\n".join(f"{case}: {error}" for case, error in failures.items())
 
 
-# What was not.
+# Further cases.
 
 
-async def test_rights_are_those_of_whoever_asks(here: Guarded) -> None:
-    assert (await here.create(wrapper(POD, name="pod"), ALICE)).code == 201
-    refused = await here.create(wrapper(POD, JOB), ALICE)
-    assert refused.code == 403
-    text = "User alice is not authorized to create jobs in ns"
-    assert refused.body["message"] == f"{WEBHOOK}spec.components[1].template: Forbidden: {text}"
-    assert refused.body["details"]["causes"] == [
-        {"reason": "FieldValueForbidden", "message": f"Forbidden: {text}", "field": "spec.components[1].template"}
+async def test_permissions_of_requesting_user_are_checked(environment: AdmissionEnvironment) -> None:
+    assert (await environment.create(wrapper(POD, name="pod"), ALICE)).code == 201
+    denied = await environment.create(wrapper(POD, JOB), ALICE)
+    assert denied.code == 403
+    message = "User alice is not authorized to create jobs in ns"
+    assert denied.body["message"] == f"{WEBHOOK}spec.components[1].template: Forbidden: {message}"
+    assert denied.body["details"]["causes"] == [
+        {"reason": "FieldValueForbidden", "message": f"Forbidden: {message}", "field": "spec.components[1].template"}
     ]
-    role = (await here.api.get(f"{RBAC}/clusterroles/alice")).body
+    role = (await environment.api.get(f"{RBAC_PATH}/clusterroles/alice")).body
     role["rules"].append({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]})
-    assert (await here.api.put(f"{RBAC}/clusterroles/alice", role)).code == 200
+    assert (await environment.api.put(f"{RBAC_PATH}/clusterroles/alice", role)).code == 200
 
     async def allowed() -> bool:
-        return (await here.create(wrapper(POD, JOB), ALICE)).code == 201
+        return (await environment.create(wrapper(POD, JOB), ALICE)).code == 201
 
-    await until(allowed, "the new right")
+    await wait_until(allowed, "the new permission")
 
 
-async def test_each_kind_is_reviewed_once(here: Guarded) -> None:
+async def test_access_is_reviewed_once_per_kind(environment: AdmissionEnvironment) -> None:
     pods = [{**POD, "metadata": {"name": f"p{number}"}} for number in range(5)]
-    before = here.reviews()
-    assert (await here.create(wrapper(*pods, JOB))).code == 201
-    assert here.reviews() == before + 2
+    before = environment.count_access_reviews()
+    assert (await environment.create(wrapper(*pods, JOB))).code == 201
+    assert environment.count_access_reviews() == before + 2
 
 
-async def test_nothing_is_left_of_what_was_refused(here: Guarded) -> None:
-    assert (await here.create(wrapper({**POD, "spec": {"container": []}}))).code == 403
-    assert (await here.api.get(path_of("ns"))).body["items"] == []
-    assert (await here.create(wrapper(POD), dryRun="All")).code == 201
-    assert (await here.api.get(path_of("ns"))).body["items"] == []
+async def test_denied_and_dry_run_appwrappers_are_not_stored(environment: AdmissionEnvironment) -> None:
+    assert (await environment.create(wrapper({**POD, "spec": {"container": []}}))).code == 403
+    assert (await environment.api.get(path_of("ns"))).body["items"] == []
+    assert (await environment.create(wrapper(POD), dryRun="All")).code == 201
+    assert (await environment.api.get(path_of("ns"))).body["items"] == []
 
 
-async def test_a_kind_is_known_as_soon_as_it_is_served(here: Guarded) -> None:
+async def test_kind_is_accepted_as_soon_as_it_is_served(environment: AdmissionEnvironment) -> None:
     obj = wrapper(THING)
     obj["spec"]["components"][0]["podSets"] = [{"path": "template.spec.template"}]
-    refused = await here.create(obj)
-    assert refused.code == 403
-    assert 'no matches for kind "Thing" in version "example.com/v1"' in refused.body["message"]
-    await here.plane.install_crds(THINGS)
-    assert (await here.create(obj)).code == 201
+    denied = await environment.create(obj)
+    assert denied.code == 403
+    assert 'no matches for kind "Thing" in version "example.com/v1"' in denied.body["message"]
+    await environment.plane.install_crds(THING_CRD)
+    assert (await environment.create(obj)).code == 201
 
 
 @pytest.mark.parametrize(
-    ("template", "text"),
+    ("template", "message"),
     [
         (
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}},
@@ -309,53 +318,57 @@ async def test_a_kind_is_known_as_soon_as_it_is_served(here: Guarded) -> None:
         ),
     ],
 )
-async def test_what_cannot_be_wrapped(here: Guarded, template: Object, text: str) -> None:
-    refused = await here.create(wrapper(POD, template))
-    assert (refused.code, refused.body["message"]) == (403, f"{WEBHOOK}spec.components[1].{text}")
+async def test_forbidden_component_kind_is_denied(
+    environment: AdmissionEnvironment, template: Object, message: str
+) -> None:
+    denied = await environment.create(wrapper(POD, template))
+    assert (denied.code, denied.body["message"]) == (403, f"{WEBHOOK}spec.components[1].{message}")
 
 
 @pytest.mark.parametrize("template", ["Pod", [POD], None, {"spec": {}}])
-async def test_a_template_that_is_no_object_is_a_field_error(here: Guarded, template: Any) -> None:
-    refused = await here.create(wrapper(POD, template))
-    assert refused.code == 422
-    assert all(cause["field"].startswith("spec.components[1]") for cause in refused.body["details"]["causes"])
+async def test_template_that_is_not_an_object_is_a_field_error(
+    environment: AdmissionEnvironment, template: Any
+) -> None:
+    denied = await environment.create(wrapper(POD, template))
+    assert denied.code == 422
+    assert all(cause["field"].startswith("spec.components[1]") for cause in denied.body["details"]["causes"])
 
 
-async def test_the_creator_stays_who_it_was(here: Guarded) -> None:
-    mine = wrapper(POD)
-    mine["metadata"]["labels"] = {USER_LABEL: "root", "own": "x"}
+async def test_creator_labels_are_immutable(environment: AdmissionEnvironment) -> None:
+    obj = wrapper(POD)
+    obj["metadata"]["labels"] = {USER_LABEL: "root", "own": "x"}
     path = path_of("ns", "aw")
-    applied = await here.api.apply(path, mine, "somebody")
+    applied = await environment.api.apply(path, obj, "user")
     assert applied.code == 201
     creator = {USER_LABEL: labels_of(applied.body)[USER_LABEL], USER_ID_LABEL: labels_of(applied.body)[USER_ID_LABEL]}
     assert creator[USER_LABEL] != "root"
-    again = await here.api.apply(path, mine, "somebody", query={"force": "true"})
-    assert again.code == 403
-    assert again.body["message"] == (
+    second_apply = await environment.api.apply(path, obj, "user", query={"force": "true"})
+    assert second_apply.code == 403
+    assert second_apply.body["message"] == (
         f"{WEBHOOK}metadata.labels[{USER_LABEL}]: Forbidden: attempt to change immutable field"
     )
-    unlabelled = copy.deepcopy(mine)
+    unlabelled = copy.deepcopy(obj)
     unlabelled["metadata"]["labels"] = {"own": "y"}
-    await here.api.apply(path, unlabelled, "somebody", query={"force": "true"})
-    found = (await here.api.get(path)).body
+    await environment.api.apply(path, unlabelled, "user", query={"force": "true"})
+    found = (await environment.api.get(path)).body
     assert {USER_LABEL: labels_of(found)[USER_LABEL], USER_ID_LABEL: labels_of(found)[USER_ID_LABEL]} == creator
 
 
-async def test_generated_names_fit(here: Guarded) -> None:
+async def test_generated_name_is_truncated_to_63_characters(environment: AdmissionEnvironment) -> None:
     obj = wrapper(POD)
     obj["metadata"] = {"generateName": "a" * 100}
-    made = await here.create(obj)
-    assert made.code == 201
-    assert len(name_of(made.body)) == 63
+    created = await environment.create(obj)
+    assert created.code == 201
+    assert len(name_of(created.body)) == 63
 
 
-async def test_a_template_is_stored_as_it_came(here: Guarded) -> None:
-    template = {**JOB, "spec": {**JOB["spec"], "unknownToAnybody": {"a": [1, 1.5, None, ""]}}, "status": {"x": "<&>"}}
-    assert (await here.create(wrapper(template))).code == 201
-    assert (await here.api.get(path_of("ns", "aw"))).body["spec"]["components"] == [{"template": template}]
+async def test_template_is_stored_unchanged(environment: AdmissionEnvironment) -> None:
+    template = {**JOB, "spec": {**JOB["spec"], "unknownField": {"a": [1, 1.5, None, ""]}}, "status": {"x": "<&>"}}
+    assert (await environment.create(wrapper(template))).code == 201
+    assert (await environment.api.get(path_of("ns", "aw"))).body["spec"]["components"] == [{"template": template}]
 
 
-def test_the_webhooks_are_announced_as_those_of_the_go_operator() -> None:
+def test_webhooks_have_names_and_paths_of_the_go_operator() -> None:
     manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
     appwrapper.setup(manager, AppWrapperConfiguration())
     defaulting, validating = manager.webhooks

@@ -1,8 +1,8 @@
-"""The recorded lives of AppWrappers, played to this controller: what becomes of each, and through which states.
+"""Replay of the recorded AppWrapper scenarios: the controllers lead each AppWrapper through the recorded states.
 
-Compared are the sequences of (phase, retries, conditions), times aside; the pods are played by the test, as they were
-by the recorder. An object is fed in as the Go operator's webhooks persisted it. Where this controller differs on
-purpose, :data:`DIFFERENCES` says how, and docs/differences.md why.
+The sequences of (phase, retries, conditions without times) are compared. The test sets the status of pods, as the
+recorder did. Objects are created as the Go operator's webhooks persisted them. Where the controllers differ
+deliberately, :data:`DIFFERENCES` describes how, and docs/differences.md why.
 """
 
 from __future__ import annotations
@@ -22,157 +22,165 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.kinds import NODE
 from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, labels_of
-from test.support.appwrapper_environment import Watched, operating, state, watched_world
-from test.support.appwrapper_recordings import _SHORTER, prepared, recorded_crds
+from test.support.appwrapper_environment import (
+    AppWrapperEnvironment,
+    run_appwrapper_controllers,
+    start_appwrapper_environment,
+    state,
+)
+from test.support.appwrapper_recordings import PERIOD_FACTOR, recorded_crds, recreatable
 from test.support.go_operator import assert_continuable
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN, appwrapper_cases, load_appwrapper
 
-QUEUEING = ("ClusterQueue", "LocalQueue", "ResourceFlavor")
-"""What only Kueue looks at."""
-
+KUEUE_KINDS = ("ClusterQueue", "LocalQueue", "ResourceFlavor")
+"""Kinds that only Kueue reads."""
 
 DIFFERENCES = {
-    "autopilot-evict": "the nodes are named in words, and the pause counts from the reset",
-    "config-failure-grace": "the pause counts from the reset",
-    "component-kind-withdrawn": "the message says that the kind is not served any more",
-    "create-exists": "the other object stays",
-    "failed-kept-for-a-while": "the pause runs once",
-    "exit-code-both": "likewise",
-    "failed-pod-replaced-in-grace": "each change of the pods is noticed at once",
-    "malformed-annotations": "the condition names the annotations that cannot be read",
-    "suspend-forceful": "the pod is noticed at once, and forced when the grace period is over",
-    "success-two-pods": "the time to live counts from the success",
+    "autopilot-evict": "the message contains the node names, and the pause starts after the reset",
+    "config-failure-grace": "the pause starts after the reset",
+    "component-kind-withdrawn": "the message reports that the kind is no longer served",
+    "create-exists": "the existing object is kept",
+    "failed-kept-for-a-while": "there is one pause",
+    "exit-code-both": "the condition reports the annotations that cannot be parsed",
+    "failed-pod-replaced-in-grace": "each change of the pods is observed immediately",
+    "malformed-annotations": "the condition reports the annotations that cannot be parsed",
+    "suspend-forceful": "the pod is observed immediately, and deleted by force after the grace period",
+    "success-two-pods": "the time to live starts with the success",
 }
-
+"""Scenarios in which the controllers deliberately differ from the Go operator, and how."""
 
 State = tuple[Any, ...]
 
 
-def configuration_of(recording: dict[str, Any]) -> AppWrapperConfiguration:
-    """The recorded configuration, with shorter periods."""
+def configuration_with_short_periods(recording: dict[str, Any]) -> AppWrapperConfiguration:
+    """Return the recorded configuration with shorter periods."""
     document = {"appwrapper": recording["config"]["appwrapper"]}
     config = parse(yaml.safe_dump(document)).configuration.appwrapper
     tolerance = config.fault_tolerance
     if "Config" not in recording["config"]["appwrapper"]:
         return config
-    shorter = {
-        name: getattr(tolerance, name) * _SHORTER for name in type(tolerance).model_fields if name != "retry_limit"
+    short_periods = {
+        name: getattr(tolerance, name) * PERIOD_FACTOR for name in type(tolerance).model_fields if name != "retry_limit"
     }
-    return config.model_copy(update={"fault_tolerance": tolerance.model_copy(update=shorter)})
+    return config.model_copy(update={"fault_tolerance": tolerance.model_copy(update=short_periods)})
 
 
 class Scenario:
-    """One recording, being played."""
+    """Replays one recorded scenario."""
 
-    def __init__(self, here: Watched, recording: dict[str, Any]) -> None:
-        self.here = here
+    def __init__(self, environment: AppWrapperEnvironment, recording: dict[str, Any]) -> None:
+        self.environment = environment
         self.recording = recording
         self.namespace: str = recording["namespace"]
-        self.waits = 0
+        self.wait_count = 0
 
-    async def play(self) -> None:
-        await self.here.namespace(self.namespace)
+    async def replay(self) -> None:
+        await self.environment.namespace(self.namespace)
         for step in self.recording["steps"]:
             if "do" in step:
-                await self.do(step["do"], step.get("result") or step["do"]["result"])
+                await self.perform(step["do"], step.get("result") or step["do"]["result"])
             elif "wait" in step:
-                await self.wait(step["wait"])
+                await self.wait_for_recorded_state(step["wait"])
             elif step.get("observe") in ("at the end", "suspended", "after the time to live"):
                 await self.compare_pods(step["objects"])
             elif step.get("observe") == "components":
                 await self.compare_components(step["objects"])
 
-    async def do(self, do: dict[str, Any], result: dict[str, Any]) -> None:
-        client = self.here.client
-        if do["op"] == "create":
-            if result["code"] < 400 and do["object"]["kind"] not in QUEUEING:
-                await self.create(prepared(do["object"]))
+    async def perform(self, action: dict[str, Any], result: dict[str, Any]) -> None:
+        client = self.environment.client
+        if action["op"] == "create":
+            if result["code"] < 400 and action["object"]["kind"] not in KUEUE_KINDS:
+                await self.create(recreatable(action["object"]))
             return
-        if do["kind"] == "Workload":  # the queue obeys, and so the AppWrapper is suspended or resumed
-            await self.here.suspend(not do["patch"]["spec"]["active"], *self.recording["phaseSequence"], self.namespace)
-            await self.here.phase("Running" if do["patch"]["spec"]["active"] else "Suspended", **self.named())
-            await self.here.quiet()
+        if action["kind"] == "Workload":  # Kueue suspends or resumes the AppWrapper of the Workload
+            await self.environment.set_suspend(
+                not action["patch"]["spec"]["active"], *self.recording["phaseSequence"], self.namespace
+            )
+            await self.environment.wait_for_phase(
+                "Running" if action["patch"]["spec"]["active"] else "Suspended", **self.wrapper_key()
+            )
+            await self.environment.quiet()
             return
-        gvk = GVK.parse(do["apiVersion"], do["kind"])
+        gvk = GVK.parse(action["apiVersion"], action["kind"])
         namespaced = gvk != NODE and gvk.kind != "CustomResourceDefinition"
-        key = NamespacedName(self.namespace if namespaced else "", do["objectName"])
-        if do["op"] == "delete":
-            grace = (do.get("options") or {}).get("gracePeriodSeconds")
+        key = NamespacedName(self.namespace if namespaced else "", action["objectName"])
+        if action["op"] == "delete":
+            grace = (action.get("options") or {}).get("gracePeriodSeconds")
             await client.delete(gvk, key, grace_period_seconds=grace)
         else:
-            await client.patch(gvk, key, do["patch"], subresource=do.get("subresource") or "")
-        await self.here.quiet()
+            await client.patch(gvk, key, action["patch"], subresource=action.get("subresource") or "")
+        await self.environment.quiet()
 
-    def named(self) -> dict[str, str]:
-        """The AppWrapper of the scenario."""
+    def wrapper_key(self) -> dict[str, str]:
+        """Return name and namespace of the scenario's AppWrapper."""
         (name,) = self.recording["phaseSequence"]
         return {"name": name, "namespace": self.namespace}
 
     async def create(self, obj: Object) -> None:
-        queued = "kueue.x-k8s.io/queue-name" in labels_of(obj)
-        if queued:
+        is_queued = "kueue.x-k8s.io/queue-name" in labels_of(obj)
+        if is_queued:
             obj["spec"]["suspend"] = True
-        await self.here.client.create(obj)
-        await self.here.quiet()
-        admitted = next((item for item in self.observed("AppWrapper") if not item["spec"].get("suspend")), None)
+        await self.environment.client.create(obj)
+        await self.environment.quiet()
+        admitted = next((item for item in self.recorded_objects("AppWrapper") if not item["spec"].get("suspend")), None)
         phases = [item["phase"] for item in next(iter(self.recording["phaseSequence"].values()))]
-        if queued and "Running" in phases:
-            there = await self.here.get(APPWRAPPER, **self.named())
-            there["spec"]["suspend"] = False
+        if is_queued and "Running" in phases:
+            wrapper = await self.environment.get(APPWRAPPER, **self.wrapper_key())
+            wrapper["spec"]["suspend"] = False
             if admitted is not None:
-                there["spec"]["components"] = admitted["spec"]["components"]
-            await self.here.client.update(there)
-            await self.here.phase("Running", **self.named())
-            await self.here.quiet()
+                wrapper["spec"]["components"] = admitted["spec"]["components"]
+            await self.environment.client.update(wrapper)
+            await self.environment.wait_for_phase("Running", **self.wrapper_key())
+            await self.environment.quiet()
 
-    def observed(self, kind: str) -> list[Object]:
-        """The objects of a kind that the recorder saw."""
+    def recorded_objects(self, kind: str) -> list[Object]:
+        """Return the recorded objects of a kind."""
         return [
             item for step in self.recording["steps"] for item in step.get("objects") or () if item.get("kind") == kind
         ]
 
-    async def wait(self, wait: dict[str, Any]) -> None:
+    async def wait_for_recorded_state(self, wait: dict[str, Any]) -> None:
         name = wait["name"]
         if wait["phase"] == ["gone"]:
-            await self.here.gone(name, self.namespace)
+            await self.environment.wait_until_deleted(name, self.namespace)
             return
 
-        self.waits += 1
-        retried = self.recording["name"] == "config-failure-grace" and self.waits > 1
+        self.wait_count += 1
+        is_retry = self.recording["name"] == "config-failure-grace" and self.wait_count > 1
 
         def holds(obj: Object) -> bool:
             phase, retries, conditions = state(obj)
-            if retried and not retries:  # the recorder was slow enough to meet the second time alone
+            if is_retry and not retries:  # the recorder only observed the phase after the retry
                 return False
             kind, status = wait.get("condition") or ("", "")
             return phase in wait["phase"] and (not kind or any(item[:2] == (kind, status) for item in conditions))
 
-        await self.here.when(holds, str(wait), name=name, namespace=self.namespace)
-        await self.here.quiet()
+        await self.environment.wait_until(holds, str(wait), name=name, namespace=self.namespace)
+        await self.environment.quiet()
 
     async def compare_components(self, recorded: list[Object]) -> None:
         for item in recorded:
             gvk = GVK.parse(item["apiVersion"], item["kind"])
-            found = await self.here.get(gvk, item["metadata"]["name"], self.namespace)
-            assert injected(found) == injected(item), found
+            observed = await self.environment.get(gvk, item["metadata"]["name"], self.namespace)
+            assert injected(observed) == injected(item), observed
 
     async def compare_pods(self, recorded: list[Object]) -> None:
         expected = {item["metadata"]["name"] for item in recorded if item["kind"] == "Pod"}
         if self.recording["name"] == "create-exists":
             expected = {"theirs"}
 
-        async def look() -> bool:
-            found = await self.here.client.list(GVK("", "v1", "Pod"), namespace=self.namespace)
-            names = {pod["metadata"]["name"] for pod in found if not is_deleting(pod)}
+        async def check() -> bool:
+            observed = await self.environment.client.list(GVK("", "v1", "Pod"), namespace=self.namespace)
+            names = {pod["metadata"]["name"] for pod in observed if not is_deleting(pod)}
             assert names == expected, f"pods {names}, recorded {expected}"
             return True
 
-        await eventually(look, "the recorded pods")
+        await eventually(check, "the recorded pods")
 
 
 def injected(obj: Object) -> Any:
-    """All that a controller put into a component, and what it found there."""
+    """Return the parts of a component into which the controller injects."""
     owners = [
         {key: value for key, value in owner.items() if key != "uid"} for owner in obj["metadata"]["ownerReferences"]
     ]
@@ -188,27 +196,28 @@ def _injected(template: Object) -> Any:
     return labels, metadata.get("annotations"), own, {name: spec.get(name) for name in names}
 
 
-def plain_condition(condition: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
-    """A condition without what depends on how long a period is, and without generated names."""
+def comparable_condition(condition: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
+    """Return a condition with periods and generated names replaced in its message."""
     message = re.sub(r"\b\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3]))
     return (*condition[:3], message)
 
 
-def plain(item: State) -> State:
+def comparable(item: State) -> State:
     """A state with its conditions as :func:`plain_condition` has them."""
-    return (*item[:2], tuple(map(plain_condition, item[2])))
+    return (*item[:2], tuple(map(comparable_condition, item[2])))
 
 
-def distinct(states: list[State]) -> list[State]:
-    found: list[State] = []
-    for item in map(plain, states):
-        if not found or found[-1] != item:
-            found.append(item)
-    return found
+def distinct_states(states: list[State]) -> list[State]:
+    """Return the states in comparable form without repetitions."""
+    observed: list[State] = []
+    for item in map(comparable, states):
+        if not observed or observed[-1] != item:
+            observed.append(item)
+    return observed
 
 
 def with_condition(item: State, kind: str, status: str, reason: str, message: str | None = None) -> State:
-    """``item`` with another condition ``kind``; its message is kept if none is given."""
+    """Return ``item`` with the condition ``kind`` replaced; its message is kept if none is given."""
     return (
         *item[:2],
         tuple(
@@ -218,20 +227,20 @@ def with_condition(item: State, kind: str, status: str, reason: str, message: st
     )
 
 
-def evicted(states: list[State]) -> list[State]:
-    """The nodes in words."""
-    said = "Workload contains pods using NoExecute resources on Nodes: gpu-node-a"
-    named = [
-        with_condition(item, "Unhealthy", "True", "AutopilotNoExecute", said)
+def with_node_names(states: list[State]) -> list[State]:
+    """Replace the recorded node list by node names, and insert the pause after the reset."""
+    message = "Workload contains pods using NoExecute resources on Nodes: gpu-node-a"
+    with_names = [
+        with_condition(item, "Unhealthy", "True", "AutopilotNoExecute", message)
         if any(known[2] == "AutopilotNoExecute" for known in item[2])
         else item
         for item in states
     ]
-    return paused(named)
+    return with_pause_after_reset(with_names)
 
 
-def paused(states: list[State]) -> list[State]:
-    """A pause that counts from the reset is still to come when the reset is over."""
+def with_pause_after_reset(states: list[State]) -> list[State]:
+    """Insert the state of the pause, which starts when the reset is complete."""
     (index,) = [i for i, item in enumerate(states) if i and item[0] == "Resuming" and states[i - 1][0] == "Resetting"]
     pause = with_condition(
         ("Resetting", *states[index][1:]),
@@ -243,15 +252,16 @@ def paused(states: list[State]) -> list[State]:
     return [*states[:index], pause, *states[index:]]
 
 
-def kept_once(states: list[State]) -> list[State]:
-    """One pause, then one deletion."""
+def with_one_pause(states: list[State]) -> list[State]:
+    """Keep the states of one pause and one deletion."""
     reasons = [{known[0]: known[2] for known in item[2]}.get("DeletingResources") for item in states]
     pause, initiated = reasons.index("DeletionPaused"), reasons.index("DeletionInitiated")
     done = max(index for index, reason in enumerate(reasons) if reason == "DeletionComplete")
     return [*states[: pause + 1], states[initiated], states[done]]
 
 
-def withdrawn(states: list[State]) -> list[State]:
+def with_unserved_kind_message(states: list[State]) -> list[State]:
+    """Add the kind that is no longer served to the message."""
     message = (
         "Only found 0 deployed components, but was expecting 1; "
         "the API server does not serve Thing (example.com/v1) any more"
@@ -262,35 +272,36 @@ def withdrawn(states: list[State]) -> list[State]:
     ]
 
 
-def told_of_annotations(states: list[State], problems: tuple[str, ...]) -> list[State]:
-    """``ResourcesDeployed`` says which annotations cannot be read, since the resources are deployed without them."""
+def with_annotation_problems(states: list[State], problems: tuple[str, ...]) -> list[State]:
+    """Add the annotations that cannot be parsed to ``ResourcesDeployed``, because the resources ignore them."""
     return [
-        (*phase, tuple(plain_condition(told(item, problems)) for item in conditions)) for *phase, conditions in states
+        (*phase, tuple(comparable_condition(with_problems(item, problems)) for item in conditions))
+        for *phase, conditions in states
     ]
 
 
-def told(condition: tuple[str, str, str, str], problems: tuple[str, ...]) -> tuple[str, str, str, str]:
-    """The condition with ``problems`` in its message, if it is the one that says them."""
+def with_problems(condition: tuple[str, str, str, str], problems: tuple[str, ...]) -> tuple[str, str, str, str]:
+    """Return ``condition`` with ``problems`` in its message if it is the one that reports them."""
     if not problems or condition[:3] != ("ResourcesDeployed", "True", "Resuming"):
         return condition
     return (*condition[:3], "; ".join((condition[3], *problems)))
 
 
-def nothing_deleted(states: list[State]) -> list[State]:
-    """There is nothing of ours to be deleted."""
+def without_deletion(states: list[State]) -> list[State]:
+    """Remove the states of a deletion, because no component exists."""
     return [item for item in states if ("DeletingResources", "True", "DeletionInitiated", "") not in item[2]]
 
 
-def noticed_ready(states: list[State]) -> list[State]:
-    """That the pod runs is noticed before the suspension, and so it is over after that."""
+def with_ready_pods_before_suspension(states: list[State]) -> list[State]:
+    """Set ``PodsReady``: the controller observes the running pod before the suspension, and its end after it."""
     message = "1 pods running; 0 pods succeeded"
     running = states.index(next(item for item in states if item[0] == "Running"))
     after = [with_condition(item, "PodsReady", "True", "SufficientPodsReady", message) for item in states[running:]]
     return [*states[: running + 1], *after[:-1], with_condition(after[-1], "PodsReady", "False", "Suspended", "")]
 
 
-def noticed_gone(states: list[State]) -> list[State]:
-    """That the failed pod is gone is noticed before there is another."""
+def with_deleted_pod_before_replacement(states: list[State]) -> list[State]:
+    """Insert the state between the deletion of the failed pod and its replacement."""
     index = next(
         index
         for index, item in enumerate(states)
@@ -300,92 +311,106 @@ def noticed_gone(states: list[State]) -> list[State]:
     return [*states[:index], between, *states[index:]]
 
 
-ADJUST: dict[str, Callable[[list[State]], list[State]]] = {
-    "autopilot-evict": evicted,
-    "component-kind-withdrawn": withdrawn,
-    "config-failure-grace": paused,
-    "create-exists": nothing_deleted,
-    "failed-kept-for-a-while": kept_once,
-    "failed-pod-replaced-in-grace": noticed_gone,
-    "suspend-forceful": noticed_ready,
+ADJUSTMENTS: dict[str, Callable[[list[State]], list[State]]] = {
+    "autopilot-evict": with_node_names,
+    "component-kind-withdrawn": with_unserved_kind_message,
+    "config-failure-grace": with_pause_after_reset,
+    "create-exists": without_deletion,
+    "failed-kept-for-a-while": with_one_pause,
+    "failed-pod-replaced-in-grace": with_deleted_pod_before_replacement,
+    "suspend-forceful": with_ready_pods_before_suspension,
 }
 
 
-async def prepare_nodes(here: Watched) -> None:
-    """The nodes of the recordings."""
+async def create_nodes(environment: AppWrapperEnvironment) -> None:
+    """Create the nodes of the recordings."""
     for name, labels in (
         ("gpu-node-a", {}),
         ("gpu-node-b", {"autopilot.ibm.com/gpuhealth": "TESTING"}),
         ("quiet-node", {}),
     ):
-        await here.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+        await environment.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
 
 
-def cases(configuration: str) -> list[str]:
-    """The recorded scenarios of lives, of what is injected, and of settings."""
-    found = [case.values[0] for case in appwrapper_cases()]
+def recorded_scenarios(configuration: str) -> list[str]:
+    """Return the recorded scenarios of phases, injection, settings and Kueue for a configuration."""
+    observed = [case.values[0] for case in appwrapper_cases()]
     return [
         str(case)
-        for case in found
+        for case in observed
         if str(case).startswith(f"{configuration}/")
         and load_appwrapper(str(case))["area"] in ("phases", "injection", "config", "kueue")
     ]
 
 
-@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings beside the repository")
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings next to the repository")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("configuration", ["default", "inline", "kueue", "tuned"])
-async def test_lives_go_as_they_were_recorded(configuration: str) -> None:
-    failed: dict[str, str] = {}
-    config = configuration_of(load_appwrapper(cases(configuration)[0]))
-    if configuration == "inline":  # the Go program does not read these settings
+async def test_states_equal_recorded_states(configuration: str) -> None:
+    failures: dict[str, str] = {}
+    config = configuration_with_short_periods(load_appwrapper(recorded_scenarios(configuration)[0]))
+    if configuration == "inline":  # the Go operator ignores these settings
         config = AppWrapperConfiguration(enabled=True)
-    async with watched_world(*recorded_crds()) as here, operating(here, config):
-        await prepare_nodes(here)
-        for case in cases(configuration):
+    async with (
+        start_appwrapper_environment(*recorded_crds()) as environment,
+        run_appwrapper_controllers(environment, config),
+    ):
+        await create_nodes(environment)
+        for case in recorded_scenarios(configuration):
             recording = load_appwrapper(case)
             scenario = recording["name"]
             try:
-                await Scenario(here, copy.deepcopy(recording)).play()
-                await here.quiet()
-                compare(here, recording, config)
+                await Scenario(environment, copy.deepcopy(recording)).replay()
+                await environment.quiet()
+                compare_states(environment, recording, config)
                 for name in recording["phaseSequence"]:
-                    for shot in here.shots[recording["namespace"], name]:
-                        assert_continuable(shot)
+                    for snapshot in environment.snapshots[recording["namespace"], name]:
+                        assert_continuable(snapshot)
             except (AssertionError, APIError, UnknownKind) as error:
-                failed[scenario] = str(error)[:3000]
-    assert not failed, "\n\n".join(f"{case}: {error}" for case, error in failed.items())
+                failures[scenario] = str(error)[:3000]
+    assert not failures, "\n\n".join(f"{case}: {error}" for case, error in failures.items())
 
 
-def begun_at_once(states: list[State], wrapper: Object) -> list[State]:
-    """Without the moment of being suspended before anything else, where nothing holds the AppWrapper."""
-    held = wrapper["spec"].get("suspend") or "kueue.x-k8s.io/queue-name" in (wrapper["metadata"].get("labels") or {})
-    return [item for number, item in enumerate(states) if held or number > 1 or item != ("Suspended", 0, ())]
+def without_initial_suspension(states: list[State], wrapper: Object) -> list[State]:
+    """Remove the initial ``Suspended`` state of an AppWrapper that does not start suspended."""
+    starts_suspended = wrapper["spec"].get("suspend") or "kueue.x-k8s.io/queue-name" in (
+        wrapper["metadata"].get("labels") or {}
+    )
+    return [
+        item for number, item in enumerate(states) if starts_suspended or number > 1 or item != ("Suspended", 0, ())
+    ]
 
 
-def compare(here: Watched, recording: dict[str, Any], config: AppWrapperConfiguration) -> None:
+def compare_states(
+    environment: AppWrapperEnvironment, recording: dict[str, Any], config: AppWrapperConfiguration
+) -> None:
+    """Compare the observed states of each AppWrapper with the recorded ones."""
     wrappers = {
         step["do"]["object"]["metadata"]["name"]: step["do"]["object"]
         for step in recording["steps"]
         if "do" in step and step["do"].get("object", {}).get("kind") == "AppWrapper"
     }
     for name in recording["phaseSequence"]:
-        recorded = distinct([state(shot) for shot in recording["snapshots"] if shot.get("name") == name])
-        recorded = begun_at_once(recorded, wrappers[name])
+        recorded = distinct_states(
+            [state(snapshot) for snapshot in recording["snapshots"] if snapshot.get("name") == name]
+        )
+        recorded = without_initial_suspension(recorded, wrappers[name])
         problems = Settings.of(wrappers[name], config.fault_tolerance).problems
         assert bool(problems) == (recording["name"] in ("malformed-annotations", "exit-code-both"))
-        expected = ADJUST.get(recording["name"], lambda states: states)(told_of_annotations(recorded, problems))
-        found = distinct(here.states[recording["namespace"], name])
-        missing = [item for item in expected if item not in found]
-        assert found == expected, (
-            f"\nfound {[item[0] for item in found]}, expected {[item[0] for item in expected]}\n"
+        expected = ADJUSTMENTS.get(recording["name"], lambda states: states)(
+            with_annotation_problems(recorded, problems)
+        )
+        observed = distinct_states(environment.states[recording["namespace"], name])
+        missing = [item for item in expected if item not in observed]
+        assert observed == expected, (
+            f"\nobserved {[item[0] for item in observed]}, expected {[item[0] for item in expected]}\n"
             + "".join(f"  missing {item}\n" for item in missing)
-            + "".join(f"  new     {item}\n" for item in found if item not in expected)
+            + "".join(f"  new     {item}\n" for item in observed if item not in expected)
         )
 
 
-def test_each_difference_is_written_down() -> None:
+def test_each_difference_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "differences.md").read_text()
-    assert set(ADJUST) <= set(DIFFERENCES)
+    assert set(ADJUSTMENTS) <= set(DIFFERENCES)
     for scenario in DIFFERENCES:
         assert f"/{scenario}`" in text, scenario

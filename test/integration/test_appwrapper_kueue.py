@@ -1,4 +1,4 @@
-"""AppWrappers whose Workloads this operator makes itself; the test plays the scheduler of Kueue."""
+"""AppWrappers in Kueue queues: the operator creates the Workloads, and the test acts as Kueue's scheduler."""
 
 from __future__ import annotations
 
@@ -13,63 +13,66 @@ from cfo.runtime.kinds import JOB, NODE, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, name_of, uid_of
 from test.support.appwrapper_environment import (
     CONTROLLERS,
-    Watched,
+    AppWrapperEnvironment,
     configuration,
     job,
-    operating,
     pod,
-    watched_world,
+    run_appwrapper_controllers,
+    start_appwrapper_environment,
     wrapper,
 )
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN, load_appwrapper
 
-KINDS = ("workloads", "clusterqueues", "localqueues", "resourceflavors")
+KUEUE_CRDS = ("workloads", "clusterqueues", "localqueues", "resourceflavors")
 WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")
 FLAVOR = GVK("kueue.x-k8s.io", "v1beta2", "ResourceFlavor")
 CLUSTER_QUEUE = GVK("kueue.x-k8s.io", "v1beta2", "ClusterQueue")
 
-pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no definitions of Kueue's kinds beside the repository")
+pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no CRDs of Kueue next to the repository")
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[Watched]:
+async def environment() -> AsyncIterator[AppWrapperEnvironment]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     folder = GOLDEN.parent / "crds"
-    crds = [yaml.load((folder / f"kueue.x-k8s.io_{kind}.yaml").read_text(), Loader=loader) for kind in KINDS]
+    crds = [yaml.load((folder / f"kueue.x-k8s.io_{kind}.yaml").read_text(), Loader=loader) for kind in KUEUE_CRDS]
     for crd in crds:
         crd["spec"].pop("conversion", None)
         crd["spec"]["versions"] = [version for version in crd["spec"]["versions"] if version["name"] == "v1beta2"]
-    async with watched_world(*crds, controllers=CONTROLLERS) as world:
-        await world.namespace()
-        gold: dict[str, Any] = {
+    async with start_appwrapper_environment(*crds, controllers=CONTROLLERS) as environment:
+        await environment.namespace()
+        flavor_spec: dict[str, Any] = {
             "nodeLabels": {"pool": "gold"},
             "tolerations": [{"key": "gold", "operator": "Exists", "effect": "NoSchedule"}],
         }
-        await world.create(
-            {"apiVersion": FLAVOR.api_version, "kind": FLAVOR.kind, "metadata": {"name": "gold"}, "spec": gold}
+        await environment.create(
+            {"apiVersion": FLAVOR.api_version, "kind": FLAVOR.kind, "metadata": {"name": "gold"}, "spec": flavor_spec}
         )
-        yield world
+        yield environment
 
 
 def queued(*templates: Object, **settings: str) -> Object:
+    """Return an AppWrapper in the local queue ``lq``."""
     obj = wrapper(*templates, **settings)
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     return obj
 
 
-async def workload(here: Watched) -> Object:
-    async def look() -> Object | None:
-        found = await here.client.list(WORKLOAD, namespace="ns")
-        return found[0] if found else None
+async def get_workload(environment: AppWrapperEnvironment) -> Object:
+    """Wait until the Workload exists, and return it."""
 
-    found: Object = await eventually(look, "a workload")
-    return found
+    async def check() -> Object | None:
+        result = await environment.client.list(WORKLOAD, namespace="ns")
+        return result[0] if result else None
+
+    result: Object = await eventually(check, "a workload")
+    return result
 
 
-async def admit(here: Watched) -> Object:
-    """Plays Kueue's scheduler."""
-    there = await workload(here)
+async def admit_workload(environment: AppWrapperEnvironment) -> Object:
+    """Admit the Workload as Kueue's scheduler does."""
+    workload = await get_workload(environment)
     now = "2026-01-01T00:00:00Z"
     conditions = [
         {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": now}
@@ -77,14 +80,15 @@ async def admit(here: Watched) -> Object:
     ]
     assignments = [
         {"name": item["name"], "count": item["count"], "flavors": {"cpu": "gold"}, "resourceUsage": {"cpu": "1"}}
-        for item in there["spec"]["podSets"]
+        for item in workload["spec"]["podSets"]
     ]
     status = {"conditions": conditions, "admission": {"clusterQueue": "cq", "podSetAssignments": assignments}}
-    return await here.patch(there, {"status": status}, subresource="status")
+    return await environment.patch(workload, {"status": status}, subresource="status")
 
 
-async def evict(here: Watched) -> None:
-    there = await workload(here)
+async def evict_workload(environment: AppWrapperEnvironment) -> None:
+    """Evict the Workload as Kueue's scheduler does on preemption."""
+    workload = await get_workload(environment)
     evicted = {
         "type": "Evicted",
         "status": "True",
@@ -92,30 +96,32 @@ async def evict(here: Watched) -> None:
         "message": "Preempted to accommodate a workload",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    conditions = [*there["status"]["conditions"], evicted]
-    await here.patch(there, {"status": {"conditions": conditions}}, subresource="status")
+    conditions = [*workload["status"]["conditions"], evicted]
+    await environment.patch(workload, {"status": {"conditions": conditions}}, subresource="status")
 
 
-async def holds(here: Watched, kind: str, status: str) -> Object:
-    async def look() -> Object:
-        there = await workload(here)
-        found = find_condition((there.get("status") or {}).get("conditions"), kind)
-        assert found is not None, there.get("status")
-        assert found["status"] == status, found
-        return there
+async def wait_for_workload_condition(environment: AppWrapperEnvironment, kind: str, status: str) -> Object:
+    """Wait until the Workload has the condition, and return it."""
 
-    found: Object = await eventually(look, f"{kind} {status}")
-    return found
+    async def check() -> Object:
+        workload = await get_workload(environment)
+        result = find_condition((workload.get("status") or {}).get("conditions"), kind)
+        assert result is not None, workload.get("status")
+        assert result["status"] == status, result
+        return workload
+
+    result: Object = await eventually(check, f"{kind} {status}")
+    return result
 
 
-async def test_an_appwrapper_goes_through_its_queue(here: Watched) -> None:
-    one = job(parallelism=2, phase="Succeeded", finish_after="2")
-    one["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-    async with operating(here, configuration(kueueIntegration=True)):
-        await here.create(queued(one))
-        there = await workload(here)
-        assert (await here.wrapper())["spec"]["suspend"] is True
-        assert await here.names_of(JOB) == []
+async def test_queued_appwrapper_runs_after_admission(environment: AppWrapperEnvironment) -> None:
+    component = job(parallelism=2, phase="Succeeded", finish_after="2")
+    component["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.create(queued(component))
+        workload = await get_workload(environment)
+        assert (await environment.get_wrapper())["spec"]["suspend"] is True
+        assert await environment.object_names(JOB) == []
         recorded = next(
             item
             for step in load_appwrapper("kueue/kueue-admission")["steps"]
@@ -123,19 +129,19 @@ async def test_an_appwrapper_goes_through_its_queue(here: Watched) -> None:
             for item in step["objects"]
             if item.get("kind") == "Workload"
         )
-        assert set(recorded["spec"]) == set(there["spec"])
+        assert set(recorded["spec"]) == set(workload["spec"])
         for key in ("count", "name", "topologyRequest"):
-            assert there["spec"]["podSets"][0][key] == recorded["spec"]["podSets"][0][key]
-        owner = {**recorded["metadata"]["ownerReferences"][0], "uid": uid_of(await here.wrapper())}
-        assert there["metadata"]["ownerReferences"] == [owner]
-        assert there["metadata"]["labels"] == {"kueue.x-k8s.io/job-uid": owner["uid"]}
-        assert name_of(there).startswith("appwrapper-w-")
+            assert workload["spec"]["podSets"][0][key] == recorded["spec"]["podSets"][0][key]
+        owner = {**recorded["metadata"]["ownerReferences"][0], "uid": uid_of(await environment.get_wrapper())}
+        assert workload["metadata"]["ownerReferences"] == [owner]
+        assert workload["metadata"]["labels"] == {"kueue.x-k8s.io/job-uid": owner["uid"]}
+        assert name_of(workload).startswith("appwrapper-w-")
 
-        await admit(here)
-        running = await here.phase("Running")
+        await admit_workload(environment)
+        running = await environment.wait_for_phase("Running")
         assert running["spec"]["components"][0]["podSetInfos"] == [
             {
-                "annotations": {"kueue.x-k8s.io/workload": name_of(there)},
+                "annotations": {"kueue.x-k8s.io/workload": name_of(workload)},
                 "labels": {
                     "kueue.x-k8s.io/cluster-queue-name": "cq",
                     "kueue.x-k8s.io/local-queue-name": "lq",
@@ -145,69 +151,69 @@ async def test_an_appwrapper_goes_through_its_queue(here: Watched) -> None:
                 "tolerations": [{"key": "gold", "operator": "Exists", "effect": "NoSchedule"}],
             }
         ]
-        template = (await here.get(JOB, "j"))["spec"]["template"]
+        template = (await environment.get(JOB, "j"))["spec"]["template"]
         assert template["spec"]["nodeSelector"] == {"pool": "gold"}
-        await holds(here, "PodsReady", "True")
-        done = await holds(here, "Finished", "True")
+        await wait_for_workload_condition(environment, "PodsReady", "True")
+        done = await wait_for_workload_condition(environment, "Finished", "True")
         finished = find_condition(done["status"]["conditions"], "Finished")
         assert finished is not None
         assert (finished["reason"], finished["message"]) == ("Succeeded", "AppWrapper finished successfully")
-        await here.went_through("", "Suspended", "Resuming", "Running", "Succeeded")
-        assert ("Normal", "Started", "Admitted by clusterQueue cq") in await here.events()
+        await environment.wait_for_phases("", "Suspended", "Resuming", "Running", "Succeeded")
+        assert ("Normal", "Started", "Admitted by clusterQueue cq") in await environment.events()
 
 
-async def test_an_eviction_gives_the_quota_back_when_nothing_uses_it_any_more(here: Watched) -> None:
-    async with operating(here, configuration(kueueIntegration=True)):
-        await here.create(queued(pod(stop_after="0.5")))
-        await admit(here)
-        await here.condition("PodsReady", "True")
-        await evict(here)
-        released = await holds(here, "QuotaReserved", "False")
-        assert await here.names_of(POD) == []
+async def test_evicted_workload_releases_quota_after_its_pods_are_deleted(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.create(queued(pod(stop_after="0.5")))
+        await admit_workload(environment)
+        await environment.wait_for_condition("PodsReady", "True")
+        await evict_workload(environment)
+        released = await wait_for_workload_condition(environment, "QuotaReserved", "False")
+        assert await environment.object_names(POD) == []
         assert "admission" not in released["status"]
-        stopped = await here.phase("Suspended")
-        assert "podSetInfos" not in stopped["spec"]["components"][0]
+        suspended = await environment.wait_for_phase("Suspended")
+        assert "podSetInfos" not in suspended["spec"]["components"][0]
         conditions = [item for item in released["status"]["conditions"] if item["type"] != "Evicted"]
-        await here.patch(released, {"status": {"conditions": conditions}}, subresource="status")
-        await admit(here)
-        await here.phase("Running")
+        await environment.patch(released, {"status": {"conditions": conditions}}, subresource="status")
+        await admit_workload(environment)
+        await environment.wait_for_phase("Running")
 
 
-async def test_a_deactivated_workload_stops_its_appwrapper(here: Watched) -> None:
-    async with operating(here, configuration(kueueIntegration=True)):
-        await here.create(queued(pod()))
-        await admit(here)
-        await here.phase("Running")
-        await here.patch(await workload(here), {"spec": {"active": False}})
-        await here.phase("Suspended")
-        await holds(here, "QuotaReserved", "False")
+async def test_deactivated_workload_suspends_its_appwrapper(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.create(queued(pod()))
+        await admit_workload(environment)
+        await environment.wait_for_phase("Running")
+        await environment.patch(await get_workload(environment), {"spec": {"active": False}})
+        await environment.wait_for_phase("Suspended")
+        await wait_for_workload_condition(environment, "QuotaReserved", "False")
 
 
-async def test_what_has_no_queue_runs_at_once(here: Watched) -> None:
-    async with operating(here, configuration(kueueIntegration=True)):
-        await here.create(wrapper(pod()))
-        await here.phase("Running")
-        assert await here.client.list(WORKLOAD, namespace="ns") == []
+async def test_appwrapper_without_queue_runs_immediately(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.create(wrapper(pod()))
+        await environment.wait_for_phase("Running")
+        assert await environment.client.list(WORKLOAD, namespace="ns") == []
 
 
-async def test_a_queue_that_somebody_else_plays_is_obeyed(here: Watched) -> None:
-    """Kueue's own integration: it suspends, resumes, and says what goes into the pods."""
-    async with operating(here):
+async def test_external_queue_controls_the_appwrapper(environment: AppWrapperEnvironment) -> None:
+    """Kueue's own integration suspends and resumes the AppWrapper and sets what is injected into the pods."""
+    async with run_appwrapper_controllers(environment):
         obj = queued(pod(phase="Succeeded", finish_after="0.2"))
         obj["spec"]["suspend"] = True
-        await here.create(obj)
-        await here.phase("Suspended")
-        there = await here.wrapper()
-        there["spec"]["components"][0]["podSetInfos"] = [{"labels": {"flavor": "gold"}}]
-        there["spec"]["suspend"] = False
-        await here.client.update(there)
-        await here.phase("Running", "Succeeded")
-        assert (await here.get(POD, "p"))["metadata"]["labels"]["flavor"] == "gold"
-        await here.phase("Succeeded")
-        assert await here.client.list(WORKLOAD, namespace="ns") == []
+        await environment.create(obj)
+        await environment.wait_for_phase("Suspended")
+        queued_wrapper = await environment.get_wrapper()
+        queued_wrapper["spec"]["components"][0]["podSetInfos"] = [{"labels": {"flavor": "gold"}}]
+        queued_wrapper["spec"]["suspend"] = False
+        await environment.client.update(queued_wrapper)
+        await environment.wait_for_phase("Running", "Succeeded")
+        assert (await environment.get(POD, "p"))["metadata"]["labels"]["flavor"] == "gold"
+        await environment.wait_for_phase("Succeeded")
+        assert await environment.client.list(WORKLOAD, namespace="ns") == []
 
 
-async def test_the_slack_queue_lends_what_can_be_scheduled(here: Watched) -> None:
+async def test_slack_queue_lends_only_schedulable_capacity(environment: AppWrapperEnvironment) -> None:
     resources = [{"name": "cpu", "nominalQuota": "10"}, {"name": "nvidia.com/gpu", "nominalQuota": "8"}]
     queue = {
         "apiVersion": CLUSTER_QUEUE.api_version,
@@ -225,37 +231,38 @@ async def test_the_slack_queue_lends_what_can_be_scheduled(here: Watched) -> Non
     }
 
     async def limits() -> dict[str, str]:
-        there = await here.client.get(CLUSTER_QUEUE, NamespacedName("", "slack"))
-        assert there is not None
-        groups = there["spec"]["resourceGroups"]
+        found = await environment.client.get(CLUSTER_QUEUE, NamespacedName("", "slack"))
+        assert found is not None
+        groups = found["spec"]["resourceGroups"]
         return {
             item["name"]: item["lendingLimit"]
             for item in groups[0]["flavors"][0]["resources"]
             if "lendingLimit" in item
         }
 
-    async def becomes(expected: dict[str, str]) -> None:
-        async def look() -> bool:
-            found = await limits()
-            assert found == expected, found
+    async def wait_for_limits(expected: dict[str, str]) -> None:
+        async def check() -> bool:
+            result = await limits()
+            assert result == expected, result
             return True
 
-        await eventually(look, "the limits")
+        await eventually(check, "the limits")
 
-    async with operating(here, configuration(slackQueueName="slack")):
-        await here.create(queue)
-        await here.client.patch(NODE, NamespacedName("", "envtest"), {"spec": {"taints": None}})
+    async with run_appwrapper_controllers(environment, configuration(slackQueueName="slack")):
+        await environment.create(queue)
+        await environment.client.patch(NODE, NamespacedName("", "envtest"), {"spec": {"taints": None}})
         for name in ("one", "two"):
-            await here.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+            await environment.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
             capacity = {"status": {"capacity": {"cpu": "4", "nvidia.com/gpu": "4", "pods": "100"}}}
-            await here.client.patch(NODE, NamespacedName("", name), capacity, subresource="status")
-            await here.client.patch(NODE, NamespacedName("", name), {"spec": {"taints": None}})  # it is ready
-        mark = {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}}
-        await here.client.patch(NODE, NamespacedName("", "one"), mark)
-        await becomes({"nvidia.com/gpu": "4"})
-        await here.client.patch(NODE, NamespacedName("", "two"), {"spec": {"unschedulable": True}})
-        await becomes({"cpu": "6", "nvidia.com/gpu": "0"})
-        await here.client.delete(NODE, NamespacedName("", "one"))
-        await becomes({"cpu": "6", "nvidia.com/gpu": "4"})
-        await here.client.patch(NODE, NamespacedName("", "two"), {"spec": {"unschedulable": None}})
-        await becomes({})
+            await environment.client.patch(NODE, NamespacedName("", name), capacity, subresource="status")
+            # remove the not-ready taint of a new node
+            await environment.client.patch(NODE, NamespacedName("", name), {"spec": {"taints": None}})
+        testing_label = {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}}
+        await environment.client.patch(NODE, NamespacedName("", "one"), testing_label)
+        await wait_for_limits({"nvidia.com/gpu": "4"})
+        await environment.client.patch(NODE, NamespacedName("", "two"), {"spec": {"unschedulable": True}})
+        await wait_for_limits({"cpu": "6", "nvidia.com/gpu": "0"})
+        await environment.client.delete(NODE, NamespacedName("", "one"))
+        await wait_for_limits({"cpu": "6", "nvidia.com/gpu": "4"})
+        await environment.client.patch(NODE, NamespacedName("", "two"), {"spec": {"unschedulable": None}})
+        await wait_for_limits({})

@@ -1,4 +1,4 @@
-"""AppWrappers with real pods (those of the embedded plane's pod runner), from creation to every end."""
+"""Lifecycle of AppWrappers whose pods are run by the embedded control plane, including faults and crashes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.appwrapper_environment import (
     CONTROLLERS,
-    Watched,
+    AppWrapperEnvironment,
     configuration,
     job,
-    operating,
     pod,
+    run_appwrapper_controllers,
     settle,
+    start_appwrapper_environment,
     state,
-    watched_world,
     wrapper,
 )
 from test.support.faults import Unruly
@@ -41,7 +41,7 @@ from test.support.permissions import token_with
 from test.support.raycluster_environment import eventually
 
 SERVICE: Object = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
-POLICY: Object = {
+DENY_JOBS_POLICY: Object = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "ValidatingAdmissionPolicy",
     "metadata": {"name": "no-jobs"},
@@ -54,7 +54,7 @@ POLICY: Object = {
         "validations": [{"expression": "false", "message": "not today", "reason": "Forbidden"}],
     },
 }
-BINDING: Object = {
+DENY_JOBS_BINDING: Object = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "ValidatingAdmissionPolicyBinding",
     "metadata": {"name": "no-jobs"},
@@ -63,24 +63,28 @@ BINDING: Object = {
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[Watched]:
-    async with watched_world(controllers=CONTROLLERS) as world:
-        await world.namespace()
-        yield world
+async def environment() -> AsyncIterator[AppWrapperEnvironment]:
+    async with start_appwrapper_environment(controllers=CONTROLLERS) as environment:
+        await environment.namespace()
+        yield environment
 
 
-async def ends(here: Watched, phase: str, namespace: str = "ns", **annotations: str) -> Object:
-    """Lets the one pod of the AppWrapper that there is end so."""
+async def end_pod(environment: AppWrapperEnvironment, phase: str, namespace: str = "ns", **annotations: str) -> Object:
+    """Wait for the only running pod of the AppWrapper, and let it end in ``phase``."""
 
-    async def look() -> Object | None:
-        found = await here.client.list(POD, namespace=namespace, label_selector=APPWRAPPER_LABEL)
+    async def check() -> Object | None:
+        found = await environment.client.list(POD, namespace=namespace, label_selector=APPWRAPPER_LABEL)
         running = [item for item in found if not is_deleting(item) and item["status"].get("phase") == "Running"]
         return running[0] if len(running) == 1 else None
 
-    there: Object = await eventually(look, "one running pod")
-    told = {f"envtest.cfo/{key.replace('_', '-')}": value for key, value in {"phase": phase, **annotations}.items()}
-    await here.client.patch(POD, NamespacedName(namespace, name_of(there)), {"metadata": {"annotations": told}})
-    return there
+    running_pod: Object = await eventually(check, "one running pod")
+    annotation_values = {
+        f"envtest.cfo/{key.replace('_', '-')}": value for key, value in {"phase": phase, **annotations}.items()
+    }
+    await environment.client.patch(
+        POD, NamespacedName(namespace, name_of(running_pod)), {"metadata": {"annotations": annotation_values}}
+    )
+    return running_pod
 
 
 def condition(obj: Object, kind: str) -> dict[str, Any]:
@@ -89,15 +93,15 @@ def condition(obj: Object, kind: str) -> dict[str, Any]:
     return dict(found)
 
 
-async def test_a_job_runs_to_its_end(here: Watched) -> None:
-    async with operating(here) as manager:
-        await here.create(wrapper(job(phase="Succeeded", finish_after="0.2", parallelism=2)))
-        await here.phase("Succeeded")
-        await here.quiet()
-        await here.went_through("", "Resuming", "Running", "Succeeded")
-        assert await here.names_of(JOB) == ["j"]
-        assert len(await here.names_of(POD)) == 2
-        writes = [request for request in here.requests() if request[0] in ("apply", "create", "patch", "delete")]
+async def test_job_runs_until_it_succeeds(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment) as manager:
+        await environment.create(wrapper(job(phase="Succeeded", finish_after="0.2", parallelism=2)))
+        await environment.wait_for_phase("Succeeded")
+        await environment.quiet()
+        await environment.wait_for_phases("", "Resuming", "Running", "Succeeded")
+        assert await environment.object_names(JOB) == ["j"]
+        assert len(await environment.object_names(POD)) == 2
+        writes = [request for request in environment.requests() if request[0] in ("apply", "create", "patch", "delete")]
         assert len(writes) <= 8, writes
         samples = {
             sample.labels["phase"]: sample.value
@@ -110,25 +114,25 @@ async def test_a_job_runs_to_its_end(here: Watched) -> None:
         assert now("appwrapper_status_phase", {"namespace": "ns", "phase": "Succeeded"}) == 1
 
 
-async def test_a_job_of_several_pods_one_after_the_other_is_over_with_the_last(here: Watched) -> None:
-    several = job(phase="Succeeded", finish_after="0.1")
-    several["spec"] |= {"completions": 3, "parallelism": 1}
-    async with operating(here):
-        await here.create(wrapper(several))
-        done = await here.phase("Succeeded")
+async def test_job_with_sequential_pods_succeeds_with_the_last_pod(environment: AppWrapperEnvironment) -> None:
+    component = job(phase="Succeeded", finish_after="0.1")
+    component["spec"] |= {"completions": 3, "parallelism": 1}
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(component))
+        done = await environment.wait_for_phase("Succeeded")
         assert condition(done, "QuotaReserved")["message"].startswith("3 pods succeeded")
 
 
-async def test_what_succeeded_is_removed_when_its_time_is_over(here: Watched) -> None:
-    async with operating(here):
-        await here.create(wrapper(pod(phase="Succeeded"), successTTLDuration="700ms"))
-        kept = await here.phase("Succeeded")
-        assert await here.names_of(POD) == ["p"]
-        over = await here.condition("ResourcesDeployed", "False", "Succeeded")
-        assert await here.names_of(POD) == []
+async def test_components_are_deleted_when_success_ttl_expires(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(pod(phase="Succeeded"), successTTLDuration="700ms"))
+        succeeded = await environment.wait_for_phase("Succeeded")
+        assert await environment.object_names(POD) == ["p"]
+        finished = await environment.wait_for_condition("ResourcesDeployed", "False", "Succeeded")
+        assert await environment.object_names(POD) == []
         since, until = (
             condition(obj, kind)["lastTransitionTime"]
-            for obj, kind in ((kept, "QuotaReserved"), (over, "ResourcesDeployed"))
+            for obj, kind in ((succeeded, "QuotaReserved"), (finished, "ResourcesDeployed"))
         )
         assert 0.7 <= seconds(since, until) < 5
 
@@ -137,172 +141,176 @@ def seconds(since: str, until: str) -> float:
     return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
 
 
-async def test_a_failure_is_retried_after_the_pause_under_another_generated_name(here: Watched) -> None:
-    one = pod("")
-    one["metadata"] = {"generateName": "try-", "annotations": {}}
-    async with operating(here):
-        await here.create(wrapper(one, retryPausePeriodDuration="400ms"))
-        first = await ends(here, "Failed")
-        reset = await here.condition("ResourcesDeployed", "False", "Resetting")
+async def test_failed_pod_is_retried_after_pause_with_new_generated_name(environment: AppWrapperEnvironment) -> None:
+    component = pod("")
+    component["metadata"] = {"generateName": "try-", "annotations": {}}
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(component, retryPausePeriodDuration="400ms"))
+        first = await end_pod(environment, "Failed")
+        reset = await environment.wait_for_condition("ResourcesDeployed", "False", "Resetting")
         assert state(reset)[:2] == ("Resetting", 1)
-        await here.phase("Running")
-        second = await ends(here, "Succeeded")
-        done = await here.phase("Succeeded")
+        await environment.wait_for_phase("Running")
+        second = await end_pod(environment, "Succeeded")
+        done = await environment.wait_for_phase("Succeeded")
         assert name_of(first) != name_of(second)
         assert done["status"]["componentStatus"][0]["name"] == name_of(second)
-        again = next(item for item in here.states["ns", "w"] if item[0] == "Resuming" and item[1] == 1)
-        assert ("ResourcesDeployed", "True", "Resuming", "Reset complete; resuming") in again[2]
-        assert ("Warning", "Unhealthy", "FoundFailedPods: 1 failed pods") in await here.events()
+        resumed = next(item for item in environment.states["ns", "w"] if item[0] == "Resuming" and item[1] == 1)
+        assert ("ResourcesDeployed", "True", "Resuming", "Reset complete; resuming") in resumed[2]
+        assert ("Warning", "Unhealthy", "FoundFailedPods: 1 failed pods") in await environment.events()
 
 
-async def test_a_failure_that_no_retry_can_help_is_the_end(here: Watched) -> None:
-    async with operating(here):
-        await here.create(wrapper(pod(), terminalExitCodes="3, 4"))
-        await ends(here, "Failed", exit_code="4")
-        failed = await here.condition("QuotaReserved", "False", "Failed")
+async def test_terminal_exit_code_fails_without_retry(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(pod(), terminalExitCodes="3, 4"))
+        await end_pod(environment, "Failed", exit_code="4")
+        failed = await environment.wait_for_condition("QuotaReserved", "False", "Failed")
         assert state(failed)[:2] == ("Failed", 0)
-        assert await here.names_of(POD) == []
+        assert await environment.object_names(POD) == []
 
 
-async def test_out_of_retries(here: Watched) -> None:
-    async with operating(here):
-        await here.create(wrapper(pod(phase="Failed"), retryLimit="2"))
-        failed = await here.condition("QuotaReserved", "False", "Failed")
+async def test_appwrapper_fails_when_retry_limit_is_reached(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(pod(phase="Failed"), retryLimit="2"))
+        failed = await environment.wait_for_condition("QuotaReserved", "False", "Failed")
         assert state(failed)[:2] == ("Failed", 2)
-        assert here.phases().count("Resuming") == 3
+        assert environment.observed_phases().count("Resuming") == 3
 
 
-async def test_suspension_and_resumption_count_retries_anew(here: Watched) -> None:
-    async with operating(here):
-        await here.create(wrapper(job(), retryLimit="5"))
-        await ends(here, "Failed")
-        await here.when(lambda obj: state(obj)[:2] == ("Running", 1), "the retry")
-        await here.suspend(True)
-        await here.phase("Suspended")
-        assert await here.names_of(POD) == await here.names_of(JOB) == []
-        await here.suspend(False)
-        again = await here.when(lambda obj: state(obj)[:2] == ("Running", 0), "the second admission")
-        assert FINALIZER in again["metadata"]["finalizers"]
-        await ends(here, "Succeeded")
-        await here.phase("Succeeded")
+async def test_retries_are_reset_after_suspend_and_resume(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(job(), retryLimit="5"))
+        await end_pod(environment, "Failed")
+        await environment.wait_until(lambda obj: state(obj)[:2] == ("Running", 1), "the retry")
+        await environment.set_suspend(True)
+        await environment.wait_for_phase("Suspended")
+        assert await environment.object_names(POD) == await environment.object_names(JOB) == []
+        await environment.set_suspend(False)
+        resumed = await environment.wait_until(lambda obj: state(obj)[:2] == ("Running", 0), "the second admission")
+        assert FINALIZER in resumed["metadata"]["finalizers"]
+        await end_pod(environment, "Succeeded")
+        await environment.wait_for_phase("Succeeded")
 
 
-async def test_a_suspension_during_the_pause_ends_it(here: Watched) -> None:
-    async with operating(here):
-        await here.create(wrapper(pod(phase="Failed"), retryPausePeriodDuration="1h"))
-        await here.condition("ResourcesDeployed", "False", "Resetting")
-        await here.suspend(True)
-        await here.phase("Suspended")
+async def test_suspend_during_retry_pause_takes_effect_immediately(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(pod(phase="Failed"), retryPausePeriodDuration="1h"))
+        await environment.wait_for_condition("ResourcesDeployed", "False", "Resetting")
+        await environment.set_suspend(True)
+        await environment.wait_for_phase("Suspended")
 
 
-async def test_pods_leave_a_node_that_is_to_be_evacuated_without_counting_a_retry(here: Watched) -> None:
+async def test_eviction_from_marked_node_does_not_count_as_retry(environment: AppWrapperEnvironment) -> None:
     gpu = pod()
     gpu["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    async with operating(here):
-        await here.create(wrapper(gpu, retryLimit="0"))
-        await here.condition("PodsReady", "True")
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(gpu, retryLimit="0"))
+        await environment.wait_for_condition("PodsReady", "True")
         key = NamespacedName("", "envtest")
-        await here.client.patch(NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "EVICT"}}})
-        await here.phase("Resetting", "Resuming")
-        await here.client.patch(NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": None}}})
-        back = await here.when(
+        await environment.client.patch(NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": "EVICT"}}})
+        await environment.wait_for_phase("Resetting", "Resuming")
+        await environment.client.patch(NODE, key, {"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": None}}})
+        rescheduled = await environment.wait_until(
             lambda obj: state(obj)[0] == "Running" and ("Unhealthy", "False") in {item[:2] for item in state(obj)[2]},
-            "back again",
+            "the rescheduled pod",
         )
-        assert state(back)[1] == 0
-        assert "Failed" not in here.phases()
+        assert state(rescheduled)[1] == 0
+        assert "Failed" not in environment.observed_phases()
         message = "Workload contains pods using NoExecute resources on Nodes: envtest"
-        assert ("Warning", "Unhealthy", message) in await here.events()
+        assert ("Warning", "Unhealthy", message) in await environment.events()
 
 
-async def test_a_pod_that_goes_is_given_time_to_be_replaced(here: Watched) -> None:
-    async with operating(here):
-        await here.create(wrapper(job(), warmupGracePeriodDuration="1h", admissionGracePeriodDuration="1h"))
-        await here.condition("PodsReady", "True")
-        (name,) = await here.names_of(POD)
-        await here.client.delete(POD, NamespacedName("ns", name), grace_period_seconds=0)
-        await here.when(lambda obj: len([s for s in here.states["ns", "w"] if s[0] == "Running"]) > 2, "noticed")
-        await here.condition("PodsReady", "True")
-        assert here.phases()[-1] == "Running"
+async def test_deleted_pod_may_be_replaced_within_grace_period(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(job(), warmupGracePeriodDuration="1h", admissionGracePeriodDuration="1h"))
+        await environment.wait_for_condition("PodsReady", "True")
+        (name,) = await environment.object_names(POD)
+        await environment.client.delete(POD, NamespacedName("ns", name), grace_period_seconds=0)
+        await environment.wait_until(
+            lambda obj: len([s for s in environment.states["ns", "w"] if s[0] == "Running"]) > 2, "the missing pod"
+        )
+        await environment.wait_for_condition("PodsReady", "True")
+        assert environment.observed_phases()[-1] == "Running"
 
 
-Prepare = Callable[[Watched], Awaitable[None]]
+Preparation = Callable[[AppWrapperEnvironment], Awaitable[None]]
 
 
-async def _nothing(here: Watched) -> None:
-    """The phase comes by itself."""
+async def _do_nothing(environment: AppWrapperEnvironment) -> None:
+    """Do nothing: the AppWrapper reaches the phase by itself."""
 
 
-async def _suspend_when_ready(here: Watched) -> None:
-    await here.condition("PodsReady", "True")
-    await here.suspend(True)
+async def _suspend_when_ready(environment: AppWrapperEnvironment) -> None:
+    await environment.wait_for_condition("PodsReady", "True")
+    await environment.set_suspend(True)
 
 
-PHASES: dict[str, tuple[Object, Prepare]] = {
-    "Suspended": (wrapper(job(), suspend=True), _nothing),
-    "Running": (wrapper(job()), _nothing),
-    "Resetting": (wrapper(pod(phase="Failed"), retryPausePeriodDuration="1h"), _nothing),
+PHASES: dict[str, tuple[Object, Preparation]] = {
+    "Suspended": (wrapper(job(), suspend=True), _do_nothing),
+    "Running": (wrapper(job()), _do_nothing),
+    "Resetting": (wrapper(pod(phase="Failed"), retryPausePeriodDuration="1h"), _do_nothing),
     "Suspending": (wrapper(pod(stop_after="1")), _suspend_when_ready),
     "Failed": (
         wrapper(pod(phase="Failed"), retryLimit="0", deletionOnFailureGracePeriodDuration="1h"),
-        _nothing,
+        _do_nothing,
     ),
-    "Succeeded": (wrapper(job(phase="Succeeded")), _nothing),
+    "Succeeded": (wrapper(job(phase="Succeeded")), _do_nothing),
 }
 
 
 @pytest.mark.parametrize("phase", PHASES)
-async def test_deletion_leaves_nothing_behind(here: Watched, phase: str) -> None:
+async def test_deletion_removes_all_components(environment: AppWrapperEnvironment, phase: str) -> None:
     obj, prepare = PHASES[phase]
-    async with operating(here):
-        await here.create(obj)
-        await prepare(here)
-        await here.phase(phase)
-        await here.delete(obj)
-        await here.gone()
+    async with run_appwrapper_controllers(environment):
+        await environment.create(obj)
+        await prepare(environment)
+        await environment.wait_for_phase(phase)
+        await environment.delete(obj)
+        await environment.wait_until_deleted()
 
-        async def look() -> bool:
-            return not await here.names_of(POD) and not await here.names_of(JOB)
+        async def check() -> bool:
+            return not await environment.object_names(POD) and not await environment.object_names(JOB)
 
-        await eventually(look, "nothing left")
+        await eventually(check, "the deletion of all components")
 
 
-async def test_deletion_of_one_whose_creation_was_interrupted_leaves_nothing_behind(here: Watched) -> None:
-    """What was created, and never noted: the operator died between the creation and the status."""
+async def test_deletion_after_interrupted_creation_removes_all_components(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """The operator crashed after it created components and before it wrote them to the status."""
     obj = wrapper(pod(""), job())
     obj["spec"]["components"][0]["template"]["metadata"] = {"generateName": "gen-"}
-    await here.create(obj)
-    await crash(here, after=4, done=anyio.sleep_forever)  # finalizer, status, pod, job
-    assert state(await here.wrapper())[0] == "Resuming"
-    assert len(await here.names_of(JOB)) == 1
-    await here.delete(obj)
-    async with operating(here):
-        await here.gone()
+    await environment.create(obj)
+    await crash(environment, after=4, done=anyio.sleep_forever)  # writes: finalizer, status, pod, job
+    assert state(await environment.get_wrapper())[0] == "Resuming"
+    assert len(await environment.object_names(JOB)) == 1
+    await environment.delete(obj)
+    async with run_appwrapper_controllers(environment):
+        await environment.wait_until_deleted()
 
-        async def look() -> bool:
-            return not await here.names_of(POD) and not await here.names_of(JOB)
+        async def check() -> bool:
+            return not await environment.object_names(POD) and not await environment.object_names(JOB)
 
-        await eventually(look, "nothing left")
-
-
-async def test_a_name_that_is_taken_fails_the_appwrapper_and_stays_whose_it_is(here: Watched) -> None:
-    theirs = await here.create({**job("j"), "metadata": {"name": "j", "namespace": "ns"}})
-    async with operating(here):
-        await here.create(wrapper(pod("before"), job("j")))
-        failed = await here.condition("QuotaReserved", "False", "Failed")
-        told = "error creating components: resource j exists, but is not controlled by appwrapper"
-        assert condition(failed, "Unhealthy")["message"] == told
-        assert ("Warning", "Unhealthy", f"CreateFailed: {told}") in await here.events()
-        await here.delete(failed)
-        await here.gone()
-        there = await here.get(JOB, "j")
-        assert uid_of(there) == uid_of(theirs)
-        assert not is_deleting(there)
-        assert "before" not in await here.names_of(POD)
+        await eventually(check, "the deletion of all components")
 
 
-async def test_only_what_descends_from_the_appwrapper_is_removed_by_force(here: Watched) -> None:
-    hanging = wrapper(
+async def test_existing_object_of_same_name_fails_appwrapper_and_is_kept(environment: AppWrapperEnvironment) -> None:
+    foreign = await environment.create({**job("j"), "metadata": {"name": "j", "namespace": "ns"}})
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(pod("before"), job("j")))
+        failed = await environment.wait_for_condition("QuotaReserved", "False", "Failed")
+        message = "error creating components: resource j exists, but is not controlled by appwrapper"
+        assert condition(failed, "Unhealthy")["message"] == message
+        assert ("Warning", "Unhealthy", f"CreateFailed: {message}") in await environment.events()
+        await environment.delete(failed)
+        await environment.wait_until_deleted()
+        found = await environment.get(JOB, "j")
+        assert uid_of(found) == uid_of(foreign)
+        assert not is_deleting(found)
+        assert "before" not in await environment.object_names(POD)
+
+
+async def test_forceful_deletion_removes_only_owned_pods(environment: AppWrapperEnvironment) -> None:
+    slow_to_delete = wrapper(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -321,369 +329,390 @@ async def test_only_what_descends_from_the_appwrapper_is_removed_by_force(here: 
         },
         forcefulDeletionGracePeriodDuration="500ms",
     )
-    async with operating(here):
+    async with run_appwrapper_controllers(environment):
         stranger = pod("stranger", labels={APPWRAPPER_LABEL: "w"})
-        await here.create(hanging)
-        await here.condition("PodsReady", "True")
-        await here.create({**stranger, "metadata": {**stranger["metadata"], "namespace": "ns"}})
-        await here.suspend(True)
-        await here.phase("Suspended")
-        assert await here.names_of(POD) == ["stranger"]
-        assert not is_deleting(await here.get(POD, "stranger"))
-        await here.event("ForcefulDeletion", "takes longer than 500ms")
+        await environment.create(slow_to_delete)
+        await environment.wait_for_condition("PodsReady", "True")
+        await environment.create({**stranger, "metadata": {**stranger["metadata"], "namespace": "ns"}})
+        await environment.set_suspend(True)
+        await environment.wait_for_phase("Suspended")
+        assert await environment.object_names(POD) == ["stranger"]
+        assert not is_deleting(await environment.get(POD, "stranger"))
+        await environment.event("ForcefulDeletion", "takes longer than 500ms")
 
 
-async def test_conditions_of_others_stay(here: Watched) -> None:
-    async with operating(here):
-        await here.create(wrapper(pod()))
-        await here.condition("PodsReady", "True")
-        theirs = {
+async def test_conditions_of_other_managers_are_kept(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(pod()))
+        await environment.wait_for_condition("PodsReady", "True")
+        foreign = {
             "type": "example.com/Seen",
             "status": "True",
-            "reason": "Looked",
-            "message": "by somebody else",
+            "reason": "Checked",
+            "message": "written by another client",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        await here.client.with_field_manager("other").apply(
+        await environment.client.with_field_manager("other").apply(
             {
                 "apiVersion": APPWRAPPER.api_version,
                 "kind": APPWRAPPER.kind,
                 "metadata": {"namespace": "ns", "name": "w"},
-                "status": {"conditions": [theirs]},
+                "status": {"conditions": [foreign]},
             },
             subresource="status",
         )
-        await ends(here, "Succeeded")
-        done = await here.phase("Succeeded")
-        assert condition(done, "example.com/Seen") == theirs
+        await end_pod(environment, "Succeeded")
+        done = await environment.wait_for_phase("Succeeded")
+        assert condition(done, "example.com/Seen") == foreign
 
 
-async def test_one_that_another_controller_manages_is_left_alone(here: Watched) -> None:
-    theirs = wrapper(pod())
-    theirs["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-    async with operating(here):
-        await here.create(theirs)
-        await here.create(wrapper(pod("q", phase="Succeeded"), name="ours"))
-        await here.phase("Succeeded", name="ours")
-        assert "status" not in await here.wrapper()
-        assert await here.names_of(POD) == ["q"]
+async def test_appwrapper_managed_by_another_controller_is_ignored(environment: AppWrapperEnvironment) -> None:
+    foreign = wrapper(pod())
+    foreign["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    async with run_appwrapper_controllers(environment):
+        await environment.create(foreign)
+        await environment.create(wrapper(pod("q", phase="Succeeded"), name="ours"))
+        await environment.wait_for_phase("Succeeded", name="ours")
+        assert "status" not in await environment.get_wrapper()
+        assert await environment.object_names(POD) == ["q"]
 
 
-async def test_what_runs_unchanged_costs_nothing(here: Watched) -> None:
-    async with operating(here):
-        await here.create(wrapper(job()))
-        await here.condition("PodsReady", "True")
-        await here.quiet()
-        here.forget_requests()
+async def test_unchanged_running_appwrapper_causes_no_requests(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(job()))
+        await environment.wait_for_condition("PodsReady", "True")
+        await environment.quiet()
+        environment.forget_requests()
         await settle(0.3)
-        assert here.requests() == []
-    async with operating(here):
-        await here.quiet()
-        asked = [request for request in here.requests() if request[0] != "discover"]
-        assert asked == []
+        assert environment.requests() == []
+    async with run_appwrapper_controllers(environment):
+        await environment.quiet()
+        requests = [request for request in environment.requests() if request[0] != "discover"]
+        assert requests == []
 
 
-Done = Callable[[], Awaitable[object]]
+Callback = Callable[[], Awaitable[object]]
 
 
-async def crash(here: Watched, *, after: int, done: Done) -> bool:
-    """Runs the controllers until they die after so many writes; false when they were ``done`` before that."""
+async def crash(environment: AppWrapperEnvironment, *, after: int, done: Callback) -> bool:
+    """Run the controllers until they crash after ``after`` writes, or until ``done`` returns.
+
+    Return whether they crashed.
+    """
     async with Unruly(
-        ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append, crash_after=after
+        ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append, crash_after=after
     ) as transport:
         manager = Manager(transport, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER))
         appwrapper.setup(manager, configuration())
         async with anyio.create_task_group() as tasks:
 
-            async def die() -> None:
+            async def stop_after_crash() -> None:
                 await transport.crashed.wait()
                 tasks.cancel_scope.cancel()
 
-            async def rest() -> None:
+            async def stop_when_done() -> None:
                 await manager.started()
                 await done()
                 tasks.cancel_scope.cancel()
 
-            tasks.start_soon(die)
-            tasks.start_soon(rest)
+            tasks.start_soon(stop_after_crash)
+            tasks.start_soon(stop_when_done)
             tasks.start_soon(manager.run)
     return transport.crashed.is_set()
 
 
-def creations(here: Watched) -> Counter[str]:
-    """What the operator has created since :meth:`World.forget_requests`, Events left out."""
+def count_creations(environment: AppWrapperEnvironment) -> Counter[str]:
+    """Return how many objects of each resource the operator has created since the requests were cleared.
+
+    Events are not counted.
+    """
     return Counter(
         exchange.resource
-        for exchange in here.exchanges
+        for exchange in environment.exchanges
         if exchange.verb == "create" and exchange.code == "201" and "events" not in exchange.resource
     )
 
 
-async def test_an_operator_that_dies_after_any_write_comes_to_the_same_end(here: Watched) -> None:
-    """Each time in another namespace; nothing is created twice, and each component is the AppWrapper's."""
+async def test_crash_after_any_write_leads_to_same_final_state(environment: AppWrapperEnvironment) -> None:
+    """Each iteration uses another namespace; nothing is created twice, and the AppWrapper owns each component."""
     after, crashed = 0, True
-    ends_as: set[Any] = set()
+    final_states: set[Any] = set()
     while crashed:
         after += 1
-        namespace = await here.namespace(f"ns-{after}")
-        one = pod("", phase="Succeeded", finish_after="0.1")
-        one["metadata"] |= {"generateName": "gen-"}
-        del one["metadata"]["name"]
-        obj = wrapper(job(phase="Succeeded", finish_after="0.1"), one, namespace=namespace)
-        await here.create(obj)
-        crashed = await crash(here, after=after, done=partial(here.phase, "Succeeded", namespace=namespace))
-        async with operating(here):
-            done = await here.phase("Succeeded", namespace=namespace)
-            await here.went_through("", "Resuming", "Running", "Succeeded", namespace=namespace)
-            # whether the pods were seen to be ready before they were done depends on when somebody looked
-            ends_as.add((state(done)[:2], tuple(item for item in state(done)[2] if item[0] != "PodsReady")))
-            pods = await here.client.list(POD, namespace=namespace)
-            ours = [item for item in pods if (controller_of(item) or {}).get("uid") == uid_of(done)]
-            assert [name_of(item) for item in ours] == [done["status"]["componentStatus"][1]["name"]]
+        namespace = await environment.namespace(f"ns-{after}")
+        component = pod("", phase="Succeeded", finish_after="0.1")
+        component["metadata"] |= {"generateName": "gen-"}
+        del component["metadata"]["name"]
+        obj = wrapper(job(phase="Succeeded", finish_after="0.1"), component, namespace=namespace)
+        await environment.create(obj)
+        crashed = await crash(
+            environment, after=after, done=partial(environment.wait_for_phase, "Succeeded", namespace=namespace)
+        )
+        async with run_appwrapper_controllers(environment):
+            done = await environment.wait_for_phase("Succeeded", namespace=namespace)
+            await environment.wait_for_phases("", "Resuming", "Running", "Succeeded", namespace=namespace)
+            # whether PodsReady was observed before the pods succeeded depends on timing
+            final_states.add((state(done)[:2], tuple(item for item in state(done)[2] if item[0] != "PodsReady")))
+            pods = await environment.client.list(POD, namespace=namespace)
+            owned_pods = [item for item in pods if (controller_of(item) or {}).get("uid") == uid_of(done)]
+            assert [name_of(item) for item in owned_pods] == [done["status"]["componentStatus"][1]["name"]]
             assert len(pods) == 2, [name_of(item) for item in pods]
-            assert await here.names_of(JOB, namespace) == ["j"]
-    assert len(ends_as) == 1
-    assert after > 6, "it writes more often than that"
+            assert await environment.object_names(JOB, namespace) == ["j"]
+    assert len(final_states) == 1
+    assert after > 6, "the operator writes more often than that"
 
 
-async def test_an_operator_that_dies_in_a_suspension_goes_on_with_it(here: Watched) -> None:
+async def test_suspension_continues_after_crash(environment: AppWrapperEnvironment) -> None:
     for after in range(1, 6):
-        namespace = await here.namespace(f"ns-{after}")
+        namespace = await environment.namespace(f"ns-{after}")
         obj = wrapper(job(), pod(), namespace=namespace)
-        async with operating(here):
-            await here.create(obj)
-            await here.condition("PodsReady", "True", namespace=namespace)
-        await here.suspend(True, namespace=namespace)
+        async with run_appwrapper_controllers(environment):
+            await environment.create(obj)
+            await environment.wait_for_condition("PodsReady", "True", namespace=namespace)
+        await environment.set_suspend(True, namespace=namespace)
         with anyio.move_on_after(2):
-            await crash(here, after=after, done=anyio.sleep_forever)
-        async with operating(here):
-            there = await here.phase("Suspended", namespace=namespace)
-            assert condition(there, "QuotaReserved")["reason"] == "Suspended"
-            assert condition(there, "DeletingResources")["reason"] == "DeletionComplete"
-            assert await here.names_of(POD, namespace) == await here.names_of(JOB, namespace) == []
+            await crash(environment, after=after, done=anyio.sleep_forever)
+        async with run_appwrapper_controllers(environment):
+            found = await environment.wait_for_phase("Suspended", namespace=namespace)
+            assert condition(found, "QuotaReserved")["reason"] == "Suspended"
+            assert condition(found, "DeletingResources")["reason"] == "DeletionComplete"
+            assert (
+                await environment.object_names(POD, namespace) == await environment.object_names(JOB, namespace) == []
+            )
 
 
-async def test_the_rules_are_enough(here: Watched) -> None:
+async def test_rbac_rules_are_sufficient(environment: AppWrapperEnvironment) -> None:
     granted = [*appwrapper.rules(), *AVAILABILITY_RULES, *EVENT_RULES]
-    token = await token_with(here, granted)
-    async with operating(here, token=token):
-        await here.create(wrapper(job(), pod(), {**SERVICE, "metadata": {"name": "s"}}))
-        await here.condition("PodsReady", "True")
-        await here.suspend(True)
-        await here.phase("Suspended")
-        await here.suspend(False)
-        await here.condition("PodsReady", "True")
-        await here.delete(await here.wrapper())
-        await here.gone()
-        refused = [exchange for exchange in here.exchanges if exchange.code in ("401", "403")]
-        assert not refused
+    token = await token_with(environment, granted)
+    async with run_appwrapper_controllers(environment, token=token):
+        await environment.create(wrapper(job(), pod(), {**SERVICE, "metadata": {"name": "s"}}))
+        await environment.wait_for_condition("PodsReady", "True")
+        await environment.set_suspend(True)
+        await environment.wait_for_phase("Suspended")
+        await environment.set_suspend(False)
+        await environment.wait_for_condition("PodsReady", "True")
+        await environment.delete(await environment.get_wrapper())
+        await environment.wait_until_deleted()
+        denied = [exchange for exchange in environment.exchanges if exchange.code in ("401", "403")]
+        assert not denied
 
 
-async def test_a_creation_that_is_refused_is_tried_again(here: Watched) -> None:
-    """An admission policy stands in for a quota: what it refuses now, it may allow later."""
-    async with operating(here):
-        await here.create(POLICY)
-        await here.create(BINDING)
+async def test_denied_component_creation_is_retried(environment: AppWrapperEnvironment) -> None:
+    """An admission policy acts as a quota: it denies the creation now and allows it later."""
+    async with run_appwrapper_controllers(environment):
+        await environment.create(DENY_JOBS_POLICY)
+        await environment.create(DENY_JOBS_BINDING)
         await settle(0.2)
-        await here.create(wrapper(pod("first"), job("second")))
-        await here.phase("Resuming")
+        await environment.create(wrapper(pod("first"), job("second")))
+        await environment.wait_for_phase("Resuming")
 
-        async def look() -> bool:
-            components = (await here.wrapper())["status"]["componentStatus"]
+        async def check() -> bool:
+            components = (await environment.get_wrapper())["status"]["componentStatus"]
             (first,), (second,) = (item.get("conditions") or [{}] for item in components)
             assert first.get("status") == "True"
             assert (second.get("status"), second.get("reason")) == ("False", "ComponentCreationErrored")
             assert "not today" in second["message"]
             return True
 
-        await eventually(look, "the first is there, the second is refused")
-        assert state(await here.wrapper())[0] == "Resuming"
-        await here.delete(BINDING)
-        await here.phase("Running")
-        assert await here.names_of(JOB) == ["second"]
-        assert len([name for name in await here.names_of(POD) if name == "first"]) == 1
+        await eventually(check, "the first is created, the second is denied")
+        assert state(await environment.get_wrapper())[0] == "Resuming"
+        await environment.delete(DENY_JOBS_BINDING)
+        await environment.wait_for_phase("Running")
+        assert await environment.object_names(JOB) == ["second"]
+        assert len([name for name in await environment.object_names(POD) if name == "first"]) == 1
 
 
-async def test_a_creation_that_stays_refused_leaves_nothing_behind(here: Watched) -> None:
-    async with operating(here):
-        await here.create(POLICY)
-        await here.create(BINDING)
+async def test_permanently_denied_creation_removes_all_components(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(DENY_JOBS_POLICY)
+        await environment.create(DENY_JOBS_BINDING)
         await settle(0.2)
-        await here.create(wrapper(pod("first"), job("second"), admissionGracePeriodDuration="300ms", retryLimit="0"))
-        failed = await here.condition("QuotaReserved", "False", "Failed")
+        await environment.create(
+            wrapper(pod("first"), job("second"), admissionGracePeriodDuration="300ms", retryLimit="0")
+        )
+        failed = await environment.wait_for_condition("QuotaReserved", "False", "Failed")
         assert "not today" in condition(failed, "Unhealthy")["message"]
-        assert await here.names_of(POD) == await here.names_of(JOB) == []
+        assert await environment.object_names(POD) == await environment.object_names(JOB) == []
 
 
-async def test_deletion_while_components_are_being_created(here: Watched) -> None:
-    async with operating(here):
-        await here.create(POLICY)
-        await here.create(BINDING)
+async def test_deletion_during_component_creation(environment: AppWrapperEnvironment) -> None:
+    async with run_appwrapper_controllers(environment):
+        await environment.create(DENY_JOBS_POLICY)
+        await environment.create(DENY_JOBS_BINDING)
         await settle(0.2)
-        obj = await here.create(wrapper(pod("first"), job("second")))
-        await here.phase("Resuming")
-        await eventually(lambda: here.names_of(POD), "the first component")
-        await here.delete(obj)
-        await here.gone()
-        assert await here.names_of(POD) == []
+        obj = await environment.create(wrapper(pod("first"), job("second")))
+        await environment.wait_for_phase("Resuming")
+        await eventually(lambda: environment.object_names(POD), "the first component")
+        await environment.delete(obj)
+        await environment.wait_until_deleted()
+        assert await environment.object_names(POD) == []
 
 
-async def test_the_label_of_a_component_may_be_taken_away(here: Watched) -> None:
-    """It is then not followed any more, but it is there, and goes with the others."""
-    async with operating(here):
-        await here.create(wrapper(job(), pod()))
-        await here.condition("PodsReady", "True")
-        await here.patch(await here.get(JOB, "j"), {"metadata": {"labels": {APPWRAPPER_LABEL: None}}})
-        await here.quiet()
-        assert state(await here.wrapper())[0] == "Running"
-        await here.suspend(True)
-        await here.phase("Suspended")
-        assert await here.names_of(JOB) == []
+async def test_component_without_label_is_deleted_on_suspend(environment: AppWrapperEnvironment) -> None:
+    """The component is no longer watched, but it is deleted with the others."""
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(job(), pod()))
+        await environment.wait_for_condition("PodsReady", "True")
+        await environment.patch(await environment.get(JOB, "j"), {"metadata": {"labels": {APPWRAPPER_LABEL: None}}})
+        await environment.quiet()
+        assert state(await environment.get_wrapper())[0] == "Running"
+        await environment.set_suspend(True)
+        await environment.wait_for_phase("Suspended")
+        assert await environment.object_names(JOB) == []
 
 
-async def test_a_predecessors_components_are_waited_for(here: Watched) -> None:
-    """An AppWrapper of the same name is gone, and its component is about to be collected."""
-    former = {
+async def test_creation_waits_for_components_of_previous_appwrapper(environment: AppWrapperEnvironment) -> None:
+    """An AppWrapper of the same name was deleted, and its component is not garbage collected yet."""
+    former_owner = {
         "apiVersion": APPWRAPPER.api_version,
         "kind": APPWRAPPER.kind,
         "name": "w",
         "uid": "11111111-2222-3333-4444-555555555555",
         "controller": True,
     }
-    held = {**pod("p"), "metadata": {"name": "p", "namespace": "ns", "finalizers": ["example.com/hold"]}}
-    there = await here.create(held)
-    await here.patch(there, {"metadata": {"ownerReferences": [former]}})
-    async with operating(here):
-        await here.create(wrapper(pod("p")))
-        await here.phase("Resuming")
-        await here.when(
+    held_pod = {**pod("p"), "metadata": {"name": "p", "namespace": "ns", "finalizers": ["example.com/hold"]}}
+    component = await environment.create(held_pod)
+    await environment.patch(component, {"metadata": {"ownerReferences": [former_owner]}})
+    async with run_appwrapper_controllers(environment):
+        await environment.create(wrapper(pod("p")))
+        await environment.wait_for_phase("Resuming")
+        await environment.wait_until(
             lambda obj: (
                 "componentStatus" in obj["status"]
                 and any("conditions" in item for item in obj["status"]["componentStatus"])
             ),
-            "the first try",
+            "the first attempt",
         )
-        await here.patch(there, {"metadata": {"finalizers": None}})
-        await here.phase("Running")
-        assert (controller_of(await here.get(POD, "p")) or {})["uid"] == uid_of(await here.wrapper())
+        await environment.patch(component, {"metadata": {"finalizers": None}})
+        await environment.wait_for_phase("Running")
+        assert (controller_of(await environment.get(POD, "p")) or {})["uid"] == uid_of(await environment.get_wrapper())
 
 
-async def test_a_restart_with_another_operators_status_goes_on(here: Watched) -> None:
-    """What the Go operator wrote: times of whole seconds, its spelling, its field manager."""
-    old = await here.create(wrapper(pod(), suspend=True))
+async def test_status_of_go_operator_is_continued(environment: AppWrapperEnvironment) -> None:
+    """The status is as the Go operator writes it: times in whole seconds, its spelling and its field manager."""
+    old = await environment.create(wrapper(pod(), suspend=True))
     now = "2026-01-01T00:00:00Z"
 
-    def said(kind: str, status: str, reason: str) -> dict[str, str]:
+    def status_condition(kind: str, status: str, reason: str) -> dict[str, str]:
         return {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": now}
 
     status = {
         "phase": "Suspended",
         "resettingCount": 2,
-        "conditions": [said("QuotaReserved", "False", "Suspended"), said("ResourcesDeployed", "False", "Suspended")],
+        "conditions": [
+            status_condition("QuotaReserved", "False", "Suspended"),
+            status_condition("ResourcesDeployed", "False", "Suspended"),
+        ],
         "componentStatus": [
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
                 "name": "p",
                 "podSets": [{"path": "template", "replicas": 1}],
-                "conditions": [said("ResourcesDeployed", "False", "CompononetDeleted")],
+                "conditions": [status_condition("ResourcesDeployed", "False", "CompononetDeleted")],
             }
         ],
     }
-    await here.client.with_field_manager("codeflare-operator").patch(
+    await environment.client.with_field_manager("codeflare-operator").patch(
         APPWRAPPER, NamespacedName("ns", "w"), {"status": status}, subresource="status"
     )
-    async with operating(here):
-        await here.quiet()
-        assert [item for item in here.requests() if item[0] == "apply"] == [], "there is nothing to write"
-        await here.suspend(False)
-        there = await here.condition("PodsReady", "True")
-        assert state(there)[:2] == ("Running", 0)
-        assert uid_of(there) == uid_of(old)
+    async with run_appwrapper_controllers(environment):
+        await environment.quiet()
+        assert [item for item in environment.requests() if item[0] == "apply"] == [], "the status must not be written"
+        await environment.set_suspend(False)
+        found = await environment.wait_for_condition("PodsReady", "True")
+        assert state(found)[:2] == ("Running", 0)
+        assert uid_of(found) == uid_of(old)
 
 
-async def test_an_operator_that_dies_in_a_retry_comes_to_the_same_end(here: Watched) -> None:
-    """After any write between the creation and the clean end of one that fails twice."""
+async def test_crash_during_retries_leads_to_same_final_state(environment: AppWrapperEnvironment) -> None:
+    """The operator crashes after each write of an AppWrapper that fails twice."""
     after, crashed = 0, True
-    ends_as: set[Any] = set()
+    final_states: set[Any] = set()
     while crashed:
         after += 1
-        namespace = await here.namespace(f"ns-{after}")
-        over = partial(here.condition, "QuotaReserved", "False", "Failed", namespace=namespace)
-        here.forget_requests()
-        await here.create(wrapper(pod(phase="Failed"), namespace=namespace, retryLimit="1"))
-        crashed = await crash(here, after=after, done=over)
-        before = creations(here)
-        async with operating(here):
-            failed = await over()
-            ends_as.add((state(failed)[:2], tuple(item for item in state(failed)[2] if item[0] != "PodsReady")))
-            assert await here.names_of(POD, namespace) == []
-            assert before + creations(here) == {"pods": 2}, f"after {after} writes"
-    assert len(ends_as) == 1, ends_as
-    assert after > 12, "it writes more often than that"
+        namespace = await environment.namespace(f"ns-{after}")
+        finished = partial(environment.wait_for_condition, "QuotaReserved", "False", "Failed", namespace=namespace)
+        environment.forget_requests()
+        await environment.create(wrapper(pod(phase="Failed"), namespace=namespace, retryLimit="1"))
+        crashed = await crash(environment, after=after, done=finished)
+        before = count_creations(environment)
+        async with run_appwrapper_controllers(environment):
+            failed = await finished()
+            final_states.add((state(failed)[:2], tuple(item for item in state(failed)[2] if item[0] != "PodsReady")))
+            assert await environment.object_names(POD, namespace) == []
+            assert before + count_creations(environment) == {"pods": 2}, f"after {after} writes"
+    assert len(final_states) == 1, final_states
+    assert after > 12, "the operator writes more often than that"
 
 
-async def test_an_operator_that_dies_in_a_deletion_leaves_nothing_behind(here: Watched) -> None:
+async def test_deletion_continues_after_crash(environment: AppWrapperEnvironment) -> None:
     for after in range(1, 5):
-        namespace = await here.namespace(f"ns-{after}")
+        namespace = await environment.namespace(f"ns-{after}")
         obj = wrapper(job(), pod(), namespace=namespace)
-        async with operating(here):
-            await here.create(obj)
-            await here.condition("PodsReady", "True", namespace=namespace)
-        await here.delete(obj)
-        await crash(here, after=after, done=partial(here.gone, namespace=namespace))
-        async with operating(here):
-            await here.gone(namespace=namespace)
+        async with run_appwrapper_controllers(environment):
+            await environment.create(obj)
+            await environment.wait_for_condition("PodsReady", "True", namespace=namespace)
+        await environment.delete(obj)
+        await crash(environment, after=after, done=partial(environment.wait_until_deleted, namespace=namespace))
+        async with run_appwrapper_controllers(environment):
+            await environment.wait_until_deleted(namespace=namespace)
 
-            async def look(namespace: str = namespace) -> bool:
-                return not await here.names_of(POD, namespace) and not await here.names_of(JOB, namespace)
+            async def check(namespace: str = namespace) -> bool:
+                return not await environment.object_names(POD, namespace) and not await environment.object_names(
+                    JOB, namespace
+                )
 
-            await eventually(look, "nothing left")
+            await eventually(check, "the deletion of all components")
 
 
-async def test_watches_that_say_things_again_and_out_of_order_change_nothing(here: Watched) -> None:
+async def test_duplicate_and_reordered_watch_events_are_harmless(environment: AppWrapperEnvironment) -> None:
     async with Unruly(
-        ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append, repeats=0.5, seed=7
+        ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append, repeats=0.5, seed=7
     ) as transport:
-        async with operating(here, transport=transport):
+        async with run_appwrapper_controllers(environment, transport=transport):
             for number in range(5):
-                await here.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
+                await environment.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
             for number in range(5):
-                await here.phase("Succeeded", name=f"w-{number}")
-                await here.went_through("", "Resuming", "Running", "Succeeded", name=f"w-{number}")
-        assert creations(here) == {"jobs.batch": 5}
+                await environment.wait_for_phase("Succeeded", name=f"w-{number}")
+                await environment.wait_for_phases("", "Resuming", "Running", "Succeeded", name=f"w-{number}")
+        assert count_creations(environment) == {"jobs.batch": 5}
 
 
 @pytest.mark.parametrize("fault", [{"code": 500}, {"code": 429, "retry_after": 0}, {"reset": True}, {"code": 409}])
-async def test_an_api_server_in_trouble_makes_nothing_twice(here: Watched, fault: dict[str, Any]) -> None:
-    """Each sort of write fails a few times, before it did anything; the watch breaks now and then."""
-    assert isinstance(here.plane, EmbeddedControlPlane)
+async def test_api_server_faults_cause_no_duplicate_components(
+    environment: AppWrapperEnvironment, fault: dict[str, Any]
+) -> None:
+    """Each kind of write fails a few times before it takes effect, and the watch breaks repeatedly."""
+    assert isinstance(environment.plane, EmbeddedControlPlane)
     for resources in (("appwrappers",), ("appwrappers/status",), ("jobs",)):
-        here.plane.faults.add(Fault(verbs=("create", "patch", "delete"), resources=resources, count=4, **fault))
-    here.plane.faults.add(Fault(verbs=("watch",), resources=("appwrappers", "jobs", "pods"), cut_after=3, count=6))
-    operator = Transport(ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append)
-    async with operator, operating(here, transport=operator):
+        environment.plane.faults.add(Fault(verbs=("create", "patch", "delete"), resources=resources, count=4, **fault))
+    environment.plane.faults.add(
+        Fault(verbs=("watch",), resources=("appwrappers", "jobs", "pods"), cut_after=3, count=6)
+    )
+    operator = Transport(ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append)
+    async with operator, run_appwrapper_controllers(environment, transport=operator):
         for number in range(3):
 
-            async def made(number: int = number) -> bool:
+            async def created(number: int = number) -> bool:
                 try:
-                    await here.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
+                    await environment.create(wrapper(job(f"j-{number}", phase="Succeeded"), name=f"w-{number}"))
                 except (APIError, TransportError):
                     return False
                 return True
 
-            await eventually(made, "an AppWrapper")
+            await eventually(created, "an AppWrapper")
         for number in range(3):
-            await here.phase("Succeeded", name=f"w-{number}")
-        assert await here.names_of(JOB) == ["j-0", "j-1", "j-2"]
-        assert creations(here) == {"jobs.batch": 3}
+            await environment.wait_for_phase("Succeeded", name=f"w-{number}")
+        assert await environment.object_names(JOB) == ["j-0", "j-1", "j-2"]
+        assert count_creations(environment) == {"jobs.batch": 3}
 
 
-async def test_components_that_the_operators_own_selector_leaves_out_go_too(here: Watched) -> None:
-    """With ``labelSelector`` set the informers of selected kinds do not know every component."""
+async def test_components_outside_label_selector_are_deleted(environment: AppWrapperEnvironment) -> None:
+    """With a ``labelSelector``, the informers of the selected kinds do not contain every component."""
     obj = wrapper(job(), pod())
     obj["metadata"]["labels"] = {"mine": "yes"}
-    async with Transport(ClientConfig.for_control_plane(here.plane)) as transport:
+    async with Transport(ClientConfig.for_control_plane(environment.plane)) as transport:
         options = ManagerOptions(
             field_manager=appwrapper.FIELD_MANAGER, selectors={APPWRAPPER: "mine=yes", JOB: "mine=yes"}
         )
@@ -691,25 +720,25 @@ async def test_components_that_the_operators_own_selector_leaves_out_go_too(here
         appwrapper.setup(manager, configuration())
         async with manager:
             await manager.started()
-            await here.create(obj)
-            await here.condition("PodsReady", "True")
-            held = await here.get(JOB, "j")
-            await here.patch(held, {"metadata": {"finalizers": ["example.com/hold"]}})
-            await here.suspend(True)
-            await here.condition("DeletingResources", "True")
+            await environment.create(obj)
+            await environment.wait_for_condition("PodsReady", "True")
+            held_job = await environment.get(JOB, "j")
+            await environment.patch(held_job, {"metadata": {"finalizers": ["example.com/hold"]}})
+            await environment.set_suspend(True)
+            await environment.wait_for_condition("DeletingResources", "True")
             await settle(0.3)
-            assert state(await here.wrapper())[0] == "Suspending"
-            await here.patch(held, {"metadata": {"finalizers": None}})
-            await here.phase("Suspended")
+            assert state(await environment.get_wrapper())[0] == "Suspending"
+            await environment.patch(held_job, {"metadata": {"finalizers": None}})
+            await environment.wait_for_phase("Suspended")
 
 
-async def test_a_phase_of_another_version_is_left_alone_and_stops_nobody_else(here: Watched) -> None:
-    odd = await here.create(wrapper(pod("odd"), name="odd", suspend=True))
-    await here.patch(odd, {"status": {"phase": "Dancing"}}, subresource="status")
-    async with operating(here) as manager:
-        await here.create(wrapper(pod("p", phase="Succeeded")))
-        await here.phase("Succeeded")
-        assert state(await here.wrapper("odd"))[0] == "Dancing"
+async def test_appwrapper_with_unknown_phase_is_ignored_and_others_continue(environment: AppWrapperEnvironment) -> None:
+    unknown_phase = await environment.create(wrapper(pod("odd"), name="odd", suspend=True))
+    await environment.patch(unknown_phase, {"status": {"phase": "Dancing"}}, subresource="status")
+    async with run_appwrapper_controllers(environment) as manager:
+        await environment.create(wrapper(pod("p", phase="Succeeded")))
+        await environment.wait_for_phase("Succeeded")
+        assert state(await environment.get_wrapper("odd"))[0] == "Dancing"
         errors = manager.metrics.registry.get_sample_value(
             "controller_runtime_terminal_reconcile_errors_total", {"controller": "appwrappers"}
         )

@@ -1,4 +1,4 @@
-"""The cache in front of a control plane: what informers follow, and that own writes are read."""
+"""The cache on a control plane: the contents of informers, and reads of own writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cfo.runtime.objects import GVK, NamespacedName, Object, name_of, resource_v
 from envtest import ControlPlane
 
 WIDGET = GVK("cache.example.com", "v1", "Widget")
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 
 WIDGET_CRD: Object = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -49,7 +49,7 @@ def config_map(name: str, namespace: str = "default", data: dict[str, str] | Non
 
 
 class Session:
-    """A cache and a client on it, and a client of somebody else."""
+    """A cache, a client that reads from it, and a client of another field manager without a cache."""
 
     def __init__(self, transport: Transport, **options: Any) -> None:
         mapper = RESTMapper(transport)
@@ -59,85 +59,86 @@ class Session:
 
 
 @asynccontextmanager
-async def session(plane: ControlPlane, **options: Any) -> AsyncIterator[Session]:
+async def start_session(plane: ControlPlane, **options: Any) -> AsyncIterator[Session]:
+    """Run a cache until the end of the block."""
     async with Transport(ClientConfig.for_control_plane(plane)) as transport:
-        running = Session(transport, **options)
+        session = Session(transport, **options)
         async with anyio.create_task_group() as tasks:
-            await tasks.start(running.cache.run)
-            yield running
+            await tasks.start(session.cache.run)
+            yield session
             tasks.cancel_scope.cancel()
 
 
-async def until(informer: Informer, condition: Callable[[], bool]) -> None:
-    """Returns when ``condition`` holds after some change of ``informer``."""
+async def wait_until(informer: Informer, condition: Callable[[], bool]) -> None:
+    """Wait until ``condition`` holds, checked after every event of ``informer``."""
     changed = asyncio.Event()
 
-    def wake(_: Event) -> None:
+    def set_changed(_: Event) -> None:
         changed.set()
 
-    informer.add_handler(wake)
-    with anyio.fail_after(PATIENCE):
+    informer.add_handler(set_changed)
+    with anyio.fail_after(TIMEOUT_SECONDS):
         while not condition():
             await changed.wait()
             changed.clear()
-    informer.remove_handler(wake)
+    informer.remove_handler(set_changed)
 
 
-async def test_informers_hold_what_they_were_asked_for(plane: ControlPlane) -> None:
-    async with session(plane, options=ReflectorOptions(page_size=2)) as running:
-        await running.other.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
+async def test_informers_contain_selected_objects(plane: ControlPlane) -> None:
+    async with start_session(plane, options=ReflectorOptions(page_size=2)) as session:
+        await session.other.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
         for number in range(5):
-            await running.other.create(config_map(f"m{number}", app="x" if number % 2 else "y"))
-        await running.other.create(config_map("m9", "elsewhere", app="x"))
-        selected = running.cache.informer(CONFIG_MAP, label_selector="app in (x)")
-        one = running.cache.informer(CONFIG_MAP, namespace="elsewhere", label_selector="app")
-        named = running.cache.informer(CONFIG_MAP, field_selector="metadata.name=m4")
-        partial = running.cache.informer(CONFIG_MAP, label_selector="app", metadata_only=True)
-        namespaces = running.cache.informer(NAMESPACE)
-        await running.cache.wait_for_sync(PATIENCE)
+            await session.other.create(config_map(f"m{number}", app="x" if number % 2 else "y"))
+        await session.other.create(config_map("m9", "elsewhere", app="x"))
+        selected = session.cache.informer(CONFIG_MAP, label_selector="app in (x)")
+        in_namespace = session.cache.informer(CONFIG_MAP, namespace="elsewhere", label_selector="app")
+        named = session.cache.informer(CONFIG_MAP, field_selector="metadata.name=m4")
+        partial = session.cache.informer(CONFIG_MAP, label_selector="app", metadata_only=True)
+        namespaces = session.cache.informer(NAMESPACE)
+        await session.cache.wait_for_sync(TIMEOUT_SECONDS)
         assert sorted(entry.key.name for entry in selected.reader.entries()) == ["m1", "m3", "m9"]
-        assert [entry.key for entry in one.reader.entries()] == [("elsewhere", "m9")]
+        assert [entry.key for entry in in_namespace.reader.entries()] == [("elsewhere", "m9")]
         assert [entry.key.name for entry in named.reader.entries()] == ["m4"]
         assert len(partial.reader) == 6
         assert namespaces.reader.contains(NamespacedName("", "elsewhere"))
-        whole = selected.reader.get(NamespacedName("default", "m1"))
-        assert whole is not None
-        assert (whole["apiVersion"], whole["kind"]) == ("v1", "ConfigMap")
-        assert "managedFields" not in whole["metadata"]
-        meta = partial.reader.get(NamespacedName("default", "m1"))
-        assert meta is not None
-        assert set(meta) == {"apiVersion", "kind", "metadata"}
-        assert (meta["apiVersion"], meta["kind"]) == ("v1", "ConfigMap")
+        found = selected.reader.get(NamespacedName("default", "m1"))
+        assert found is not None
+        assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMap")
+        assert "managedFields" not in found["metadata"]
+        metadata_object = partial.reader.get(NamespacedName("default", "m1"))
+        assert metadata_object is not None
+        assert set(metadata_object) == {"apiVersion", "kind", "metadata"}
+        assert (metadata_object["apiVersion"], metadata_object["kind"]) == ("v1", "ConfigMap")
 
 
-async def test_an_object_enters_and_leaves_a_selector(plane: ControlPlane) -> None:
-    told: list[tuple[EventType, str]] = []
-    async with session(plane) as running:
-        informer = running.cache.informer(CONFIG_MAP, label_selector="app=x")
-        informer.add_handler(lambda event: told.append((event.type, event.key.name)))
-        await running.cache.wait_for_sync(PATIENCE)
+async def test_object_is_added_and_deleted_as_its_labels_match(plane: ControlPlane) -> None:
+    events: list[tuple[EventType, str]] = []
+    async with start_session(plane) as session:
+        informer = session.cache.informer(CONFIG_MAP, label_selector="app=x")
+        informer.add_handler(lambda event: events.append((event.type, event.key.name)))
+        await session.cache.wait_for_sync(TIMEOUT_SECONDS)
         key = NamespacedName("default", "m")
-        await running.other.create(config_map("m", app="y"))
-        await running.other.patch(CONFIG_MAP, key, {"metadata": {"labels": {"app": "x"}}})
-        await until(informer, lambda: informer.reader.contains(key))
-        await running.other.patch(CONFIG_MAP, key, {"data": {"a": "b"}})
-        await until(informer, lambda: len(told) == 2)
-        await running.other.patch(CONFIG_MAP, key, {"metadata": {"labels": {"app": "z"}}})
-        await until(informer, lambda: not informer.reader.contains(key))
-        assert told == [(EventType.ADDED, "m"), (EventType.UPDATED, "m"), (EventType.DELETED, "m")]
+        await session.other.create(config_map("m", app="y"))
+        await session.other.patch(CONFIG_MAP, key, {"metadata": {"labels": {"app": "x"}}})
+        await wait_until(informer, lambda: informer.reader.contains(key))
+        await session.other.patch(CONFIG_MAP, key, {"data": {"a": "b"}})
+        await wait_until(informer, lambda: len(events) == 2)
+        await session.other.patch(CONFIG_MAP, key, {"metadata": {"labels": {"app": "z"}}})
+        await wait_until(informer, lambda: not informer.reader.contains(key))
+        assert events == [(EventType.ADDED, "m"), (EventType.UPDATED, "m"), (EventType.DELETED, "m")]
 
 
-async def test_a_definition_that_comes_goes_and_comes_back(plane: ControlPlane) -> None:
-    async with session(plane) as running:
-        informer = running.cache.informer(WIDGET)
-        assert not running.cache.covers(WIDGET, "default")
+async def test_informer_follows_crd_that_is_deleted_and_recreated(plane: ControlPlane) -> None:
+    async with start_session(plane) as session:
+        informer = session.cache.informer(WIDGET)
+        assert not session.cache.covers(WIDGET, "default")
         for size in (1, 2):
             await plane.install_crds(WIDGET_CRD)
-            running.cache.wake(WIDGET)
-            with anyio.fail_after(PATIENCE):
+            session.cache.wake(WIDGET)
+            with anyio.fail_after(TIMEOUT_SECONDS):
                 await informer.wait_for_sync()
             assert len(informer.reader) == 0
-            made = await running.other.create(
+            created = await session.other.create(
                 {
                     "apiVersion": "cache.example.com/v1",
                     "kind": "Widget",
@@ -146,55 +147,55 @@ async def test_a_definition_that_comes_goes_and_comes_back(plane: ControlPlane) 
                 }
             )
             key = NamespacedName("default", "w")
-            await until(informer, lambda: informer.reader.contains(NamespacedName("default", "w")))
-            read = await running.client.get(WIDGET, key)
-            assert read is not None
-            assert (read["size"], uid_of(read)) == (size, uid_of(made))
-            await running.other.delete(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", "widgets.cache.example.com"))
-            await until(informer, lambda: len(informer.reader) == 0)
-            with anyio.fail_after(PATIENCE):
-                while running.cache.covers(WIDGET, "default"):  # noqa: ASYNC110 - nothing tells of it
+            await wait_until(informer, lambda: informer.reader.contains(NamespacedName("default", "w")))
+            found = await session.client.get(WIDGET, key)
+            assert found is not None
+            assert (found["size"], uid_of(found)) == (size, uid_of(created))
+            await session.other.delete(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", "widgets.cache.example.com"))
+            await wait_until(informer, lambda: len(informer.reader) == 0)
+            with anyio.fail_after(TIMEOUT_SECONDS):
+                while session.cache.covers(WIDGET, "default"):  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.02)
 
 
-async def test_own_writes_are_read_under_load(plane: ControlPlane) -> None:
-    """Several workers write their own objects, while somebody else writes into the same ones."""
+async def test_own_writes_are_read_under_concurrent_writes(plane: ControlPlane) -> None:
+    """Several workers write their own objects, while another client writes to the same objects."""
     rounds, names = 12, [f"w{number}" for number in range(6)]
-    async with session(plane) as running:
-        informer = running.cache.informer(CONFIG_MAP, namespace="default")
-        await running.cache.wait_for_sync(PATIENCE)
+    async with start_session(plane) as session:
+        informer = session.cache.informer(CONFIG_MAP, namespace="default")
+        await session.cache.wait_for_sync(TIMEOUT_SECONDS)
 
         async def read(name: str) -> Object | None:
-            return await running.client.get(CONFIG_MAP, NamespacedName("default", name))
+            return await session.client.get(CONFIG_MAP, NamespacedName("default", name))
 
-        async def disturb(name: str, count: int) -> None:
+        async def patch_as_other_client(name: str, count: int) -> None:
             change = {"metadata": {"labels": {"other": str(count)}}}
-            await running.other.patch(CONFIG_MAP, NamespacedName("default", name), change)
+            await session.other.patch(CONFIG_MAP, NamespacedName("default", name), change)
 
-        async def work(name: str) -> None:
+        async def write_repeatedly(name: str) -> None:
             for count in range(rounds):
-                made = await running.client.create(config_map(name, data={"count": "0"}))
-                seen = await read(name)
-                assert seen is not None
-                assert uid_of(seen) == uid_of(made)
+                created = await session.client.create(config_map(name, data={"count": "0"}))
+                found = await read(name)
+                assert found is not None
+                assert uid_of(found) == uid_of(created)
                 for step in range(3):
-                    wrote = await running.client.patch(
+                    patched = await session.client.patch(
                         CONFIG_MAP, NamespacedName("default", name), {"data": {"count": str(step)}}
                     )
-                    seen = await read(name)
-                    assert seen is not None
-                    assert seen["data"]["count"] == str(step)
-                    assert int(resource_version_of(seen)) >= int(resource_version_of(wrote))
-                    await disturb(name, count)
+                    found = await read(name)
+                    assert found is not None
+                    assert found["data"]["count"] == str(step)
+                    assert int(resource_version_of(found)) >= int(resource_version_of(patched))
+                    await patch_as_other_client(name, count)
                 if count < rounds - 1:
-                    await running.client.delete(CONFIG_MAP, NamespacedName("default", name), uid=uid_of(made))
+                    await session.client.delete(CONFIG_MAP, NamespacedName("default", name), uid=uid_of(created))
                     assert await read(name) is None
 
         async with anyio.create_task_group() as tasks:
             for name in names:
-                tasks.start_soon(work, name)
+                tasks.start_soon(write_repeatedly, name)
 
-        live = await running.other.list(CONFIG_MAP, namespace="default")
+        live = await session.other.list(CONFIG_MAP, namespace="default")
         versions = {name_of(obj): resource_version_of(obj) for obj in live if name_of(obj) in names}
         assert set(versions) == set(names)
 
@@ -202,4 +203,4 @@ async def test_own_writes_are_read_under_load(plane: ControlPlane) -> None:
             metas = [informer.reader.meta(NamespacedName("default", name)) for name in names]
             return {meta.name: meta.resource_version for meta in metas if meta is not None} == versions
 
-        await until(informer, is_settled)
+        await wait_until(informer, is_settled)

@@ -1,4 +1,4 @@
-"""The client and the cache together, in front of a control plane."""
+"""The client with and without a cache, on a control plane."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from cfo.runtime.objects import (
 )
 from envtest import ControlPlane
 
-ME = "integration-test"
+FIELD_MANAGER = "integration-test"
 WIDGET = GVK("client.example.com", "v1", "Widget")
 KEY = NamespacedName("default", "a")
 
@@ -103,7 +103,7 @@ WIDGET_CRD: Object = {
 
 
 class Session(NamedTuple):
-    """A client and what it has sent."""
+    """A client with its cache, and the exchanges that it has made."""
 
     client: Client
     cache: Cache
@@ -111,30 +111,31 @@ class Session(NamedTuple):
 
     @property
     def writes(self) -> list[str]:
-        return [f"{one.verb} {one.resource}" for one in self.exchanges if one.method != "GET"]
+        """Verb and resource of each write request."""
+        return [f"{exchange.verb} {exchange.resource}" for exchange in self.exchanges if exchange.method != "GET"]
 
 
 @asynccontextmanager
-async def session(config: ClientConfig, *kinds: GVK) -> AsyncIterator[Session]:
-    """A client over a cache with informers of these kinds, synced: what a program has after its start."""
+async def start_session(config: ClientConfig, *kinds: GVK) -> AsyncIterator[Session]:
+    """Return a client with a cache whose informers of ``kinds`` have synced, as after the start of an operator."""
     exchanges: list[Exchange] = []
     async with Transport(config, observe=exchanges.append) as transport:
         mapper = RESTMapper(transport)
-        cache = Cache(transport, mapper, field_managers=[ME])
+        cache = Cache(transport, mapper, field_managers=[FIELD_MANAGER])
         for kind in kinds:
             cache.informer(kind, namespace="default" if kind.kind == "Secret" else "")
         async with anyio.create_task_group() as tasks:
             await tasks.start(cache.run)
             await cache.wait_for_sync(20)
-            yield Session(Client(transport, mapper, field_manager=ME, cache=cache), cache, exchanges)
+            yield Session(Client(transport, mapper, field_manager=FIELD_MANAGER, cache=cache), cache, exchanges)
             tasks.cancel_scope.cancel()
 
 
 @pytest.fixture
 async def client(plane: ControlPlane) -> AsyncIterator[Client]:
-    """A client without a cache."""
+    """Return a client without a cache."""
     async with Transport(ClientConfig.for_control_plane(plane)) as transport:
-        yield Client(transport, RESTMapper(transport), field_manager=ME)
+        yield Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER)
 
 
 def config_map(data: dict[str, str], **metadata: Any) -> Object:
@@ -142,7 +143,7 @@ def config_map(data: dict[str, str], **metadata: Any) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-async def test_the_verbs(client: Client) -> None:
+async def test_verbs(client: Client) -> None:
     created = await client.create(config_map({"k": "v"}, labels={"x": "y"}))
     assert await client.get(CONFIG_MAP, KEY) == created
     with pytest.raises(AlreadyExists, match=r'^create configmaps: configmaps "a" already exists$'):
@@ -168,42 +169,42 @@ async def test_the_verbs(client: Client) -> None:
         await client.update(updated)
 
 
-async def test_generated_names_and_collections(client: Client) -> None:
+async def test_generate_name_and_delete_collection(client: Client) -> None:
     for _ in range(3):
-        obj = config_map({}, labels={"made": "here"}, generateName="b-")
+        obj = config_map({}, labels={"test": "generated"}, generateName="b-")
         del obj["metadata"]["name"]
         await client.create(obj)
-    names = {key_of(obj).name for obj in await client.list(CONFIG_MAP, label_selector="made=here")}
+    names = {key_of(obj).name for obj in await client.list(CONFIG_MAP, label_selector="test=generated")}
     assert len(names) == 3
-    await client.delete_collection(CONFIG_MAP, namespace="default", label_selector="made=here")
-    assert await client.list(CONFIG_MAP, label_selector="made=here") == []
+    await client.delete_collection(CONFIG_MAP, namespace="default", label_selector="test=generated")
+    assert await client.list(CONFIG_MAP, label_selector="test=generated") == []
 
 
-async def test_dry_runs(client: Client) -> None:
+async def test_dry_run_stores_nothing(client: Client) -> None:
     assert uid_of(await client.create(config_map({}), dry_run=True))
     assert uid_of(await client.apply(config_map({"k": "v"}), dry_run=True))
     assert await client.get(CONFIG_MAP, KEY) is None
 
 
-async def test_long_lists_come_in_pages(plane: ControlPlane) -> None:
-    async with session(ClientConfig.for_control_plane(plane)) as (client, _, exchanges):
+async def test_long_lists_are_paginated(plane: ControlPlane) -> None:
+    async with start_session(ClientConfig.for_control_plane(plane)) as (client, _, exchanges):
         async with anyio.create_task_group() as tasks:
             for number in range(501):
                 tasks.start_soon(client.create, config_map({}, name=f"many-{number:03}", labels={"many": "x"}))
         exchanges.clear()
         objects = await client.list(CONFIG_MAP, label_selector="many=x", live=True)
         assert [key_of(obj).name for obj in objects] == [f"many-{number:03}" for number in range(501)]
-        assert [one.verb for one in exchanges] == ["list", "list"]
+        assert [exchange.verb for exchange in exchanges] == ["list", "list"]
 
 
-async def test_a_cluster_scoped_kind(client: Client) -> None:
-    namespace = await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made"}})
+async def test_cluster_scoped_kind(client: Client) -> None:
+    namespace = await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "created"}})
     gvk = gvk_of(namespace)
-    assert uid_of(await client.get(gvk, NamespacedName("", "made")) or {}) == uid_of(namespace)
-    assert "made" in {key_of(obj).name for obj in await client.list(gvk)}
+    assert uid_of(await client.get(gvk, NamespacedName("", "created")) or {}) == uid_of(namespace)
+    assert "created" in {key_of(obj).name for obj in await client.list(gvk)}
 
 
-async def test_kinds_that_come_and_go(plane: ControlPlane, client: Client) -> None:
+async def test_kind_is_unknown_until_its_crd_is_installed(plane: ControlPlane, client: Client) -> None:
     with pytest.raises(UnknownKind, match=r"no matches for kind \"Widget\" in version \"client\.example\.com/v1\""):
         await client.list(WIDGET)
     assert not await client.mapper.serves_group(WIDGET.group)
@@ -214,38 +215,38 @@ async def test_kinds_that_come_and_go(plane: ControlPlane, client: Client) -> No
     assert (resource.plural, resource.namespaced, resource.subresources) == ("widgets", True, {"status"})
 
 
-async def test_an_invalid_object_says_what_is_wrong(plane: ControlPlane, client: Client) -> None:
+async def test_invalid_object_error_contains_field(plane: ControlPlane, client: Client) -> None:
     await plane.install_crds(WIDGET_CRD)
-    with pytest.raises(Invalid, match=r"^create widgets\.client\.example\.com: ") as caught:
+    with pytest.raises(Invalid, match=r"^create widgets\.client\.example\.com: ") as raised:
         await client.create(widget({"size": 10}))
-    assert [cause["field"] for cause in caught.value.causes] == ["spec.size"]
+    assert [cause["field"] for cause in raised.value.causes] == ["spec.size"]
 
 
-async def test_who_is_not_known_and_who_may_not(plane: ControlPlane) -> None:
-    async with Transport(ClientConfig.for_control_plane(plane, token="nobody")) as transport:
+async def test_unauthenticated_and_unauthorized_requests_are_rejected(plane: ControlPlane) -> None:
+    async with Transport(ClientConfig.for_control_plane(plane, token="unknown")) as transport:
         with pytest.raises(Unauthorized):
-            await Client(transport, RESTMapper(transport), field_manager=ME).list(CONFIG_MAP)
+            await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(CONFIG_MAP)
     admin = ClientConfig.for_control_plane(plane)
-    as_nobody = ClientConfig(
-        server=admin.server, ca_pem=admin.ca_pem, token=admin.token, headers=(("Impersonate-User", "nobody"),)
+    unprivileged = ClientConfig(
+        server=admin.server, ca_pem=admin.ca_pem, token=admin.token, headers=(("Impersonate-User", "unprivileged"),)
     )
-    async with Transport(as_nobody) as transport:
-        with pytest.raises(Forbidden, match="nobody"):
-            await Client(transport, RESTMapper(transport), field_manager=ME).list(CONFIG_MAP)
+    async with Transport(unprivileged) as transport:
+        with pytest.raises(Forbidden, match="unprivileged"):
+            await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(CONFIG_MAP)
 
 
-async def test_the_kubeconfig_of_the_plane(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_kubeconfig_of_control_plane_is_usable(plane: ControlPlane, tmp_path: Path) -> None:
     plane.kubeconfig(tmp_path / "kubeconfig")
     config = await load_config(environ={**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")})
     async with Transport(config) as transport:
-        assert await Client(transport, RESTMapper(transport), field_manager=ME).list(CONFIG_MAP) is not None
+        assert await Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER).list(CONFIG_MAP) is not None
 
 
-# With a cache.
+# With a cache
 
 
-async def test_own_writes_are_read(plane: ControlPlane) -> None:
-    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as (client, _, exchanges):
+async def test_own_writes_are_read_from_cache(plane: ControlPlane) -> None:
+    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as (client, _, exchanges):
         exchanges.clear()
         for number in range(20):
             await client.apply(config_map({"n": str(number)}))
@@ -254,11 +255,11 @@ async def test_own_writes_are_read(plane: ControlPlane) -> None:
         assert await client.get(CONFIG_MAP, KEY) is None
         await client.create(config_map({"new": "one"}))
         assert ((await client.get(CONFIG_MAP, KEY)) or {})["data"] == {"new": "one"}
-        assert {one.verb for one in exchanges if one.method == "GET"} <= {"watch"}
+        assert {exchange.verb for exchange in exchanges if exchange.method == "GET"} <= {"watch"}
 
 
-async def test_the_last_finalizer(plane: ControlPlane) -> None:
-    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as (client, _, _):
+async def test_removal_of_last_finalizer_deletes_from_cache(plane: ControlPlane) -> None:
+    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as (client, _, _):
         await client.create(config_map({}, finalizers=["example.com/held"]))
         await client.delete(CONFIG_MAP, KEY)
         assert is_deleting(await client.get(CONFIG_MAP, KEY) or {})
@@ -271,8 +272,8 @@ def widget(spec: dict[str, Any]) -> Object:
     return {"apiVersion": "client.example.com/v1", "kind": "Widget", "metadata": metadata, "spec": spec}
 
 
-def owned_things() -> list[Object]:
-    """Objects as an operator applies them: of many kinds, atomics with their defaults, canonical quantities."""
+def applied_objects() -> list[Object]:
+    """Return objects of many kinds as an operator applies them, with defaults in atomics and canonical quantities."""
     metadata = {
         "name": "a",
         "namespace": "default",
@@ -359,23 +360,23 @@ def owned_things() -> list[Object]:
     ]
 
 
-KINDS = [gvk_of(thing) for thing in owned_things()]
+APPLIED_KINDS = [gvk_of(obj) for obj in applied_objects()]
 
 
-async def test_applying_again_sends_nothing_not_even_after_a_restart(plane: ControlPlane) -> None:
+async def test_unchanged_apply_sends_no_request_even_after_restart(plane: ControlPlane) -> None:
     await plane.install_crds(WIDGET_CRD)
-    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP, *KINDS) as first:
-        owner = await first.client.create(config_map({}, name="owner"))
-        for thing in owned_things():
-            await first.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
-        first.exchanges.clear()
-        for thing in owned_things():
-            await first.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
-        assert first.writes == []
-    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP, *KINDS) as second:
-        for thing in owned_things():
-            await second.client.apply(thing, owner=None if thing["kind"] == "ClusterRoleBinding" else owner)
-        assert second.writes == []
+    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP, *APPLIED_KINDS) as session:
+        owner = await session.client.create(config_map({}, name="owner"))
+        for obj in applied_objects():
+            await session.client.apply(obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner)
+        session.exchanges.clear()
+        for obj in applied_objects():
+            await session.client.apply(obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner)
+        assert session.writes == []
+    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP, *APPLIED_KINDS) as session:
+        for obj in applied_objects():
+            await session.client.apply(obj, owner=None if obj["kind"] == "ClusterRoleBinding" else owner)
+        assert session.writes == []
 
 
 @pytest.mark.parametrize(
@@ -388,94 +389,96 @@ async def test_applying_again_sends_nothing_not_even_after_a_restart(plane: Cont
         {"spec": {"selector": {"x": "edited", "z": "added"}}},
     ],
 )
-async def test_drift_is_put_right(plane: ControlPlane, client: Client, edit: Object) -> None:
-    service = next(thing for thing in owned_things() if thing["kind"] == "Service")
+async def test_drift_is_repaired(plane: ControlPlane, client: Client, edit: Object) -> None:
+    service = next(obj for obj in applied_objects() if obj["kind"] == "Service")
     gvk = gvk_of(service)
-    async with session(ClientConfig.for_control_plane(plane), gvk) as mine:
+    async with start_session(ClientConfig.for_control_plane(plane), gvk) as session:
         owner = await client.create(config_map({}, name="owner"))
-        applied = await mine.client.apply(service, owner=owner)
-        edited = await client.with_field_manager("somebody").patch(gvk, KEY, edit)
+        applied = await session.client.apply(service, owner=owner)
+        edited = await client.with_field_manager("other").patch(gvk, KEY, edit)
         assert resource_version_of(edited) != resource_version_of(applied)
-        await seen(mine, gvk, resource_version_of(edited))
-        repaired = await mine.client.apply(service, owner=owner)
+        await wait_for_version(session, gvk, resource_version_of(edited))
+        repaired = await session.client.apply(service, owner=owner)
         for part in ("spec", "metadata"):
             for field, value in {**service, "metadata": {"labels": labels_of(service)}}[part].items():
                 assert repaired[part][field] == applied[part][field], (field, value)
         assert repaired["metadata"]["ownerReferences"] == applied["metadata"]["ownerReferences"]
-        mine.exchanges.clear()
-        await mine.client.apply(service, owner=owner)
-        assert mine.writes == []
+        session.exchanges.clear()
+        await session.client.apply(service, owner=owner)
+        assert session.writes == []
 
 
-async def test_what_others_add_costs_nothing(plane: ControlPlane, client: Client) -> None:
-    service = next(thing for thing in owned_things() if thing["kind"] == "Service")
+async def test_additions_of_other_managers_cause_no_apply(plane: ControlPlane, client: Client) -> None:
+    service = next(obj for obj in applied_objects() if obj["kind"] == "Service")
     gvk = gvk_of(service)
-    async with session(ClientConfig.for_control_plane(plane), gvk) as mine:
-        await mine.client.apply(service)
-        others = client.with_field_manager("somebody")
-        edited = await others.patch(gvk, KEY, {"metadata": {"annotations": {"theirs": "x"}, "finalizers": ["a/b"]}})
-        await seen(mine, gvk, resource_version_of(edited))
-        mine.exchanges.clear()
-        await mine.client.apply(service)
-        assert mine.writes == []
-        await others.patch(gvk, KEY, {"metadata": {"finalizers": None}})
+    async with start_session(ClientConfig.for_control_plane(plane), gvk) as session:
+        await session.client.apply(service)
+        other_client = client.with_field_manager("other")
+        edited = await other_client.patch(
+            gvk, KEY, {"metadata": {"annotations": {"theirs": "x"}, "finalizers": ["a/b"]}}
+        )
+        await wait_for_version(session, gvk, resource_version_of(edited))
+        session.exchanges.clear()
+        await session.client.apply(service)
+        assert session.writes == []
+        await other_client.patch(gvk, KEY, {"metadata": {"finalizers": None}})
 
 
-async def test_what_the_server_writes_differently_is_sent_once(plane: ControlPlane) -> None:
-    policy = next(thing for thing in owned_things() if thing["kind"] == "NetworkPolicy")
-    del policy["spec"]["ingress"][1]["ports"][0]["protocol"]  # a default inside an atomic list
-    async with session(ClientConfig.for_control_plane(plane), gvk_of(policy)) as mine:
-        await mine.client.apply(policy)
-        mine.exchanges.clear()
+async def test_value_normalized_by_server_is_applied_once(plane: ControlPlane) -> None:
+    policy = next(obj for obj in applied_objects() if obj["kind"] == "NetworkPolicy")
+    del policy["spec"]["ingress"][1]["ports"][0]["protocol"]  # the server sets this default inside an atomic list
+    async with start_session(ClientConfig.for_control_plane(plane), gvk_of(policy)) as session:
+        await session.client.apply(policy)
+        session.exchanges.clear()
         for _ in range(3):
-            await mine.client.apply(policy)
-        assert mine.writes == ["apply networkpolicies.networking.k8s.io"]
+            await session.client.apply(policy)
+        assert session.writes == ["apply networkpolicies.networking.k8s.io"]
 
 
-async def test_what_is_not_wanted_any_more_goes(plane: ControlPlane) -> None:
-    async with session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as mine:
-        await mine.client.apply(config_map({"k": "v", "l": "w"}, labels={"x": "y"}))
-        applied = await mine.client.apply(config_map({"k": "v"}))
+async def test_fields_no_longer_applied_are_removed(plane: ControlPlane) -> None:
+    async with start_session(ClientConfig.for_control_plane(plane), CONFIG_MAP) as session:
+        await session.client.apply(config_map({"k": "v", "l": "w"}, labels={"x": "y"}))
+        applied = await session.client.apply(config_map({"k": "v"}))
         assert (applied["data"], labels_of(applied)) == ({"k": "v"}, {})
 
 
-async def test_a_status_is_applied_by_itself(plane: ControlPlane) -> None:
+async def test_status_is_applied_separately(plane: ControlPlane) -> None:
     await plane.install_crds(WIDGET_CRD)
-    async with session(ClientConfig.for_control_plane(plane), WIDGET) as mine:
-        await mine.client.apply(widget({"size": 1}))
+    async with start_session(ClientConfig.for_control_plane(plane), WIDGET) as session:
+        await session.client.apply(widget({"size": 1}))
         status = {key: value for key, value in widget({}).items() if key != "spec"} | {"status": {"phase": "Ready"}}
-        assert (await mine.client.apply(status, subresource="status"))["status"] == {"phase": "Ready"}
-        mine.exchanges.clear()
-        await mine.client.apply(widget({"size": 1}))
-        await mine.client.apply(status, subresource="status")
-        assert mine.writes == []
+        assert (await session.client.apply(status, subresource="status"))["status"] == {"phase": "Ready"}
+        session.exchanges.clear()
+        await session.client.apply(widget({"size": 1}))
+        await session.client.apply(status, subresource="status")
+        assert session.writes == []
         status["status"] = {"phase": "Failed"}
-        assert (await mine.client.apply(status, subresource="status"))["status"] == {"phase": "Failed"}
+        assert (await session.client.apply(status, subresource="status"))["status"] == {"phase": "Failed"}
 
 
-async def test_a_conflict_names_the_field(plane: ControlPlane, client: Client) -> None:
+async def test_conflict_error_contains_field(plane: ControlPlane, client: Client) -> None:
     await client.apply(config_map({"k": "v"}))
-    with pytest.raises(Conflict) as caught:
+    with pytest.raises(Conflict) as raised:
         await client.apply(config_map({"k": "w"}), field_manager="another", force=False)
-    assert [cause["field"] for cause in caught.value.causes] == [".data.k"]
+    assert [cause["field"] for cause in raised.value.causes] == [".data.k"]
 
 
-async def test_a_uid_protects_what_is_not_ours(plane: ControlPlane, client: Client) -> None:
+async def test_uid_precondition_protects_foreign_object(plane: ControlPlane, client: Client) -> None:
     await client.create(config_map({"k": "theirs"}))
     with pytest.raises((Conflict, Invalid)):
         await client.apply(config_map({"k": "ours"}, uid="11111111-2222-3333-4444-555555555555"))
     assert ((await client.get(CONFIG_MAP, KEY)) or {})["data"] == {"k": "theirs"}
 
 
-async def seen(mine: Session, gvk: GVK, version: str) -> None:
-    """Returns when the watch has brought this version."""
+async def wait_for_version(session: Session, gvk: GVK, version: str) -> None:
+    """Wait until the cache has received this version of the object."""
     arrived = anyio.Event()
 
-    def look(_: Event) -> None:
-        stored = mine.cache.stored(gvk, KEY)
+    def set_arrived(_: Event) -> None:
+        stored = session.cache.stored(gvk, KEY)
         if stored is not None and int(stored.resource_version) >= int(version):
             arrived.set()
 
-    mine.cache.informer(gvk).add_handler(look)
+    session.cache.informer(gvk).add_handler(set_arrived)
     with anyio.fail_after(10):
         await arrived.wait()

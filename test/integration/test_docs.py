@@ -1,4 +1,4 @@
-"""The examples in docs/ do what the text says."""
+"""The examples in docs/ behave as documented."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ WEBSITE = GVK("example.com", "v1", "Website")
 KEY = NamespacedName("default", "hello")
 
 
-def example(document: str, first_line: str) -> ModuleType:
-    """The fenced block of ``document`` that begins with ``first_line``, as a module."""
+def load_example(document: str, first_line: str) -> ModuleType:
+    """Execute the fenced block of ``document`` that begins with ``first_line``, and return it as a module."""
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / document).read_text(), flags=re.DOTALL)
     (source,) = [block for block in blocks if block.startswith(first_line)]
     module = ModuleType(first_line.strip("# "))
@@ -30,8 +30,8 @@ def example(document: str, first_line: str) -> ModuleType:
     return module
 
 
-async def test_the_operator_of_the_runtime_guide() -> None:
-    website = example("runtime.md", "# website.py")
+async def test_operator_example_of_the_runtime_guide() -> None:
+    website = load_example("runtime.md", "# website.py")
     async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
         manager = website.new_manager(ClientConfig.for_control_plane(plane))
         async with manager:
@@ -46,12 +46,12 @@ async def test_the_operator_of_the_runtime_guide() -> None:
                 }
             )
 
-            async def reported() -> Any:
+            async def get_status() -> Any:
                 found = await client.get(WEBSITE, KEY)
                 assert found is not None
                 return found.get("status")
 
-            assert await eventually(reported, "a status") == {"readyReplicas": 0}
+            assert await eventually(get_status, "a status") == {"readyReplicas": 0}
             deployment = await client.get(website.DEPLOYMENT, KEY)
             assert deployment is not None
             assert deployment["spec"]["replicas"] == 2
@@ -65,13 +65,13 @@ async def test_the_operator_of_the_runtime_guide() -> None:
             )
 
             async def ready() -> bool:
-                return bool(await reported() == {"readyReplicas": 2})
+                return bool(await get_status() == {"readyReplicas": 2})
 
-            assert await eventually(ready, "the replicas reported")
+            assert await eventually(ready, "the reported replicas")
 
 
-async def test_the_webhooks_of_the_runtime_guide() -> None:
-    website = example("runtime.md", "# website_webhook.py")
+async def test_webhook_example_of_the_runtime_guide() -> None:
+    website = load_example("runtime.md", "# website_webhook.py")
     async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
         manager = website.new_manager(ClientConfig.for_control_plane(plane), str(free_url()))
         async with manager:

@@ -1,4 +1,4 @@
-"""The operator as it is installed: its manifests on a control plane, and ``cfo run`` with its own account's rights."""
+"""Installation: the manifests on a control plane, and ``cfo run`` with the permissions of its service account."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SEC
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
 from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
-from test.support.installation import ROOT, configure, events_of_the_operator, in_cluster, install, kubectl
+from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
 from test.support.raycluster_environment import (
     DSC_INITIALIZATIONS,
     INGRESS_CONFIGS,
@@ -36,31 +36,31 @@ from test.support.raycluster_environment import (
 RAY_CLUSTERS = crds.load()
 
 
-async def play(there: World, *paths: Path) -> list[Object]:
-    """Creates the samples of the kinds that are served here."""
-    made = []
+async def apply_samples(environment: World, *paths: Path) -> list[Object]:
+    """Apply the samples in ``paths``; fail if the kind of one is not served."""
+    applied = []
     for obj in read_objects([path for path in paths if path.exists()]):
         try:
-            resource = await there.client.mapper.resource(gvk_of(obj))
+            resource = await environment.client.mapper.resource(gvk_of(obj))
         except Exception as error:
             raise AssertionError(f"{gvk_of(obj)} of {paths}") from error
         if resource.namespaced:
             obj["metadata"].setdefault("namespace", "default")
-        made.append(await there.client.apply(obj))
-    return made
+        applied.append(await environment.client.apply(obj))
+    return applied
 
 
-def _verbs(event: dict[str, Any]) -> set[str]:
-    """The rights that a request needed: an apply that made its object needed that to create it, too."""
+def _required_verbs(event: dict[str, Any]) -> set[str]:
+    """Return the RBAC verbs that a request required; an apply that created its object also required ``create``."""
     verb = event["verb"]
     if verb == "patch" and event["responseStatus"]["code"] == 201:
         return {"patch", "create"}
-    return {"list", "watch"} if verb == "list" else {verb}  # a watch is told of when it has ended; it follows a list
+    return {"list", "watch"} if verb == "list" else {verb}  # a watch is only audited when it ends, but follows a list
 
 
 @dataclass(frozen=True)
-class Grant:
-    """One right of a role: so small that it is either used or not."""
+class Permission:
+    """One verb on one resource: the unit that is either used or not."""
 
     namespace: str
     group: str
@@ -74,7 +74,7 @@ class Grant:
         return (
             target.get("apiGroup", "") == self.group
             and fnmatchcase(resource, self.resource)
-            and self.verb in _verbs(event)
+            and self.verb in _required_verbs(event)
             and (not self.namespace or target.get("namespace") == self.namespace)
             and (not self.names or target.get("name", "") in ("", *self.names))
         )
@@ -85,14 +85,14 @@ class Grant:
         )
 
 
-def grants() -> set[Grant]:
-    """All rights of the operator's account."""
-    found: set[Grant] = set()
+def operator_permissions() -> set[Permission]:
+    """Return all permissions of the operator's service account."""
+    found: set[Permission] = set()
     bound = {obj["roleRef"]["name"] for obj in render() if obj["kind"].endswith("RoleBinding")}
     for role in render():
         if role["kind"] in ("Role", "ClusterRole") and role["metadata"]["name"] in bound:
             found |= {
-                Grant(
+                Permission(
                     role["metadata"].get("namespace", ""), group, resource, verb, tuple(rule.get("resourceNames", ()))
                 )
                 for rule in role["rules"]
@@ -103,48 +103,53 @@ def grants() -> set[Grant]:
     return found
 
 
-def forbidden(events: list[dict[str, Any]]) -> list[str]:
-    return [f"{each['verb']} {each['requestURI']}" for each in events if each["responseStatus"]["code"] in (401, 403)]
+def denied_requests(events: list[dict[str, Any]]) -> list[str]:
+    """Return verb and URI of each request that was answered with 401 or 403."""
+    return [
+        f"{event['verb']} {event['requestURI']}" for event in events if event["responseStatus"]["code"] in (401, 403)
+    ]
 
 
-NEVER_USED = {
-    "get *": "reads past the cache, where the outcome of a write is not known (test_faults_*)",
+EXPECTED_UNUSED = {
+    "get *": "quorum reads after a write of unknown outcome (test_faults_*)",
     "* apps/*": "wrapped by AppWrappers (test_appwrapper_*)",
     "* batch/*": "wrapped by AppWrappers (test_appwrapper_*)",
-    "* core/pods": "wrapped by AppWrappers, and heads that lack pull secrets (test_raycluster_oauth)",
+    "* core/pods": "wrapped by AppWrappers, and head pods without pull secrets (test_raycluster_oauth)",
     "* core/services": "wrapped by AppWrappers (test_appwrapper_*)",
     "* jobset.x-k8s.io/*": "wrapped by AppWrappers (test_appwrapper_*)",
     "* kubeflow.org/*": "wrapped by AppWrappers (test_appwrapper_*)",
     "* ray.io/rayjobs": "wrapped by AppWrappers (test_appwrapper_*)",
     "* ray.io/rayclusters": "wrapped by AppWrappers (test_appwrapper_*)",
     "* scheduling.*/podgroups": "wrapped by AppWrappers (test_appwrapper_*)",
-    "create authentication.k8s.io/tokenreviews": "metrics.secureServing asks who scrapes (test_metrics)",
-    "create authorization.k8s.io/subjectaccessreviews": "may who scrapes, who wraps? (test_metrics, test_appwrapper_*)",
-    "create core/configmaps": "the default configuration, where there is none (test_operator)",
-    "delete admissionregistration.k8s.io/*": "what a killed run with --webhook-url made (test_operator_webhooks)",
-    "delete core/*": "OAuth or mTLS is turned off (test_raycluster_oauth, test_raycluster_mtls)",
-    "delete networking.k8s.io/*": "OAuth is turned on (test_raycluster_ingress)",
-    "delete route.openshift.io/routes": "OAuth is turned off (test_raycluster_oauth)",
+    "create authentication.k8s.io/tokenreviews": "metrics.secureServing authenticates scrapes (test_metrics)",
+    "create authorization.k8s.io/subjectaccessreviews": "scrapes, AppWrapper users (test_metrics, test_appwrapper_*)",
+    "create core/configmaps": "the default ConfigMap if none exists (test_operator)",
+    "delete admissionregistration.k8s.io/*": "created by a killed run with --webhook-url (test_operator_webhooks)",
+    "delete core/*": "OAuth or mTLS is disabled (test_raycluster_oauth, test_raycluster_mtls)",
+    "delete networking.k8s.io/*": "OAuth is enabled (test_raycluster_ingress)",
+    "delete route.openshift.io/routes": "OAuth is disabled (test_raycluster_oauth)",
     "patch core/secrets*": "renewed certificates (test_raycluster_mtls, test_operator_webhooks)",
-    "patch rbac.authorization.k8s.io/*": "a binding that somebody changed (test_raycluster_oauth)",
-    "update route.openshift.io/routes": "OpenShift asks for it where the host of a Route changes",
-    "* workload.codeflare.dev/*": "the life of AppWrappers (test_appwrapper_*); finalizers: OpenShift asks owners",
+    "patch rbac.authorization.k8s.io/*": "a binding changed by another client (test_raycluster_oauth)",
+    "update route.openshift.io/routes": "OpenShift requires it for changing the host of a Route",
+    "* workload.codeflare.dev/*": "AppWrapper lifecycle (test_appwrapper_*); OpenShift requires finalizers for owners",
     "* core/events": "core Events of AppWrappers (test_appwrapper_*)",
-    "patch events.k8s.io/events": "an Event that comes again becomes a series (test_events)",
+    "patch events.k8s.io/events": "a repeated Event becomes a series (test_events)",
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
-    "* core/nodes": "nodes that Autopilot marks (test_appwrapper_*)",
+    "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
-"""The rights that no test here uses, by pattern: who uses them."""
+"""Permissions that this test does not use, by pattern, and what uses them."""
 
 
-async def _life(there: World, directory: Path, shared: Path, *, openshift: bool) -> list[dict[str, Any]]:
-    """Installs, runs, plays all samples, deletes them, ends; what the operator asked meanwhile."""
-    await install(there, directory)
+async def _run_lifecycle(environment: World, directory: Path, shared: Path, *, openshift: bool) -> list[dict[str, Any]]:
+    """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
+    await install(environment, directory)
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
-    await configure(there, kuberay=kuberay, appwrapper={"enabled": True})
-    async with in_cluster(there, directory, "--webhook-url", str(free_url())) as running:
-        await running.ready()
-        samples = await play(there, ROOT / "config" / "samples", *shared.glob("samples/ray-cluster.*.yaml"))
+    await create_config_map(environment, kuberay=kuberay, appwrapper={"enabled": True})
+    async with run_in_cluster(environment, directory, "--webhook-url", str(free_url())) as operator:
+        await operator.ready()
+        samples = await apply_samples(
+            environment, ROOT / "config" / "samples", *shared.glob("samples/ray-cluster.*.yaml")
+        )
         clusters = [obj for obj in samples if gvk_of(obj).kind == RAY_CLUSTER.kind]
         assert clusters
         for cluster in clusters:
@@ -152,77 +157,79 @@ async def _life(there: World, directory: Path, shared: Path, *, openshift: bool)
                 continue
             key = key_of(cluster)
 
-            async def look(key: NamespacedName = key) -> bool:
+            async def has_children(key: NamespacedName = key) -> bool:
                 kinds: list[GVK] = [NETWORK_POLICY, SECRET, ROUTE if openshift else INGRESS]
                 if openshift:
                     kinds.append(CLUSTER_ROLE_BINDING)
-                found = [await there.children(key.namespace, openshift=openshift)]
-                return all(any(kind == one.kind for kind, _ in found[0]) for one in kinds)
+                found = [await environment.children(key.namespace, openshift=openshift)]
+                return all(any(kind == gvk.kind for kind, _ in found[0]) for gvk in kinds)
 
-            await eventually(look, f"what {key} gets")
+            await eventually(has_children, f"the children of {key}")
         for obj in reversed(samples):
             if obj["kind"] != "Namespace":
-                await there.delete(obj)
+                await environment.delete(obj)
         for cluster in clusters:
 
-            async def vanished(cluster: Object = cluster) -> bool:
-                return await there.client.get(RAY_CLUSTER, key_of(cluster)) is None
+            async def is_deleted(cluster: Object = cluster) -> bool:
+                return await environment.client.get(RAY_CLUSTER, key_of(cluster)) is None
 
-            await eventually(vanished, f"{key_of(cluster)} gone")
-        running.process.terminate()
-        assert await running.exit_code() == 0, running.output
-    return events_of_the_operator(there)
+            await eventually(is_deleted, f"the deletion of {key_of(cluster)}")
+        operator.process.terminate()
+        assert await operator.exit_code() == 0, operator.output
+    return operator_audit_events(environment)
 
 
-async def test_the_operator_gets_along_with_its_rights_and_needs_all_of_them(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     shared = ROOT.parent / "shared"
     used: list[dict[str, Any]] = []
     for openshift in (False, True):
         extra = (ROUTES, INGRESS_CONFIGS, DSC_INITIALIZATIONS) if openshift else ()
         directory = tmp_path / ("openshift" if openshift else "vanilla")
         directory.mkdir()
-        async with world(*RAY_CLUSTERS, *extra) as there:
-            events = await _life(there, directory, shared, openshift=openshift)
+        async with world(*RAY_CLUSTERS, *extra) as environment:
+            events = await _run_lifecycle(environment, directory, shared, openshift=openshift)
             assert events
-            assert forbidden(events) == []
+            assert denied_requests(events) == []
             used += events
-    unused = {str(grant) for grant in grants() if not any(grant.allows(event) for event in used)}
-    print("never used here:", *sorted(unused), sep="\n  ")
-    unexplained = {grant for grant in unused if not any(fnmatchcase(grant, pattern) for pattern in NEVER_USED)}
-    assert unexplained == set(), "rights without a use: take them away, or say who needs them"
+    unused = {
+        str(permission) for permission in operator_permissions() if not any(permission.allows(event) for event in used)
+    }
+    print("unused permissions:", *sorted(unused), sep="\n  ")
+    unexplained = {
+        permission for permission in unused if not any(fnmatchcase(permission, pattern) for pattern in EXPECTED_UNUSED)
+    }
+    assert unexplained == set(), "unused permissions: remove them, or add them to EXPECTED_UNUSED"
 
 
 async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
-    async with world(*RAY_CLUSTERS) as there:
-        await install(there, tmp_path)
+    async with world(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
         for overlay in ("default", "e2e", "odh"):
-            code, built = await kubectl(there, tmp_path, "kustomize", f"config/{overlay}")
-            assert code == 0, built
-            documents = [obj for obj in yaml.safe_load_all(built) if obj["kind"] != "Namespace"]
+            code, manifests = await kubectl(environment, tmp_path, "kustomize", f"config/{overlay}")
+            assert code == 0, manifests
+            documents = [obj for obj in yaml.safe_load_all(manifests) if obj["kind"] != "Namespace"]
             for obj in documents:
                 if "namespace" in obj["metadata"]:
-                    obj["metadata"]["namespace"] = DEFAULT_NAMESPACE  # a dry run makes no namespace
-            code, said = await kubectl(
-                *(there, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
+                    obj["metadata"]["namespace"] = DEFAULT_NAMESPACE  # a dry run does not create the namespace
+            code, output = await kubectl(
+                *(environment, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
                 stdin=yaml.safe_dump_all(documents),
             )
-            assert code == 0, said
-            assert said.count("serverside-applied") == len(documents)
+            assert code == 0, output
+            assert output.count("serverside-applied") == len(documents)
 
 
-async def test_an_installation_can_be_repeated_and_changes_nothing(tmp_path: Path) -> None:
-    async with world(*RAY_CLUSTERS) as there:
-        await install(there, tmp_path)
+async def test_repeated_installation_changes_nothing(tmp_path: Path) -> None:
+    async with world(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
         kinds = {gvk_of(obj) for obj in render()}
-        before = {(gvk, str(key_of(item))): item for gvk in kinds for item in await there.client.list(gvk)}
-        await install(there, tmp_path)
-        after = {(gvk, str(key_of(item))): item for gvk in kinds for item in await there.client.list(gvk)}
-        # a Namespace that is applied with its name alone is owned by nobody: API servers note that the second time
-        ours = {(gvk_of(obj), str(key_of(obj))) for obj in render() if obj["kind"] != "Namespace"}
+        before = {(gvk, str(key_of(item))): item for gvk in kinds for item in await environment.client.list(gvk)}
+        await install(environment, tmp_path)
+        after = {(gvk, str(key_of(item))): item for gvk in kinds for item in await environment.client.list(gvk)}
+        # applying a Namespace with only a name adds managedFields on the second apply, so its version changes
+        keys = {(gvk_of(obj), str(key_of(obj))) for obj in render() if obj["kind"] != "Namespace"}
         versions = {
-            key: (before[key]["metadata"]["resourceVersion"], after[key]["metadata"]["resourceVersion"]) for key in ours
+            key: (before[key]["metadata"]["resourceVersion"], after[key]["metadata"]["resourceVersion"]) for key in keys
         }
         assert {key: pair for key, pair in versions.items() if pair[0] != pair[1]} == {}
 
@@ -231,7 +238,7 @@ APP_WRAPPER = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
 
 
 def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
-    """An AppWrapper of a ConfigMap, as the operator leaves it when it is stopped."""
+    """Return an AppWrapper of a ConfigMap as a stopped operator leaves it."""
     template = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"of-{name}"}}
     return {
         "apiVersion": "workload.codeflare.dev/v1beta2",
@@ -241,10 +248,10 @@ def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
     }
 
 
-async def removed(there: World, directory: Path, *arguments: str) -> str:
-    """Runs ``cfo uninstall`` as an administrator."""
+async def run_uninstall(environment: World, directory: Path, *arguments: str) -> str:
+    """Run ``cfo uninstall`` as an administrator and return its output."""
     kubeconfig = directory / "admin.kubeconfig"
-    there.plane.kubeconfig(kubeconfig)
+    environment.plane.kubeconfig(kubeconfig)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cfo", "uninstall", "--kubeconfig", str(kubeconfig), *arguments),
         stdout=asyncio.subprocess.PIPE,
@@ -257,36 +264,36 @@ async def removed(there: World, directory: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("everything", [False, True])
-async def test_nothing_hangs_when_the_operator_is_removed(tmp_path: Path, everything: bool) -> None:
-    async with world(*RAY_CLUSTERS) as there:
-        # what was there before the operator was installed needs no webhook to be created
-        await there.namespace()
-        await install(there, tmp_path)
-        code, said = await kubectl(there, tmp_path, "delete", *_hooks())
-        assert code == 0, said
-        await there.create(app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"]))
+async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everything: bool) -> None:
+    async with world(*RAY_CLUSTERS) as environment:
+        # delete the webhooks, so that objects can be created without a running operator
+        await environment.namespace()
+        await install(environment, tmp_path)
+        code, output = await kubectl(environment, tmp_path, "delete", *_webhook_configuration_names())
+        assert code == 0, output
+        await environment.create(app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"]))
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-        await there.create(cluster)
-        await install(there, tmp_path)
+        await environment.create(cluster)
+        await install(environment, tmp_path)
 
-        said = await removed(there, tmp_path, "--timeout", "1", *(["--crds"] if everything else []))
+        output = await run_uninstall(environment, tmp_path, "--timeout", "1", *(["--crds"] if everything else []))
 
-        assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in said
-        assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in said
-        left = [obj for obj in render() if await there.client.get(gvk_of(obj), key_of(obj)) is not None]
+        assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
+        assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output
+        remaining = [obj for obj in render() if await environment.client.get(gvk_of(obj), key_of(obj)) is not None]
         kept = {"Namespace", *([] if everything else ["CustomResourceDefinition"])}
-        assert {obj["kind"] for obj in left} - {"CustomResourceDefinition"} == kept - {"CustomResourceDefinition"}
-        await there.delete(cluster)  # no webhook is asked, no finalizer holds it
-        assert await there.find(RAY_CLUSTER, "rc") is None
-        wrapper = await there.find(APP_WRAPPER, "wrapped", "default")
+        assert {obj["kind"] for obj in remaining} - {"CustomResourceDefinition"} == kept - {"CustomResourceDefinition"}
+        await environment.delete(cluster)  # neither a webhook nor a finalizer blocks it
+        assert await environment.find(RAY_CLUSTER, "rc") is None
+        wrapper = await environment.find(APP_WRAPPER, "wrapped", "default")
         assert wrapper is not None
         assert wrapper["metadata"]["finalizers"] == ["test/other"]
         assert bool(wrapper["metadata"].get("deletionTimestamp")) is everything
-        assert "deleted" not in await removed(there, tmp_path, "--timeout", "1")
+        assert "deleted" not in await run_uninstall(environment, tmp_path, "--timeout", "1")
 
 
-def _hooks() -> list[str]:
+def _webhook_configuration_names() -> list[str]:
     return [
         f"{obj['kind'].lower()}/{obj['metadata']['name']}"
         for obj in render()
@@ -294,71 +301,77 @@ def _hooks() -> list[str]:
     ]
 
 
-async def test_the_documented_manual_order_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The commands stand in docs/install.md; they are run as they stand there."""
+async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
+    """Runs the commands of docs/install.md."""
     text = (ROOT / "docs" / "install.md").read_text()
     block = text.split("<!-- manual removal -->")[1].split("```sh\n")[1].split("```")[0]
     commands = [line.split(" # ")[0].split() for line in block.splitlines() if line.strip()]
-    async with world(*RAY_CLUSTERS) as there:
-        await there.namespace()
+    async with world(*RAY_CLUSTERS) as environment:
+        await environment.namespace()
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
-        await there.create(cluster)
-        await install(there, tmp_path)
+        await environment.create(cluster)
+        await install(environment, tmp_path)
         for command in commands:
             assert command[0] == "kubectl"
             arguments = [word.replace("NAME", "rc").replace("THEIRS", "ns") for word in command[1:]]
-            code, said = await kubectl(there, tmp_path, *arguments)
-            assert code == 0, (command, said)
-        await there.delete(cluster)
-        assert await there.find(RAY_CLUSTER, "rc") is None
-        left = [obj["kind"] for obj in render() if await there.client.get(gvk_of(obj), key_of(obj)) is not None]
-        assert set(left) <= {"Namespace", "CustomResourceDefinition"}
+            code, output = await kubectl(environment, tmp_path, *arguments)
+            assert code == 0, (command, output)
+        await environment.delete(cluster)
+        assert await environment.find(RAY_CLUSTER, "rc") is None
+        remaining = [
+            obj["kind"] for obj in render() if await environment.client.get(gvk_of(obj), key_of(obj)) is not None
+        ]
+        assert set(remaining) <= {"Namespace", "CustomResourceDefinition"}
 
 
-NOT_SERVED_HERE = {
+EXTERNAL_GROUPS = {
     *("cert-manager.io", "monitoring.coreos.com", "olm.operatorframework.io", "operators.coreos.com"),
     *("kustomize.config.k8s.io", "kind.x-k8s.io", "scorecard.operatorframework.io"),
 }
-"""Groups of APIs that come with other operators, or are no APIs of a server at all."""
+"""API groups of other operators, or of client-side files that no API server serves."""
 
 
-async def test_every_file_is_valid_where_its_api_exists(tmp_path: Path) -> None:
+async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
     files = [path for folder in ("config", "bundle") for path in sorted((ROOT / folder).rglob("*.yaml"))]
     documents = [obj for path in files for obj in yaml.safe_load_all(path.read_text())]
     objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
-    checked = [obj for obj in objects if gvk_of(obj).group not in NOT_SERVED_HERE]
-    definitions = [obj for obj in checked if obj["kind"] == "CustomResourceDefinition"]
-    assert len(checked) > 20
-    async with world(*RAY_CLUSTERS, definitions[0]) as there:
+    documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]
+    crds_from_files = [obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"]
+    assert len(documents_to_apply) > 20
+    async with world(*RAY_CLUSTERS, crds_from_files[0]) as environment:
         for name in ("system", DEFAULT_NAMESPACE, "data-science"):
-            await there.namespace(name)
-        code, said = await kubectl(
-            *(there, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
-            stdin=yaml.safe_dump_all(checked),
+            await environment.namespace(name)
+        code, output = await kubectl(
+            *(environment, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
+            stdin=yaml.safe_dump_all(documents_to_apply),
         )
-        assert code == 0, said
-        assert said.count("serverside-applied") == len(checked)
+        assert code == 0, output
+        assert output.count("serverside-applied") == len(documents_to_apply)
 
 
-async def test_certificates_from_elsewhere_are_served_and_nothing_of_it_is_written(tmp_path: Path) -> None:
-    """As with cert-manager and OLM: ``--webhook-cert-dir``, and configurations whose names are not known."""
+async def test_external_certificates_are_served_and_nothing_is_written(tmp_path: Path) -> None:
+    """As with cert-manager and OLM: ``--webhook-cert-dir``, and webhook configurations of unknown names."""
     folder = tmp_path / "certs"
     folder.mkdir()
     host = f"codeflare-operator-webhook-service.{DEFAULT_NAMESPACE}.svc"
     pair = CertificateAuthority(name="olm").server([host])
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
-    async with world(*RAY_CLUSTERS) as there:
-        await install(there, tmp_path)
-        code, said = await kubectl(there, tmp_path, "delete", *_hooks())
-        assert code == 0, said
-        await configure(there, webhook={"bindAddress": "127.0.0.1:0"}, kuberay={"rayDashboardOAuthEnabled": False})
-        async with in_cluster(there, tmp_path, "--webhook-cert-dir", str(folder)) as running:
-            await running.ready()
-            running.process.terminate()
-            assert await running.exit_code() == 0, running.output
-        assert await there.find(SECRET, WEBHOOK_SECRET_NAME, DEFAULT_NAMESPACE) is None
-        touched = {(event.get("objectRef") or {}).get("resource") for event in events_of_the_operator(there)}
-        assert not touched & {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-        assert forbidden(events_of_the_operator(there)) == []
+    async with world(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
+        code, output = await kubectl(environment, tmp_path, "delete", *_webhook_configuration_names())
+        assert code == 0, output
+        await create_config_map(
+            environment, webhook={"bindAddress": "127.0.0.1:0"}, kuberay={"rayDashboardOAuthEnabled": False}
+        )
+        async with run_in_cluster(environment, tmp_path, "--webhook-cert-dir", str(folder)) as operator:
+            await operator.ready()
+            operator.process.terminate()
+            assert await operator.exit_code() == 0, operator.output
+        assert await environment.find(SECRET, WEBHOOK_SECRET_NAME, DEFAULT_NAMESPACE) is None
+        requested_resources = {
+            (event.get("objectRef") or {}).get("resource") for event in operator_audit_events(environment)
+        }
+        assert not requested_resources & {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+        assert denied_requests(operator_audit_events(environment)) == []

@@ -1,4 +1,4 @@
-"""A whole operator on a control plane: it mirrors ConfigMaps, and does what the library promises meanwhile."""
+"""A complete operator that mirrors ConfigMaps, on a control plane: caching, apply, Events, kinds served later."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from envtest import ControlPlane
 MIRRORED = "mirror.example.com/mirrored"
 FIELD_MANAGER = "mirror"
 SOURCE, COPY = NamespacedName("default", "colors"), NamespacedName("default", "colors-mirror")
-WITHIN = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
-class Mirror:
-    """Keeps a copy of every ConfigMap that carries the label."""
+class MirrorReconciler:
+    """Keeps a copy of every ConfigMap that has the label."""
 
     def __init__(self, manager: Manager) -> None:
         self.client = manager.client
         self.events = manager.events("mirror")
-        self.tells = True
+        self.emits_events = True
         self.reconciled: list[Request] = []
-        self.refused = asyncio.Event()
+        self.rejected = asyncio.Event()
 
     async def reconcile(self, request: Request) -> Result:
         self.reconciled.append(request)
         try:
             return await self._mirror(request)
         except Invalid:
-            self.refused.set()
+            self.rejected.set()
             raise
 
     async def _mirror(self, request: Request) -> Result:
@@ -60,14 +60,14 @@ class Mirror:
             "data": source.get("data") or {},
         }
         await self.client.apply(copy, owner=source)
-        if self.tells:
+        if self.emits_events:
             self.events.event(source, "Normal", "Mirrored", f"mirrored into {request.name}-mirror")
         return Result()
 
 
-def mirror_operator(plane: ControlPlane) -> tuple[Manager, Mirror]:
+def mirror_operator(plane: ControlPlane) -> tuple[Manager, MirrorReconciler]:
     manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
-    mirror = Mirror(manager)
+    mirror = MirrorReconciler(manager)
     Builder(manager, "mirror").for_(CONFIG_MAP, has_labels(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
     return manager, mirror
 
@@ -81,22 +81,22 @@ def config_map(name: str, data: dict[str, str], **labels: str) -> Object:
     }
 
 
-def colors(value: str = "red") -> Object:
+def source_config_map(value: str = "red") -> Object:
     return config_map(SOURCE.name, {"color": value}) | {
         "metadata": {"namespace": "default", "name": SOURCE.name, "labels": {MIRRORED: ""}}
     }
 
 
 @asynccontextmanager
-async def running(manager: Manager) -> AsyncIterator[Client]:
-    """The manager runs; yields a client that shares nothing with it but the connection."""
+async def run_manager(manager: Manager) -> AsyncIterator[Client]:
+    """Run the manager, and yield a client that only shares its connection."""
     async with manager:
         await manager.started()
-        yield manager.api_reader.with_field_manager("somebody")
+        yield manager.api_reader.with_field_manager("other")
 
 
-async def until(informer: Informer, condition: Callable[[], bool]) -> None:
-    """Returns when ``condition`` holds, which is asked after every event of the informer."""
+async def wait_until(informer: Informer, condition: Callable[[], bool]) -> None:
+    """Wait until ``condition`` holds, checked after every event of ``informer``."""
     changed = asyncio.Event()
 
     def on_event(_: Event) -> None:
@@ -104,7 +104,7 @@ async def until(informer: Informer, condition: Callable[[], bool]) -> None:
 
     informer.add_handler(on_event)
     try:
-        with anyio.fail_after(WITHIN):
+        with anyio.fail_after(TIMEOUT_SECONDS):
             while not condition():
                 changed.clear()
                 await changed.wait()
@@ -112,110 +112,110 @@ async def until(informer: Informer, condition: Callable[[], bool]) -> None:
         informer.remove_handler(on_event)
 
 
-async def quiet(manager: Manager) -> None:
-    """Returns when no controller has anything to do."""
+async def wait_until_idle(manager: Manager) -> None:
+    """Wait until no controller has work."""
 
-    def busy() -> bool:
+    def is_busy() -> bool:
         return any(len(controller.queue) or controller.queue.processing for controller in manager.controllers)
 
-    with anyio.fail_after(WITHIN):
-        while busy():  # noqa: ASYNC110 - a queue tells nobody that it is empty
+    with anyio.fail_after(TIMEOUT_SECONDS):
+        while is_busy():  # noqa: ASYNC110 - a queue has no event for being empty
             await anyio.sleep(0.01)
 
 
-def requests(manager: Manager, *methods: str) -> float:
-    """How many requests of these methods the manager has made."""
+def count_requests(manager: Manager, *methods: str) -> float:
+    """Return how many requests with these HTTP methods the manager has sent."""
     samples = [sample for metric in manager.metrics.requests.collect() for sample in metric.samples]
-    made = [sample for sample in samples if sample.name.endswith("_total")]
-    return sum(sample.value for sample in made if sample.labels.get("method") in methods)
+    totals = [sample for sample in samples if sample.name.endswith("_total")]
+    return sum(sample.value for sample in totals if sample.labels.get("method") in methods)
 
 
-def data_of(manager: Manager, key: NamespacedName) -> Any:
+def cached_data(manager: Manager, key: NamespacedName) -> Any:
     found = manager.cache.informer(CONFIG_MAP).reader.get(key)
     return None if found is None else found.get("data")
 
 
-async def test_a_mirror_follows_its_source_from_birth_to_death() -> None:
+async def test_copy_follows_its_source() -> None:
     async with ControlPlane.auto() as plane:
         manager, _ = mirror_operator(plane)
         informer = manager.cache.informer(CONFIG_MAP)
-        async with running(manager) as somebody:
-            await somebody.create(colors("red"))
-            await somebody.create(config_map("unrelated", {"color": "white"}))
-            await until(informer, lambda: data_of(manager, COPY) == {"color": "red"})
-            copy = await somebody.get(CONFIG_MAP, COPY)
-            source = await somebody.get(CONFIG_MAP, SOURCE)
+        async with run_manager(manager) as client:
+            await client.create(source_config_map("red"))
+            await client.create(config_map("unrelated", {"color": "white"}))
+            await wait_until(informer, lambda: cached_data(manager, COPY) == {"color": "red"})
+            copy = await client.get(CONFIG_MAP, COPY)
+            source = await client.get(CONFIG_MAP, SOURCE)
             assert copy is not None
             assert source is not None
             assert controller_of(copy)["uid"] == uid_of(source)  # type: ignore[index]
 
-            await somebody.patch(CONFIG_MAP, SOURCE, {"data": {"color": "green"}})
-            await until(informer, lambda: data_of(manager, COPY) == {"color": "green"})
+            await client.patch(CONFIG_MAP, SOURCE, {"data": {"color": "green"}})
+            await wait_until(informer, lambda: cached_data(manager, COPY) == {"color": "green"})
 
-            await somebody.patch(CONFIG_MAP, COPY, {"data": {"color": "drifted"}})
-            await until(informer, lambda: data_of(manager, COPY) == {"color": "drifted"})
-            await until(informer, lambda: data_of(manager, COPY) == {"color": "green"})
+            await client.patch(CONFIG_MAP, COPY, {"data": {"color": "drifted"}})
+            await wait_until(informer, lambda: cached_data(manager, COPY) == {"color": "drifted"})
+            await wait_until(informer, lambda: cached_data(manager, COPY) == {"color": "green"})
 
-            await somebody.delete(CONFIG_MAP, COPY)
-            await until(informer, lambda: data_of(manager, COPY) == {"color": "green"})
-            assert uid_of(await somebody.get(CONFIG_MAP, COPY) or {}) != uid_of(copy)
-            assert data_of(manager, NamespacedName("default", "unrelated-mirror")) is None
+            await client.delete(CONFIG_MAP, COPY)
+            await wait_until(informer, lambda: cached_data(manager, COPY) == {"color": "green"})
+            assert uid_of(await client.get(CONFIG_MAP, COPY) or {}) != uid_of(copy)
+            assert cached_data(manager, NamespacedName("default", "unrelated-mirror")) is None
 
 
-async def test_what_is_unchanged_is_not_written_again_not_even_by_the_next_process() -> None:
+async def test_unchanged_copy_is_not_written_again_even_after_restart() -> None:
     async with ControlPlane.auto() as plane:
         manager, mirror = mirror_operator(plane)
-        mirror.tells = False  # Events are written when there is time, as patches, too
+        mirror.emits_events = False  # Events are written in the background, some of them as patches
         informer = manager.cache.informer(CONFIG_MAP)
-        async with running(manager) as somebody:
-            await somebody.create(colors())
-            await until(informer, lambda: data_of(manager, COPY) is not None)
-            await quiet(manager)
-            before = requests(manager, "PATCH")
-            await somebody.patch(CONFIG_MAP, SOURCE, {"metadata": {"annotations": {"note": "nothing to mirror"}}})
+        async with run_manager(manager) as client:
+            await client.create(source_config_map())
+            await wait_until(informer, lambda: cached_data(manager, COPY) is not None)
+            await wait_until_idle(manager)
+            before = count_requests(manager, "PATCH")
+            await client.patch(CONFIG_MAP, SOURCE, {"metadata": {"annotations": {"note": "nothing to mirror"}}})
             reconciled = len(mirror.reconciled)
-            await until(informer, lambda: len(mirror.reconciled) > reconciled)
-            await quiet(manager)
-            assert requests(manager, "PATCH") == before + 1
+            await wait_until(informer, lambda: len(mirror.reconciled) > reconciled)
+            await wait_until_idle(manager)
+            assert count_requests(manager, "PATCH") == before + 1
 
-        again, mirror = mirror_operator(plane)
-        mirror.tells = False
-        async with running(again):
-            await quiet(again)
+        restarted, mirror = mirror_operator(plane)
+        mirror.emits_events = False
+        async with run_manager(restarted):
+            await wait_until_idle(restarted)
             assert SOURCE in mirror.reconciled
-            assert requests(again, "PATCH", "PUT", "DELETE") == 0
-            value = again.metrics.registry.get_sample_value
+            assert count_requests(restarted, "PATCH", "PUT", "DELETE") == 0
+            value = restarted.metrics.registry.get_sample_value
             assert value("controller_runtime_reconcile_total", {"controller": "mirror", "result": "success"}) == 1
 
 
-async def test_what_the_api_server_refuses_harms_no_other_object() -> None:
+async def test_rejected_write_does_not_affect_other_objects() -> None:
     async with ControlPlane.auto() as plane:
         manager, mirror = mirror_operator(plane)
         informer = manager.cache.informer(CONFIG_MAP)
-        async with running(manager) as somebody:
-            owner = await somebody.create(config_map("owner", {}))
-            taken = config_map(COPY.name, {"color": "theirs"})
-            taken["metadata"]["ownerReferences"] = [owner_reference(owner)]
-            await somebody.create(taken)
-            await somebody.create(colors())
-            second = config_map("shapes", {"shape": "round"})
-            second["metadata"]["labels"] = {MIRRORED: ""}
-            await somebody.create(second)
-            await until(
-                informer, lambda: data_of(manager, NamespacedName("default", "shapes-mirror")) == {"shape": "round"}
+        async with run_manager(manager) as client:
+            owner = await client.create(config_map("owner", {}))
+            foreign_copy = config_map(COPY.name, {"color": "theirs"})
+            foreign_copy["metadata"]["ownerReferences"] = [owner_reference(owner)]
+            await client.create(foreign_copy)
+            await client.create(source_config_map())
+            unaffected = config_map("shapes", {"shape": "round"})
+            unaffected["metadata"]["labels"] = {MIRRORED: ""}
+            await client.create(unaffected)
+            await wait_until(
+                informer, lambda: cached_data(manager, NamespacedName("default", "shapes-mirror")) == {"shape": "round"}
             )
-            with anyio.fail_after(WITHIN):
-                await mirror.refused.wait()
-            assert data_of(manager, COPY) == {"color": "theirs"}
+            with anyio.fail_after(TIMEOUT_SECONDS):
+                await mirror.rejected.wait()
+            assert cached_data(manager, COPY) == {"color": "theirs"}
 
 
-async def test_events_reach_the_api_server() -> None:
+async def test_events_are_written_to_the_api_server() -> None:
     async with ControlPlane.auto() as plane:
         manager, _ = mirror_operator(plane)
         events = manager.cache.informer(EVENT)
-        async with running(manager) as somebody:
-            await somebody.create(colors())
-            await until(events, lambda: bool(events.reader.list("default")))
+        async with run_manager(manager) as client:
+            await client.create(source_config_map())
+            await wait_until(events, lambda: bool(events.reader.list("default")))
             (event,) = events.reader.list("default")
             assert event["note"] == "mirrored into colors-mirror"
             assert event["regarding"]["name"] == SOURCE.name
@@ -225,7 +225,7 @@ async def test_events_reach_the_api_server() -> None:
 WIDGET = GVK("widgets.example.com", "v1", "Widget")
 
 
-def definition() -> dict[str, Any]:
+def widget_crd() -> dict[str, Any]:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -242,8 +242,8 @@ def definition() -> dict[str, Any]:
     }
 
 
-class Seen:
-    """A reconciler that tells what it was asked."""
+class RecordingReconciler:
+    """Records its requests."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -256,80 +256,80 @@ class Seen:
 
 
 @pytest.mark.parametrize("kinds", [(CONFIG_MAP, WIDGET), (WIDGET, CONFIG_MAP)])
-async def test_a_controller_for_a_kind_that_comes_later_starts_when_it_is_established(kinds: Iterable[GVK]) -> None:
+async def test_controller_starts_when_crd_of_its_kind_is_established(kinds: Iterable[GVK]) -> None:
     async with ControlPlane.auto() as plane:
         manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
-        seen = {gvk: Seen() for gvk in kinds}
+        reconcilers = {gvk: RecordingReconciler() for gvk in kinds}
 
         def set_up(gvk: GVK) -> Callable[[Manager], None]:
-            return lambda running: (Builder(running, gvk.kind.lower()).for_(gvk).complete(seen[gvk]), None)[1]
+            return lambda manager: (Builder(manager, gvk.kind.lower()).for_(gvk).complete(reconcilers[gvk]), None)[1]
 
         for gvk in kinds:
             manager.when_available(gvk, set_up(gvk))
-        async with running(manager) as somebody:
+        async with run_manager(manager) as client:
             assert [controller.name for controller in manager.controllers] == ["configmap"]
-            await plane.install_crds(definition())
-            await somebody.create(
+            await plane.install_crds(widget_crd())
+            await client.create(
                 {
                     "apiVersion": WIDGET.api_version,
                     "kind": WIDGET.kind,
                     "metadata": {"namespace": "default", "name": "w"},
                 }
             )
-            with anyio.fail_after(WITHIN):
-                await seen[WIDGET].changed.wait()
-            assert seen[WIDGET].requests == [Request("default", "w")]
+            with anyio.fail_after(TIMEOUT_SECONDS):
+                await reconcilers[WIDGET].changed.wait()
+            assert reconcilers[WIDGET].requests == [Request("default", "w")]
 
 
-async def test_a_controller_does_not_wait_for_an_optional_kind_and_hears_of_it_when_it_comes() -> None:
+async def test_controller_starts_without_optional_kind_and_watches_it_once_served() -> None:
     async with ControlPlane.auto() as plane:
         manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
-        seen = Seen()
+        reconciler = RecordingReconciler()
         (
             Builder(manager, "optional")
             .for_(CONFIG_MAP, has_labels(MIRRORED))
             .watches(WIDGET, EnqueueRequestForObject(), optional=True)
-            .complete(seen)
+            .complete(reconciler)
         )
-        async with running(manager) as somebody:
-            await somebody.create(colors())
-            with anyio.fail_after(WITHIN):
-                await seen.changed.wait()
-            seen.changed.clear()
-            await plane.install_crds(definition())
-            await somebody.create(
+        async with run_manager(manager) as client:
+            await client.create(source_config_map())
+            with anyio.fail_after(TIMEOUT_SECONDS):
+                await reconciler.changed.wait()
+            reconciler.changed.clear()
+            await plane.install_crds(widget_crd())
+            await client.create(
                 {
                     "apiVersion": WIDGET.api_version,
                     "kind": WIDGET.kind,
                     "metadata": {"namespace": "default", "name": "w"},
                 }
             )
-            with anyio.fail_after(WITHIN):
-                await seen.changed.wait()
-            assert seen.requests == [SOURCE, Request("default", "w")]
+            with anyio.fail_after(TIMEOUT_SECONDS):
+                await reconciler.changed.wait()
+            assert reconciler.requests == [SOURCE, Request("default", "w")]
 
 
-async def test_an_api_server_that_is_not_there_yet_is_waited_for() -> None:
+async def test_manager_waits_for_unreachable_api_server() -> None:
     token = "secret-of-the-test"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     manager = Manager(
         ClientConfig(server=f"https://127.0.0.1:{port}", token=token, verify=False),
         ManagerOptions(field_manager=FIELD_MANAGER),
     )
-    mirror = Mirror(manager)
+    mirror = MirrorReconciler(manager)
     Builder(manager, "mirror").for_(CONFIG_MAP, has_labels(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
     manager.when_available(CONFIG_MAP, lambda _: None)
     informer = manager.cache.informer(CONFIG_MAP)
     async with manager:
-        with anyio.fail_after(WITHIN):
-            while not informer.problem.startswith("discovery"):  # noqa: ASYNC110 - an informer tells nobody of it
+        with anyio.fail_after(TIMEOUT_SECONDS):
+            while not informer.problem.startswith("discovery"):  # noqa: ASYNC110 - an informer has no event for it
                 await anyio.sleep(0.01)
         assert "controllers" in await manager.health.failures()
         async with ControlPlane.embedded(port=port, token=token):
-            with anyio.fail_after(WITHIN):
+            with anyio.fail_after(TIMEOUT_SECONDS):
                 await manager.started()
             assert await manager.health.failures() == {}
-            await manager.api_reader.create(colors())
-            await until(informer, lambda: data_of(manager, COPY) == {"color": "red"})
+            await manager.api_reader.create(source_config_map())
+            await wait_until(informer, lambda: cached_data(manager, COPY) == {"color": "red"})

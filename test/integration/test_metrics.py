@@ -1,4 +1,4 @@
-"""What a manager at work exposes, to whom, and whether Prometheus can read it."""
+"""The metrics of a running manager: names and types, format, authentication and TLS."""
 
 from __future__ import annotations
 
@@ -30,51 +30,51 @@ from envtest import ControlPlane
 from test.support.raycluster_environment import eventually
 
 
-class Nothing:
-    """Reconciles nothing; of an object called ``bad`` it says that it cannot."""
+class FailingReconciler:
+    """Does nothing, but raises for an object named ``bad``."""
 
     async def reconcile(self, request: Request) -> Result:
         if request.name == "bad":
-            raise RuntimeError("cannot")
+            raise RuntimeError("reconcile failed")
         return Result()
 
 
-def working(plane: ControlPlane, **options: Any) -> Manager:
-    """A manager with a controller."""
+def new_manager(plane: ControlPlane, **options: Any) -> Manager:
+    """Return a manager with a controller, an informer and a metrics server."""
     manager = Manager(
         ClientConfig.for_control_plane(plane),
         ManagerOptions(field_manager="test", metrics_bind_address="127.0.0.1:0", **options),
     )
-    Builder(manager, "nothing").for_(CONFIG_MAP).complete(Nothing())
+    Builder(manager, "nothing").for_(CONFIG_MAP).complete(FailingReconciler())
     manager.cache.informer(SECRET, label_selector="ours", metadata_only=True)
     return manager
 
 
 async def scrape(manager: Manager, scheme: str = "http", **options: Any) -> tuple[int, str]:
-    """The status and the text of ``/metrics``."""
+    """Return the status and the body of ``/metrics``."""
     url = f"{scheme}://localhost:{manager.metrics_port}/metrics"
-    async with aiohttp.ClientSession() as session, session.get(url, **options) as answer:
-        return answer.status, await answer.text()
+    async with aiohttp.ClientSession() as session, session.get(url, **options) as response:
+        return response.status, await response.text()
 
 
-def families(text: str) -> dict[str, Metric]:
-    """By the name that they have in the text (a counter's ends in ``_total``)."""
-    found: Iterable[Metric] = text_string_to_metric_families(text)
-    return {metric.name + ("_total" if metric.type == "counter" else ""): metric for metric in found}
+def families(body: str) -> dict[str, Metric]:
+    """Return the metrics by the name that they have in the text (that of a counter ends in ``_total``)."""
+    families_by_name: Iterable[Metric] = text_string_to_metric_families(body)
+    return {metric.name + ("_total" if metric.type == "counter" else ""): metric for metric in families_by_name}
 
 
-def value(found: dict[str, Metric], sample_name: str, **labels: str) -> float | None:
-    """The value of the first sample that has these labels."""
-    for metric in found.values():
+def sample_value(families_by_name: dict[str, Metric], sample_name: str, **labels: str) -> float | None:
+    """Return the value of the first sample with these labels."""
+    for metric in families_by_name.values():
         for sample in metric.samples:
             if sample.name == sample_name and labels.items() <= sample.labels.items():
                 return float(sample.value)
     return None
 
 
-async def test_a_manager_exposes_what_the_go_operator_does_and_what_is_in_its_caches(plane: ControlPlane) -> None:
+async def test_metrics_include_those_of_the_go_operator_and_of_caches(plane: ControlPlane) -> None:
     election = LeaderElectionOptions(name="lock", namespace="default")
-    manager = working(plane, leader_election=election)
+    manager = new_manager(plane, leader_election=election)
     async with manager:
         await manager.started()
         for name in ("good", "bad"):
@@ -82,37 +82,47 @@ async def test_a_manager_exposes_what_the_go_operator_does_and_what_is_in_its_ca
                 {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
             )
 
-        async def settled() -> dict[str, Metric] | None:
-            status, text = await scrape(manager)
+        async def reconciled_families() -> dict[str, Metric] | None:
+            status, body = await scrape(manager)
             assert status == 200
-            found = families(text)
-            errors = value(found, "controller_runtime_reconcile_errors_total", controller="nothing") or 0
-            done = value(found, "controller_runtime_reconcile_total", controller="nothing", result="success") or 0
-            return found if errors and done else None
+            families_by_name = families(body)
+            errors = (
+                sample_value(families_by_name, "controller_runtime_reconcile_errors_total", controller="nothing") or 0
+            )
+            done = (
+                sample_value(
+                    families_by_name, "controller_runtime_reconcile_total", controller="nothing", result="success"
+                )
+                or 0
+            )
+            return families_by_name if errors and done else None
 
-        found = await eventually(settled)
-    assert (value(found, "cfo_informer_objects", kind="ConfigMap") or 0) >= 2
-    assert (value(found, "cfo_informer_bytes", kind="ConfigMap") or 0) > 100
-    assert value(found, "cfo_informer_synced", kind="Secret", selector="ours", metadata_only="true") is not None
-    assert value(found, "leader_election_master_status", name="lock") == 1
+        families_by_name = await eventually(reconciled_families)
+    assert (sample_value(families_by_name, "cfo_informer_objects", kind="ConfigMap") or 0) >= 2
+    assert (sample_value(families_by_name, "cfo_informer_bytes", kind="ConfigMap") or 0) > 100
+    assert (
+        sample_value(families_by_name, "cfo_informer_synced", kind="Secret", selector="ours", metadata_only="true")
+        is not None
+    )
+    assert sample_value(families_by_name, "leader_election_master_status", name="lock") == 1
     for name in ("request_size_bytes", "response_size_bytes", "request_duration_seconds"):
-        assert (value(found, f"rest_client_{name}_count", verb="POST") or 0) >= 2
-    for wrong in lint(found.values()):
-        raise AssertionError(wrong)
-    recorded = Path(__file__).parents[2].parent / "shared" / "golden" / "metrics-go.json"
-    if not recorded.exists():
-        pytest.skip("the recorded metrics of the Go operator are not there")
-    go = {metric["name"]: metric for metric in json.loads(recorded.read_text())["metrics"]}
-    elsewhere = re.compile(r"go_|certwatcher_|.*webhook")
-    missing = {name for name in go if name not in found and not elsewhere.match(name)}
+        assert (sample_value(families_by_name, f"rest_client_{name}_count", verb="POST") or 0) >= 2
+    for problem in metric_problems(families_by_name.values()):
+        raise AssertionError(problem)
+    recording = Path(__file__).parents[2].parent / "shared" / "golden" / "metrics-go.json"
+    if not recording.exists():
+        pytest.skip("no recorded metrics of the Go operator")
+    go = {metric["name"]: metric for metric in json.loads(recording.read_text())["metrics"]}
+    served_elsewhere = re.compile(r"go_|certwatcher_|.*webhook")
+    missing = {name for name in go if name not in families_by_name and not served_elsewhere.match(name)}
     assert missing == set()
-    assert {name: found[name].type for name in go if name in found} == {
-        name: metric["type"] for name, metric in go.items() if name in found
+    assert {name: families_by_name[name].type for name in go if name in families_by_name} == {
+        name: metric["type"] for name, metric in go.items() if name in families_by_name
     }
 
 
-def lint(metrics: Iterable[Metric]) -> Iterable[str]:
-    """What promtool would say of names and help texts. (Go's own slips are Go's names, which dashboards know.)"""
+def metric_problems(metrics: Iterable[Metric]) -> Iterable[str]:
+    """Yield what ``promtool check metrics`` reports for names and help texts, except for names of the Go operator."""
     for metric in metrics:
         if not re.fullmatch(r"[a-z_][a-z0-9_]*", metric.name):
             yield f"{metric.name}: names are snake_case"
@@ -124,8 +134,8 @@ def lint(metrics: Iterable[Metric]) -> Iterable[str]:
             yield f"{metric.name}: base units are seconds and bytes"
 
 
-async def test_secure_metrics_are_for_those_who_may_read_them(plane: ControlPlane) -> None:
-    manager = working(plane, metrics_tls=MetricsTLS())
+async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None:
+    manager = new_manager(plane, metrics_tls=MetricsTLS())
     async with manager:
         await manager.started()
         client = manager.api_reader
@@ -135,8 +145,8 @@ async def test_secure_metrics_are_for_those_who_may_read_them(plane: ControlPlan
         assert (await scrape(manager, "https", ssl=False, headers={"Authorization": "Bearer wrong"}))[0] == 401
         token = await service_account_token(manager, "scraper")
         headers = {"Authorization": f"Bearer {token}"}
-        status, text = await scrape(manager, "https", ssl=False, headers=headers)
-        assert (status, text) == (403, "Authorization denied for user system:serviceaccount:default:scraper\n")
+        status, body = await scrape(manager, "https", ssl=False, headers=headers)
+        assert (status, body) == (403, "Authorization denied for user system:serviceaccount:default:scraper\n")
         rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reader"}}
         await client.create(
             {**rbac, "kind": "ClusterRole", "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}
@@ -150,53 +160,52 @@ async def test_secure_metrics_are_for_those_who_may_read_them(plane: ControlPlan
             }
         )
         other = await service_account_token(manager, "other")
-        status, text = await scrape(manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"})
+        status, body = await scrape(manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"})
         assert status == 200
-        assert "controller_runtime_reconcile_total" in families(text)
-        asked = manager.metrics.registry.get_sample_value
+        assert "controller_runtime_reconcile_total" in families(body)
+        get_sample_value = manager.metrics.registry.get_sample_value
         host = manager.transport.host
-        before = asked("rest_client_requests_total", {"code": "201", "method": "POST", "host": host})
+        before = get_sample_value("rest_client_requests_total", {"code": "201", "method": "POST", "host": host})
         await scrape(manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"})
-        assert asked("rest_client_requests_total", {"code": "201", "method": "POST", "host": host}) == before
+        assert get_sample_value("rest_client_requests_total", {"code": "201", "method": "POST", "host": host}) == before
 
 
 async def service_account_token(manager: Manager, name: str) -> str:
-    """A token of a new service account."""
+    """Create a service account and return a token of it."""
     client = manager.api_reader
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
     await client.create(account)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     key = NamespacedName("default", name)
-    answer = await client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
-    return str(answer["status"]["token"])
+    response = await client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
+    return str(response["status"]["token"])
 
 
-def made_up() -> tuple[KeyPair, bytes]:
+def new_certificate() -> tuple[KeyPair, bytes]:
+    """Return a serving certificate for localhost and the bundle of its CA."""
     policy = RotatedCertificates(secret=NamespacedName("", ""))
     material, _ = ensure_certificates(StoredCertificates(), policy, ("localhost",), now=SystemClock().now())
     return material.pair, material.bundle
 
 
-async def test_secure_metrics_show_the_certificate_of_the_folder_and_its_successor(
-    plane: ControlPlane, tmp_path: Path
-) -> None:
+async def test_secure_metrics_serve_certificate_files_and_their_renewal(plane: ControlPlane, tmp_path: Path) -> None:
     bundles = []
-    manager = working(plane, metrics_tls=MetricsTLS(cert_dir=tmp_path))
+    manager = new_manager(plane, metrics_tls=MetricsTLS(cert_dir=tmp_path))
     async with manager:
         await manager.started()
         headers = {"Authorization": f"Bearer {plane.token}"}
         for _ in range(2):
-            pair, bundle = made_up()
+            pair, bundle = new_certificate()
             bundles.append(bundle)
             (tmp_path / "tls.crt").write_bytes(pair.certificate)
             (tmp_path / "tls.key").write_bytes(pair.key)
             trust = ssl.create_default_context(cadata=bundle.decode())
 
-            async def read(trust: ssl.SSLContext = trust) -> bool:
+            async def is_certificate_served(trust: ssl.SSLContext = trust) -> bool:
                 try:
                     return (await scrape(manager, "https", ssl=trust, headers=headers))[0] == 200
                 except aiohttp.ClientError:
                     return False
 
-            await eventually(read, "the certificate is served")
+            await eventually(is_certificate_served, "the served certificate")
     assert bundles[0] != bundles[1]

@@ -1,4 +1,4 @@
-"""``cfo run`` as a process of its own: how it starts with good and bad configurations, and how it ends."""
+"""``cfo run`` as a separate process: start with valid and invalid configurations, and shutdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ import yaml
 from cfo.config import default_document
 from cfo.runtime.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import NamespacedName, Object
-from test.support.operator_process import KEY, LOOPBACK, PLAIN, configure, operator
+from test.support.operator_process import (
+    CONFIG_MAP_KEY,
+    LOOPBACK_ADDRESSES,
+    PLAIN_CONFIG,
+    create_config_map,
+    run_operator,
+)
 from test.support.raycluster_environment import (
     INGRESS_CONFIGS,
     OPENSHIFT,
@@ -27,37 +33,37 @@ from test.support.raycluster_environment import (
 from test.support.recordings import load_startup, startup_cases
 
 
-async def refusal(there: World, directory: Path) -> tuple[int, str]:
-    """How ``cfo run`` ends, and what it says (one line, which this checks)."""
-    async with operator(there, directory) as running:
-        code = await running.exit_code()
-    lines = running.output.splitlines()
-    assert len(lines) == 1, running.output
+async def failed_start(environment: World, directory: Path) -> tuple[int, str]:
+    """Run ``cfo run`` until it exits; return its exit code and its output, which must be one line."""
+    async with run_operator(environment, directory) as operator:
+        code = await operator.exit_code()
+    lines = operator.output.splitlines()
+    assert len(lines) == 1, operator.output
     return code, lines[0]
 
 
-async def test_without_a_config_map_one_is_made_with_the_defaults(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path) as running:
+async def test_missing_config_map_is_created_with_defaults(tmp_path: Path) -> None:
+    async with world(*VANILLA) as environment, run_operator(environment, tmp_path) as operator:
 
-        async def look() -> Object | None:
-            return await there.client.get(CONFIG_MAP, KEY)
+        async def get_config_map() -> Object | None:
+            return await environment.client.get(CONFIG_MAP, CONFIG_MAP_KEY)
 
-        made = await eventually(look, "the ConfigMap")
-        assert made["data"] == {"config.yaml": default_document()}
-        running.process.send_signal(signal.SIGTERM)
-        await running.exit_code()
+        created = await eventually(get_config_map, "the ConfigMap")
+        assert created["data"] == {"config.yaml": default_document()}
+        operator.process.send_signal(signal.SIGTERM)
+        await operator.exit_code()
 
 
-async def test_sigterm_ends_it_with_code_0(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
-        async with operator(there, tmp_path) as running:
-            await running.ready()
+async def test_sigterm_exits_with_code_0(tmp_path: Path) -> None:
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.ready()
             for index in range(20):
-                await there.create(ray_cluster(f"rc-{index}", "default"))
-            running.process.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0, running.output
-        for secret in await there.client.list(SECRET, namespace="default"):
+                await environment.create(ray_cluster(f"rc-{index}", "default"))
+            operator.process.send_signal(signal.SIGTERM)
+            assert await operator.exit_code() == 0, operator.output
+        for secret in await environment.client.list(SECRET, namespace="default"):
             if "ca-secret" in secret["metadata"]["name"]:
                 assert set(secret["data"]) == {"ca.key", "ca.crt"}
 
@@ -83,137 +89,140 @@ async def test_sigterm_ends_it_with_code_0(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_what_cannot_work_is_one_line_and_nothing_is_written(
+async def test_invalid_configuration_is_reported_in_one_line_and_nothing_is_written(
     tmp_path: Path, data: dict[str, str], message: str
 ) -> None:
-    async with world(*VANILLA) as there:
-        await configure(there, data)
-        await there.create(ray_cluster("rc", "default"))
-        code, line = await refusal(there, tmp_path)
-        assert (code, f"ConfigMap {KEY}: {message}" in line) == (2, True), line
-        assert await there.client.list(NETWORK_POLICY) == []
-        assert ((await there.get(CONFIG_MAP, KEY.name, KEY.namespace)).get("data") or {}) == data
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, data)
+        await environment.create(ray_cluster("rc", "default"))
+        code, line = await failed_start(environment, tmp_path)
+        assert (code, f"ConfigMap {CONFIG_MAP_KEY}: {message}" in line) == (2, True), line
+        assert await environment.client.list(NETWORK_POLICY) == []
+        assert (
+            (await environment.get(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace)).get("data") or {}
+        ) == data
 
 
-async def test_no_cluster_is_one_line_that_points_to_the_embedded_one(tmp_path: Path) -> None:
-    async with world() as there:
+async def test_unreachable_cluster_is_reported_in_one_line_that_suggests_embedded(tmp_path: Path) -> None:
+    async with world() as environment:
         pass
-    code, line = await refusal(there, tmp_path)
+    code, line = await failed_start(environment, tmp_path)
     assert code == 1
-    assert there.plane.url in line
+    assert environment.plane.url in line
     assert "--embedded" in line
 
 
-async def test_unknown_keys_are_warned_about(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump({**PLAIN, "kubray": {}})})
-        async with operator(there, tmp_path) as running:
-            await running.ready()
-            assert "config.yaml: unknown key kubray (did you mean kuberay?), ignored" in running.output
+async def test_unknown_configuration_keys_are_logged_as_warnings(tmp_path: Path) -> None:
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "kubray": {}})})
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.ready()
+            assert "config.yaml: unknown key kubray (did you mean kuberay?), ignored" in operator.output
 
 
-async def test_another_config_map_can_be_named(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path, "--config", "other"):
+async def test_config_map_name_can_be_changed(tmp_path: Path) -> None:
+    async with world(*VANILLA) as environment, run_operator(environment, tmp_path, "--config", "other"):
 
-        async def look() -> Object | None:
-            return await there.client.get(CONFIG_MAP, NamespacedName("default", "other"))
+        async def get_config_map() -> Object | None:
+            return await environment.client.get(CONFIG_MAP, NamespacedName("default", "other"))
 
-        assert await eventually(look, "the ConfigMap")
-        assert await there.find(CONFIG_MAP, KEY.name, KEY.namespace) is None
+        assert await eventually(get_config_map, "the ConfigMap")
+        assert await environment.find(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace) is None
 
 
-async def test_controllers_start_when_the_definition_comes(tmp_path: Path) -> None:
-    async with world() as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
-        async with operator(there, tmp_path) as running:
-            await running.ready()
-            await there.plane.install_crds(RAY_CLUSTERS)
+async def test_controllers_start_when_crd_is_installed(tmp_path: Path) -> None:
+    async with world() as environment:
+        await create_config_map(environment, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.ready()
+            await environment.plane.install_crds(RAY_CLUSTERS)
 
             async def create() -> Object:
-                return await there.create(ray_cluster("rc", "default"))
+                return await environment.create(ray_cluster("rc", "default"))
 
             await create()
 
-            async def look() -> bool:
-                return len(await there.names(NETWORK_POLICY, "default")) == 2
+            async def has_policies() -> bool:
+                return len(await environment.names(NETWORK_POLICY, "default")) == 2
 
-            await eventually(look, "policies")
-            running.process.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0
-
-
-async def test_the_ingress_domain_is_missed_only_when_an_ingress_is_needed(tmp_path: Path) -> None:
-    settings = {**LOOPBACK, "kuberay": {"rayDashboardOAuthEnabled": False}}
-    async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(settings)})
-        async with operator(there, tmp_path) as running:
-            await running.ready()
-            await there.create(ray_cluster("rc", "default"))
-            await there.event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
-            assert await there.names(INGRESS, "default") == set()
+            await eventually(has_policies, "policies")
+            operator.process.send_signal(signal.SIGTERM)
+            assert await operator.exit_code() == 0
 
 
-async def test_renamed_health_checks_have_paths_of_their_own(tmp_path: Path) -> None:
+async def test_missing_ingress_domain_is_reported_only_when_an_ingress_is_needed(tmp_path: Path) -> None:
+    settings = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": False}}
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, {"config.yaml": yaml.safe_dump(settings)})
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.ready()
+            await environment.create(ray_cluster("rc", "default"))
+            await environment.event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
+            assert await environment.names(INGRESS, "default") == set()
+
+
+async def test_health_checks_can_be_renamed(tmp_path: Path) -> None:
     settings = {
-        **PLAIN,
-        "health": {**LOOPBACK["health"], "livenessEndpointName": "live", "readinessEndpointName": "go"},
+        **PLAIN_CONFIG,
+        "health": {**LOOPBACK_ADDRESSES["health"], "livenessEndpointName": "live", "readinessEndpointName": "go"},
     }
-    async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(settings)})
-        async with operator(there, tmp_path) as running:
-            await running.ready()
-            async with aiohttp.ClientSession(await running.address("health")) as session:
-                found = {}
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, {"config.yaml": yaml.safe_dump(settings)})
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.ready()
+            async with aiohttp.ClientSession(await operator.address("health")) as session:
+                statuses = {}
                 for path in ("/healthz", "/healthz/live", "/readyz", "/readyz/go", "/live", "/go"):
-                    async with session.get(path) as answer:
-                        found[path] = answer.status
-            assert found == {
+                    async with session.get(path) as response:
+                        statuses[path] = response.status
+            assert statuses == {
                 **dict.fromkeys(["/healthz", "/healthz/live", "/readyz", "/readyz/go"], 200),
                 **dict.fromkeys(["/live", "/go"], 404),
             }
 
 
-STARTS_HERE = {
-    "openshift/no-config-ingress": "the domain is missed only when an Ingress is needed, and then in an Event",
-    "vanilla/no-configmap": "likewise",
-    "vanilla/duration-as-string-under-config": "a duration may be a Go duration",
-    "vanilla/kuberay-null": "null is the default",
-    "vanilla/leader-election-null": "null is the default",
+STARTS_DELIBERATELY = {
+    "openshift/no-config-ingress": "a missing domain is only reported when an Ingress is needed, by an Event",
+    "vanilla/no-configmap": "a missing domain is only reported when an Ingress is needed, by an Event",
+    "vanilla/duration-as-string-under-config": "a duration may be a Go duration string",
+    "vanilla/kuberay-null": "null means the default",
+    "vanilla/leader-election-null": "null means the default",
     "vanilla/leader-election-without-durations": "durations that are unset have defaults",
 }
-"""Recorded failures to start that are none here: the deliberate differences."""
+"""Deliberate differences: configurations with which the Go operator fails to start, and this operator starts."""
 
 
 @pytest.mark.parametrize("case", startup_cases())
-async def test_recorded_starts(tmp_path: Path, case: str) -> None:
+async def test_recorded_configurations(tmp_path: Path, case: str) -> None:
     recording = load_startup(case)
     openshift = recording["platform"]["openshift"]
-    async with world(*(OPENSHIFT if openshift else VANILLA), *([INGRESS_CONFIGS] if openshift else [])) as there:
+    async with world(*(OPENSHIFT if openshift else VANILLA), *([INGRESS_CONFIGS] if openshift else [])) as environment:
         data: dict[str, str] | None = recording["configMapData"]
         if data and case != "vanilla/not-yaml" and len(data) == 1:
             (name,) = data
             data = {name: yaml.safe_dump({**_with_free_ports(yaml.safe_load(data[name]))})}
-        await configure(there, data)
-        if recording.get("exitCode") and case not in STARTS_HERE:
-            assert (await refusal(there, tmp_path))[0] == 2
+        await create_config_map(environment, data)
+        if recording.get("exitCode") and case not in STARTS_DELIBERATELY:
+            assert (await failed_start(environment, tmp_path))[0] == 2
             return
         if data is None:
-            return  # the default ports; test_without_a_config_map_... has the rest
-        async with operator(there, tmp_path) as running:
-            await running.ready()
-            await there.create(ray_cluster("rc", "default"))
+            return  # uses the default ports; covered by test_missing_config_map_is_created_with_defaults
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.ready()
+            await environment.create(ray_cluster("rc", "default"))
 
-            async def look() -> bool:
-                return len(await there.names(NETWORK_POLICY, "default")) == 2
+            async def has_policies() -> bool:
+                return len(await environment.names(NETWORK_POLICY, "default")) == 2
 
-            await eventually(look, "policies")
-            running.process.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0, running.output
+            await eventually(has_policies, "policies")
+            operator.process.send_signal(signal.SIGTERM)
+            assert await operator.exit_code() == 0, operator.output
 
 
 def _with_free_ports(document: dict[str, Any]) -> dict[str, Any]:
-    moved = dict(document)
-    for section, settings in LOOPBACK.items():
+    """Return ``document`` with enabled servers bound to free ports."""
+    sections = dict(document)
+    for section, settings in LOOPBACK_ADDRESSES.items():
         if (document.get(section) or {}).get("bindAddress") != "0":
-            moved[section] = {**(document.get(section) or {}), **settings}
-    return moved
+            sections[section] = {**(document.get(section) or {}), **settings}
+    return sections

@@ -1,4 +1,4 @@
-"""``cfo run`` and its webhooks as processes: certificates, ``--webhook-url``, replicas and kills."""
+"""The webhooks of ``cfo run`` as a separate process: certificates, ``--webhook-url``, replicas and killed runs."""
 
 from __future__ import annotations
 
@@ -21,40 +21,41 @@ from cfo.runtime.objects import NamespacedName, Object, name_of
 from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
 from test.support.config_map_webhooks import free_url
-from test.support.operator_process import PLAIN, configure, operator
+from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator
 from test.support.raycluster_environment import VANILLA, World, eventually, ray_cluster, world
 
 SECRET_KEY = NamespacedName("default", WEBHOOK_SECRET_NAME)
 
 
 def settings(**webhook: Any) -> dict[str, str]:
-    return {"config.yaml": yaml.safe_dump({**PLAIN, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}})}
+    return {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}})}
 
 
-async def configurations(there: World) -> list[Object]:
+async def configurations(environment: World) -> list[Object]:
     return [
         item
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
-        for item in await there.client.list(kind)
+        for item in await environment.client.list(kind)
     ]
 
 
-async def install(there: World) -> list[Object]:
-    """What the manifests of the operator bring."""
-    return [await there.create(each) for each in webhook_configurations("default")]
+async def create_configurations(environment: World) -> list[Object]:
+    """Create the webhook configurations of the operator's manifests."""
+    return [await environment.create(configuration) for configuration in webhook_configurations("default")]
 
 
-def targets(found: list[Object]) -> set[str]:
-    return {hook["clientConfig"].get("url", "service") for each in found for hook in each["webhooks"]}
+def webhook_targets(found: list[Object]) -> set[str]:
+    """Return the URL of each webhook, or ``service`` for a webhook with a Service reference."""
+    return {hook["clientConfig"].get("url", "service") for configuration in found for hook in configuration["webhooks"]}
 
 
-async def test_certificates_are_made_and_injected_as_the_go_operator_does(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
-        await configure(there, settings())
-        made = await install(there)
-        async with operator(there, tmp_path) as running:
-            await running.ready()
-            secret = await there.get(SECRET, WEBHOOK_SECRET_NAME, "default")
+async def test_certificates_are_created_and_injected_as_by_the_go_operator(tmp_path: Path) -> None:
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, settings())
+        created_configurations = await create_configurations(environment)
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.ready()
+            secret = await environment.get(SECRET, WEBHOOK_SECRET_NAME, "default")
             stored = parse_secret(secret["data"])
             assert stored.problems == ()
             assert stored.ca is not None
@@ -62,19 +63,21 @@ async def test_certificates_are_made_and_injected_as_the_go_operator_does(tmp_pa
             assert stored.ca.certificate.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
             names = stored.pair.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             assert "codeflare-operator-webhook-service.default.svc" in names.get_values_for_type(x509.DNSName)
-            found = await configurations(there)
-            assert {name_of(each) for each in found} == {name_of(each) for each in made}
-            for each in found:
-                assert [x509.load_pem_x509_certificates(bundle) for bundle in ca_bundles_of(each).values()] == [
-                    [stored.ca.certificate] for _ in each["webhooks"]
-                ]
-            running.process.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0, running.output
-        assert "PRIVATE KEY" not in running.output
+            found = await configurations(environment)
+            assert {name_of(configuration) for configuration in found} == {
+                name_of(configuration) for configuration in created_configurations
+            }
+            for configuration in found:
+                assert [
+                    x509.load_pem_x509_certificates(bundle) for bundle in ca_bundles_of(configuration).values()
+                ] == [[stored.ca.certificate] for _ in configuration["webhooks"]]
+            operator.process.send_signal(signal.SIGTERM)
+            assert await operator.exit_code() == 0, operator.output
+        assert "PRIVATE KEY" not in operator.output
 
 
-def described(pem: bytes) -> dict[str, Any]:
-    """A certificate in the words of the recordings."""
+def certificate_properties(pem: bytes) -> dict[str, Any]:
+    """Return the properties of a certificate in the format of the recordings."""
     certificate = x509.load_pem_x509_certificate(pem)
     names = {
         "keyUsage": x509.KeyUsage,
@@ -108,32 +111,32 @@ def described(pem: bytes) -> dict[str, Any]:
     }
 
 
-async def test_the_secret_holds_what_the_recording_holds(tmp_path: Path, shared: Path) -> None:
+async def test_certificate_secret_equals_recording(tmp_path: Path, shared: Path) -> None:
     recorded = yaml.safe_load((shared / "golden" / "startup" / "vanilla" / "certificates.yaml").read_text())
     expected = recorded["then"]["secret"]
-    async with world(*VANILLA) as there:
-        await configure(there, settings())
-        await install(there)
-        async with operator(there, tmp_path) as running:
-            await running.ready()
-            secret = await there.get(SECRET, WEBHOOK_SECRET_NAME, "default")
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, settings())
+        await create_configurations(environment)
+        async with run_operator(environment, tmp_path) as operator:
+            await operator.ready()
+            secret = await environment.get(SECRET, WEBHOOK_SECRET_NAME, "default")
     data = {name: b64decode(value) for name, value in secret["data"].items()}
     assert data.keys() == expected.keys()
     for name in ("ca.crt", "tls.crt"):
-        wanted = {key: value for key, value in expected[name]["certificate"].items() if key != "subject"}
-        assert described(data[name]) == wanted
+        expected_properties = {key: value for key, value in expected[name]["certificate"].items() if key != "subject"}
+        assert certificate_properties(data[name]) == expected_properties
     for name in ("ca.key", "tls.key"):
         assert data[name].decode().splitlines()[0].strip("-") == expected[name]["privateKey"]
 
 
-async def test_a_missing_configuration_is_named_by_the_readiness_check(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
-        await configure(there, settings(enabled=True))
-        async with operator(there, tmp_path) as running:
-            address = await running.address("health")
+async def test_readiness_check_reports_missing_webhook_configuration(tmp_path: Path) -> None:
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, settings(enabled=True))
+        async with run_operator(environment, tmp_path) as operator:
+            address = await operator.address("health")
             async with aiohttp.ClientSession(address) as session:
 
-                async def look() -> bool:
+                async def is_reported() -> bool:
                     async with session.get("/readyz") as answer:
                         text = await answer.text()
                         return answer.status == 500 and (
@@ -141,82 +144,95 @@ async def test_a_missing_configuration_is_named_by_the_readiness_check(tmp_path:
                             "does not exist" in text
                         )
 
-                await eventually(look, "what is missing is said")
-            await install(there)
-            await running.ready()
+                await eventually(is_reported, "the missing configuration")
+            await create_configurations(environment)
+            await operator.ready()
 
 
-async def test_a_broken_url_is_one_line_and_code_2(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path, "--webhook-url", "http://here:1") as running:
-        assert await running.exit_code() == 2
-    assert running.output == (
-        "Error: --webhook-url: 'http://here:1': must be https://HOST:PORT, where HOST is a name or IP address that the "
+async def test_invalid_webhook_url_is_reported_in_one_line_with_code_2(tmp_path: Path) -> None:
+    async with (
+        world(*VANILLA) as environment,
+        run_operator(environment, tmp_path, "--webhook-url", "http://host:1") as operator,
+    ):
+        assert await operator.exit_code() == 2
+    assert operator.output == (
+        "Error: --webhook-url: 'http://host:1': must be https://HOST:PORT, where HOST is a name or IP address that the "
         "API server can reach\n"
     )
 
 
 @pytest.mark.parametrize("installed", [True, False])
-async def test_a_url_is_served_and_taken_back_on_exit(tmp_path: Path, *, installed: bool) -> None:
-    async with world(*VANILLA) as there:
-        await configure(there, settings())
+async def test_webhook_url_is_served_and_removed_on_exit(tmp_path: Path, *, installed: bool) -> None:
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, settings())
         if installed:
-            await install(there)
-        before = targets(await configurations(there))
+            await create_configurations(environment)
+        before = webhook_targets(await configurations(environment))
         url = free_url()
-        async with operator(there, tmp_path, "--webhook-url", str(url)) as running:
-            await running.ready()
-            assert all(target.startswith(f"{url}/") for target in targets(await configurations(there)))
-            await there.create(ray_cluster("rc", "default"))
-            running.process.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0, running.output
-        after = await configurations(there)
-        assert targets(after) == before
-        assert all(ORIGINAL_ANNOTATION not in (each["metadata"].get("annotations") or {}) for each in after)
+        async with run_operator(environment, tmp_path, "--webhook-url", str(url)) as operator:
+            await operator.ready()
+            assert all(target.startswith(f"{url}/") for target in webhook_targets(await configurations(environment)))
+            await environment.create(ray_cluster("rc", "default"))
+            operator.process.send_signal(signal.SIGTERM)
+            assert await operator.exit_code() == 0, operator.output
+        after = await configurations(environment)
+        assert webhook_targets(after) == before
+        assert all(
+            ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {}) for configuration in after
+        )
 
 
-async def test_a_killed_run_is_put_right_by_the_next_start(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
-        await configure(there, settings())
-        await install(there)
-        async with operator(there, tmp_path, "--webhook-url", str(free_url())) as running:
-            await running.ready()
-            running.process.kill()
-            await running.exit_code()
-        assert "service" not in targets(await configurations(there))
-        async with operator(there, tmp_path) as again:
-            await again.ready()
-            assert targets(await configurations(there)) == {"service"}
+async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path) -> None:
+    async with world(*VANILLA) as environment:
+        await create_config_map(environment, settings())
+        await create_configurations(environment)
+        async with run_operator(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
+            await operator.ready()
+            operator.process.kill()
+            await operator.exit_code()
+        assert "service" not in webhook_targets(await configurations(environment))
+        async with run_operator(environment, tmp_path) as restarted:
+            await restarted.ready()
+            assert webhook_targets(await configurations(environment)) == {"service"}
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_webhooks_answer_throughout_the_end_of_the_leader(tmp_path: Path, how: signal.Signals) -> None:
-    """Two replicas share one address; a client that creates a RayCluster each 100 ms hardly notices that one ends."""
-    async with world(*VANILLA) as there:
+@pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGTERM])
+async def test_webhooks_are_served_while_leader_stops(tmp_path: Path, stop_signal: signal.Signals) -> None:
+    """Two replicas share an address; a client that creates a RayCluster every 100 ms sees at most one failure."""
+    async with world(*VANILLA) as environment:
         election = {"leaderElect": True, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"}
-        await configure(there, {"config.yaml": yaml.safe_dump({**PLAIN, "leaderElection": election})})
+        await create_config_map(
+            environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "leaderElection": election})}
+        )
         url = str(free_url())
-        async with operator(there, tmp_path, "--webhook-url", url) as first:
+        async with run_operator(environment, tmp_path, "--webhook-url", url) as first:
             await first.ready()
-            async with operator(there, tmp_path, "--webhook-url", url) as second:
+            async with run_operator(environment, tmp_path, "--webhook-url", url) as second:
                 await second.ready()
                 failures: list[APIError] = []
-                made = 0
-                while made < 50:
+                created_count = 0
+                while created_count < 50:
                     try:
-                        created = await there.create(ray_cluster(f"rc-{made}-{len(failures)}", "default"))
+                        created = await environment.create(
+                            ray_cluster(f"rc-{created_count}-{len(failures)}", "default")
+                        )
                         assert created["spec"]["headGroupSpec"]["template"]["spec"]["initContainers"]
-                        made += 1
+                        created_count += 1
                     except APIError as error:
                         failures.append(error)
-                    if made == 15 and first.process.returncode is None:
-                        first.process.send_signal(how)
+                    if created_count == 15 and first.process.returncode is None:
+                        first.process.send_signal(stop_signal)
                     await asyncio.sleep(0.1)
-                assert len(failures) <= (how == signal.SIGKILL), "only requests in flight to a killed process may fail"
-                assert all(target.startswith(f"{url}/") for target in targets(await configurations(there)))
+                assert len(failures) <= (stop_signal == signal.SIGKILL), (
+                    "only requests in flight to a killed process may fail"
+                )
+                assert all(
+                    target.startswith(f"{url}/") for target in webhook_targets(await configurations(environment))
+                )
 
                 async def reconciled() -> bool:
-                    found = await there.client.list(RAY_CLUSTER, namespace="default")
-                    secrets = await there.names(SECRET, "default")
-                    return len(found) == made and len(secrets) >= made
+                    found = await environment.client.list(RAY_CLUSTER, namespace="default")
+                    secrets = await environment.names(SECRET, "default")
+                    return len(found) == created_count and len(secrets) >= created_count
 
-                await eventually(reconciled, "the other replica takes over")
+                await eventually(reconciled, "reconciliation by the other replica")

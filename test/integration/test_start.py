@@ -1,6 +1,6 @@
-"""What the start of ``cfo run`` costs: the modules that it loads, and what it asks of the API server, exactly.
+"""The cost of starting ``cfo run``: the modules that it loads, and its exact requests to the API server.
 
-The whole operator as it is deployed: all controllers, webhooks, metrics, health checks, an election.
+The operator runs as deployed: all controllers, webhooks, metrics, health checks and leader election.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.objects import Object
 from envtest import ControlPlane
-from test.support.operator_process import LOOPBACK, Operator, configure, operator
+from test.support.operator_process import LOOPBACK_ADDRESSES, OperatorProcess, create_config_map, run_operator
 from test.support.raycluster_environment import (
     DSC_INITIALIZATIONS,
     INGRESS_CONFIGS,
@@ -40,10 +40,10 @@ from test.support.raycluster_environment import (
     ray_cluster,
 )
 
-USER = "codeflare-operator"
+OPERATOR_USER = "codeflare-operator"
 CLUSTERS = 5
 
-NEVER_USED = (
+UNUSED_MODULES = (
     "_sysconfigdata",
     "cel_expr_python",
     "cfo.api.appwrapper.models",
@@ -57,139 +57,147 @@ NEVER_USED = (
     "unittest",
     "watchfiles",
 )
-"""How the names of modules begin which others need, and an operator does not."""
+"""Prefixes of the names of modules that ``cfo run`` must not import."""
 
 LISTS = {
     **dict.fromkeys(("appwrappers", "clusterrolebindings", "clusterroles", "ingresses", "networkpolicies", "nodes"), 1),
     **dict.fromkeys(("mutatingwebhookconfigurations", "pods", "rayclusters", "validatingwebhookconfigurations"), 1),
-    "secrets": 2,  # the operator's own, and those of clusters
+    "secrets": 2,  # one informer for the webhook certificate, one for the Secrets of clusters
 }
-"""How often each resource is listed, and then watched."""
+"""How often each resource is listed and then watched."""
 
-VANILLA_LISTS = LISTS | {"customresourcedefinitions": 1}  # kinds may still come
+VANILLA_LISTS = LISTS | {"customresourcedefinitions": 1}  # watched to detect kinds that are installed later
 OPENSHIFT_LISTS = LISTS | {
     **dict.fromkeys(("dscinitializations", "routes", "serviceaccounts", "services"), 1),
-    "ingresses": 2,  # the cluster's own configuration is another kind of that name
-    "pods": 2,  # AppWrappers', and heads of clusters
+    "ingresses": 2,  # also config.openshift.io/Ingress
+    "pods": 2,  # pods of AppWrappers, and head pods of RayClusters
 }
 
 
-class Start:
-    """What the operator asks of a control plane."""
+class AuditedEnvironment:
+    """A control plane, and the requests that the operator sends to it."""
 
-    def __init__(self, world: World, audit: Path, kubeconfig: Path) -> None:
-        self.world = world
+    def __init__(self, environment: World, audit: Path, kubeconfig: Path) -> None:
+        self.environment = environment
         self._audit = audit
         self._kubeconfig = kubeconfig
-        self._seen = 0
+        self._offset = 0
 
-    def forget(self) -> None:
-        """Starts counting anew."""
-        self._seen = len(self._audit.read_bytes())
+    def clear_requests(self) -> None:
+        """Ignore all requests up to now."""
+        self._offset = len(self._audit.read_bytes())
 
-    def asked(self) -> Counter[str]:
-        """``verb resource`` of what it asked for, but for watches, Events and its Lease."""
-        events = [orjson.loads(line) for line in self._audit.read_bytes()[self._seen :].splitlines()]
+    def count_requests(self) -> Counter[str]:
+        """Count the requests by ``verb resource``, except for watches, Events and the Lease."""
+        events = [orjson.loads(line) for line in self._audit.read_bytes()[self._offset :].splitlines()]
         return Counter(
             f"{event['verb']} {event.get('objectRef', {}).get('resource') or event['requestURI']}"
             for event in events
-            if event["user"]["username"] == USER
+            if event["user"]["username"] == OPERATOR_USER
             and event["verb"] != "watch"
             and event.get("objectRef", {}).get("resource") not in ("events", "leases")
         )
 
     @asynccontextmanager
-    async def operator(self, folder: Path, **environment: str) -> AsyncIterator[Operator]:
-        """The operator, ready; it ends well."""
-        async with operator(self.world, folder, "--kubeconfig", str(self._kubeconfig), **environment) as running:
-            await running.ready()
-            yield running
-            running.process.send_signal(signal.SIGTERM)
-            assert await running.exit_code() == 0, running.output
+    async def run_operator(self, folder: Path, **variables: str) -> AsyncIterator[OperatorProcess]:
+        """Run the operator until the end of the block; it must become ready and exit with code 0."""
+        async with run_operator(
+            self.environment, folder, "--kubeconfig", str(self._kubeconfig), **variables
+        ) as operator:
+            await operator.ready()
+            yield operator
+            operator.process.send_signal(signal.SIGTERM)
+            assert await operator.exit_code() == 0, operator.output
 
-    async def at_rest(self, running: Operator, clusters: int) -> None:
-        """Waits until each controller has looked at every cluster, and nothing is left to do."""
-        address = await running.address("metrics")
+    async def wait_until_idle(self, operator: OperatorProcess, clusters: int) -> None:
+        """Wait until each RayCluster controller has reconciled every cluster, and no work is left."""
+        address = await operator.address("metrics")
         async with aiohttp.ClientSession(address) as session:
 
-            async def look() -> bool:
-                async with session.get("/metrics") as answer:
-                    text = await answer.text()
-                done: Counter[str] = Counter()
-                left = 0.0
-                for family in text_string_to_metric_families(text):
+            async def is_idle() -> bool:
+                async with session.get("/metrics") as response:
+                    body = await response.text()
+                reconciles: Counter[str] = Counter()
+                remaining_work = 0.0
+                for family in text_string_to_metric_families(body):
                     for sample in family.samples:
                         name = sample.labels.get("controller") or sample.labels.get("name", "")
                         if sample.name == "controller_runtime_reconcile_total" and name.startswith("raycluster-"):
-                            done[name] += int(sample.value)
+                            reconciles[name] += int(sample.value)
                         if sample.name in ("workqueue_depth", "controller_runtime_active_workers"):
-                            left += sample.value
-                return left == 0 and len(done) == 4 and all(count >= clusters for count in done.values())
+                            remaining_work += sample.value
+                return (
+                    remaining_work == 0
+                    and len(reconciles) == 4
+                    and all(count >= clusters for count in reconciles.values())
+                )
 
-            await eventually(look, "a look at every cluster")
+            await eventually(is_idle, "reconciles of every cluster")
 
 
 @asynccontextmanager
-async def starting(folder: Path, openshift: bool) -> AsyncIterator[Start]:
-    """A control plane with what the manifests bring, and the operator's configuration."""
+async def start_audited_environment(folder: Path, openshift: bool) -> AsyncIterator[AuditedEnvironment]:
+    """Run a control plane with the objects of the manifests and the operator's configuration."""
     crds = [*(OPENSHIFT if openshift else VANILLA), appwrapper_crd()]
     crds += [DSC_INITIALIZATIONS, INGRESS_CONFIGS] if openshift else []
-    (folder / "tokens.csv").write_text(f'secret,{USER},{USER},"system:masters"\n')
+    (folder / "tokens.csv").write_text(f'secret,{OPERATOR_USER},{OPERATOR_USER},"system:masters"\n')
     audit = folder / "audit.log"
     plane = ControlPlane.embedded(crds=crds, token_auth_file=folder / "tokens.csv", audit_log=audit)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         kubeconfig = folder / "operator.kubeconfig"
-        plane.kubeconfig(kubeconfig, token="secret", user=USER)
-        here = World(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
-        await here.namespace()
+        plane.kubeconfig(kubeconfig, token="secret", user=OPERATOR_USER)
+        environment = World(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
+        await environment.namespace()
         for configuration in webhook_configurations("default"):
-            await here.create(with_selector(configuration))
+            await environment.create(with_unused_selector(configuration))
         metadata = {"namespace": "default", "name": "codeflare-operator-webhook-server-cert"}
-        await here.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+        await environment.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
         settings: dict[str, Any] = {
-            **LOOPBACK,
+            **LOOPBACK_ADDRESSES,
             "kuberay": OAUTH if openshift else PLAIN,
             "appwrapper": {"enabled": True},
             "webhook": {"enabled": True, "bindAddress": "127.0.0.1:0"},
             "leaderElection": {"leaderElect": True},
         }
-        await configure(here, {"config.yaml": yaml.safe_dump(settings)})
-        yield Start(here, audit, kubeconfig)
+        await create_config_map(environment, {"config.yaml": yaml.safe_dump(settings)})
+        yield AuditedEnvironment(environment, audit, kubeconfig)
 
 
-def with_selector(configuration: Object) -> Object:
-    """Nothing resolves the webhooks' Service here: they are to be announced, and never called."""
+def with_unused_selector(configuration: Object) -> Object:
+    """Add a selector that matches nothing, because the API server cannot reach the webhooks' Service."""
     for webhook in configuration["webhooks"]:
         webhook["namespaceSelector"] = {"matchLabels": {"webhooks": "called"}}
     return configuration
 
 
-async def test_what_an_operator_never_uses_is_not_loaded(tmp_path: Path) -> None:
-    async with starting(tmp_path, openshift=False) as here:
-        async with here.operator(tmp_path, PYTHONPROFILEIMPORTTIME="1") as running:
-            await here.at_rest(running, 0)
-        loaded = re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", running.output, re.MULTILINE)
+async def test_unused_modules_are_not_loaded(tmp_path: Path) -> None:
+    async with start_audited_environment(tmp_path, openshift=False) as audited:
+        async with audited.run_operator(tmp_path, PYTHONPROFILEIMPORTTIME="1") as operator:
+            await audited.wait_until_idle(operator, 0)
+        loaded = re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", operator.output, re.MULTILINE)
         assert "cfo.operator" in loaded
-        assert [name for name in loaded if name.startswith(NEVER_USED)] == []
+        assert [name for name in loaded if name.startswith(UNUSED_MODULES)] == []
 
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
-async def test_a_restart_reads_each_kind_once_and_writes_nothing(tmp_path: Path, openshift: bool) -> None:
-    async with starting(tmp_path, openshift) as here:
-        async with here.operator(tmp_path) as running:
+async def test_restart_lists_each_kind_once_and_writes_nothing(tmp_path: Path, openshift: bool) -> None:
+    async with start_audited_environment(tmp_path, openshift) as audited:
+        async with audited.run_operator(tmp_path) as operator:
             for number in range(CLUSTERS):
-                await here.world.create(ray_cluster(f"rc-{number}"))
+                await audited.environment.create(ray_cluster(f"rc-{number}"))
 
-            async def children() -> bool:
-                return len(await here.world.children(openshift=openshift)) == CLUSTERS * (9 if openshift else 5)
+            async def has_children() -> bool:
+                return len(await audited.environment.children(openshift=openshift)) == CLUSTERS * (
+                    9 if openshift else 5
+                )
 
-            await eventually(children, "all children")
-            await here.at_rest(running, CLUSTERS)
-        here.forget()
-        async with here.operator(tmp_path) as running:
-            await here.at_rest(running, CLUSTERS)
-            asked = here.asked()
-        assert asked.pop("get /api") == 2
-        assert asked.pop("get /apis") <= 5  # what is not served is asked for again (304) by each who misses it
+            await eventually(has_children, "all children")
+            await audited.wait_until_idle(operator, CLUSTERS)
+        audited.clear_requests()
+        async with audited.run_operator(tmp_path) as operator:
+            await audited.wait_until_idle(operator, CLUSTERS)
+            requests = audited.count_requests()
+        assert requests.pop("get /api") == 2
+        assert requests.pop("get /apis") <= 5  # discovery is repeated (304) for each kind that is not served
         lists = OPENSHIFT_LISTS if openshift else VANILLA_LISTS
-        assert asked == {"get configmaps": 1, **{f"list {resource}": count for resource, count in lists.items()}}
+        assert requests == {"get configmaps": 1, **{f"list {resource}": count for resource, count in lists.items()}}

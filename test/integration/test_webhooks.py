@@ -1,4 +1,4 @@
-"""Webhooks on a control plane: what users are told, who is believed, and that no call fails while that changes."""
+"""Webhooks on a control plane: responses, certificates and their rotation without failed calls, URLs, conversion."""
 
 from __future__ import annotations
 
@@ -32,82 +32,82 @@ from cfo.runtime.webhook.setup import webhook_rules
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from test.support.config_map_webhooks import (
-    GUARDED,
-    NAME,
+    CERTIFICATE_POLICY,
+    CONFIGURATION_NAME,
     OPTIONS,
-    POLICY,
     SECRET_KEY,
+    WEBHOOK_LABELS,
     Load,
     Replica,
-    Somebody,
+    User,
+    connect_user,
     free_url,
-    register,
-    replica,
-    short,
-    somebody,
-    until,
+    register_webhooks,
+    run_replica,
+    short_overlap,
+    wait_until,
 )
 
 
 @pytest.fixture
-async def user(plane: ControlPlane) -> AsyncIterator[Somebody]:
-    async with somebody(plane) as one:
-        yield one
+async def user(plane: ControlPlane) -> AsyncIterator[User]:
+    async with connect_user(plane) as user:
+        yield user
 
 
-def local(url: WebhookURL | None = None, **more: object) -> WebhookOptions:
-    """Served where a control plane on this machine can reach it."""
-    return replace(OPTIONS, url=url or free_url(), **more)  # type: ignore[arg-type]
+def local_options(url: WebhookURL | None = None, **changes: object) -> WebhookOptions:
+    """Return options with a URL that a control plane on this machine can reach."""
+    return replace(OPTIONS, url=url or free_url(), **changes)  # type: ignore[arg-type]
 
 
-def configured(before: list[Object], after: list[Object]) -> bool:
-    """Whether what configurations say, bundles apart, is the same."""
+def is_unchanged(before: list[Object], after: list[Object]) -> bool:
+    """Return whether the webhooks in ``before`` and ``after`` are equal, apart from caBundle."""
 
-    def said(objects: list[Object]) -> list[Object]:
-        hooks = [hook for each in objects for hook in each["webhooks"]]
+    def without_bundles(objects: list[Object]) -> list[Object]:
+        hooks = [hook for configuration in objects for hook in configuration["webhooks"]]
         return [
             {**hook, "clientConfig": {key: value for key, value in hook["clientConfig"].items() if key != "caBundle"}}
             for hook in hooks
         ]
 
-    return said(before) == said(after)
+    return without_bundles(before) == without_bundles(after)
 
 
-# What users are told.
+# Responses to users
 
 
-async def test_objects_are_defaulted_and_refused_in_the_words_of_the_webhooks(
-    plane: ControlPlane, api: APIClient, user: Somebody
+async def test_objects_are_defaulted_and_denied_with_messages_of_the_webhooks(
+    plane: ControlPlane, api: APIClient, user: User
 ) -> None:
-    async with replica(plane, local()) as running:
+    async with run_replica(plane, local_options()) as running:
         await running.ready()
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": GUARDED}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": WEBHOOK_LABELS}}
         created = await api.post("/api/v1/namespaces/default/configmaps", body)
         assert created.code == 201
         assert created.body["data"] == {"color": "blue"}
         warnings = created.headers.getall("Warning")  # type: ignore[attr-defined]
-        assert warnings == ['299 - "it is blue now"', '299 - "a nice color"']
+        assert warnings == ['299 - "color defaulted to blue"', '299 - "color accepted"']
 
-        with pytest.raises(Forbidden) as refused:
+        with pytest.raises(Forbidden) as denied:
             await user.create("b", color="")
-        assert refused.value.message == (
+        assert denied.value.message == (
             'admission webhook "vconfigmap.kb.io" denied the request: '
-            "[data[color]: Required value: every color has a name, data: Invalid value: 1: twice wrong]"
+            "[data[color]: Required value: must not be empty, data: Invalid value: 1: second error]"
         )
-        assert [cause["field"] for cause in refused.value.causes] == ["data[color]", "data"]
+        assert [cause["field"] for cause in denied.value.causes] == ["data[color]", "data"]
         with pytest.raises(Invalid, match=r'ConfigMap "b" is invalid: data\[color\]: Invalid value: "mauve"'):
             await user.create("b", color="mauve")
-        with pytest.raises(Forbidden, match="colors do not change"):
+        with pytest.raises(Forbidden, match="color is immutable"):
             await user.client.patch(CONFIG_MAP, NamespacedName("default", "a"), {"data": {"color": "red"}})
         await user.create("c", color="gold")
-        with pytest.raises(Forbidden, match="gold is kept"):
+        with pytest.raises(Forbidden, match="gold cannot be deleted"):
             await user.client.delete(CONFIG_MAP, NamespacedName("default", "c"))
         assert await user.client.delete(CONFIG_MAP, NamespacedName("default", "a"))
         assert await user.client.get(CONFIG_MAP, NamespacedName("default", "b")) is None
 
 
-async def test_a_handler_that_raises_harms_one_request(plane: ControlPlane, user: Somebody) -> None:
-    async with replica(plane, local()) as running:
+async def test_exception_in_handler_fails_only_one_request(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane, local_options()) as running:
         await running.ready()
         with pytest.raises(InternalError, match=r"denied the request: the webhook failed: IndexError: list index"):
             await user.create("a", color="bug")
@@ -116,14 +116,12 @@ async def test_a_handler_that_raises_harms_one_request(plane: ControlPlane, user
         assert value("controller_runtime_webhook_panics_total") == 1
 
 
-# Certificates and configurations.
+# Certificates and configurations
 
 
-async def test_the_first_start_makes_one_write_for_each_object_and_the_next_none(
-    plane: ControlPlane, user: Somebody
-) -> None:
-    await user.configure()
-    async with replica(plane) as running:
+async def test_first_start_writes_each_object_once_and_restart_writes_nothing(plane: ControlPlane, user: User) -> None:
+    await user.create_configurations()
+    async with run_replica(plane) as running:
         await running.ready()
         assert sorted(running.writes()) == [
             ("create", "secrets", "201"),
@@ -136,60 +134,64 @@ async def test_the_first_start_makes_one_write_for_each_object_and_the_next_none
         stored = parse_secret(secret["data"])
         assert stored.problems == ()
         assert stored.ca is not None
-        assert await user.authorities() == [stored.ca.certificate]
-        assert {b64encode(bundle).decode() for bundle in await user.bundles()} == {secret["data"]["ca.crt"]}
+        assert await user.ca_certificates() == [stored.ca.certificate]
+        assert {b64encode(bundle).decode() for bundle in await user.ca_bundles()} == {secret["data"]["ca.crt"]}
         assert stored.pair is not None
         assert await running.serial() == stored.pair.leaf.serial_number
-    async with replica(plane) as again:
-        await again.ready()
-        assert again.writes() == []
+    async with run_replica(plane) as restarted:
+        await restarted.ready()
+        assert restarted.writes() == []
         assert stored.pair is not None
-        assert await again.serial() == stored.pair.leaf.serial_number
+        assert await restarted.serial() == stored.pair.leaf.serial_number
 
 
-async def test_readiness_names_what_is_missing(plane: ControlPlane, user: Somebody) -> None:
-    async with replica(plane) as running:
-        await until(
-            lambda: _says(running, f"MutatingWebhookConfiguration {NAME} does not exist"), "the missing configuration"
+async def test_readiness_reports_missing_configurations(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane) as running:
+        await wait_until(
+            lambda: _has_problem(running, f"MutatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"),
+            "the missing configuration",
         )
-        assert f"ValidatingWebhookConfiguration {NAME} does not exist" in await running.problem()
-        await user.configure()
+        assert f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} does not exist" in await running.webhooks_problem()
+        await user.create_configurations()
         await running.ready()
-        await user.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, NamespacedName("", NAME))
-        await until(lambda: _says(running, f"ValidatingWebhookConfiguration {NAME} does not exist"), "the deletion")
+        await user.client.delete(VALIDATING_WEBHOOK_CONFIGURATION, NamespacedName("", CONFIGURATION_NAME))
+        await wait_until(
+            lambda: _has_problem(running, f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} does not exist"),
+            "the deletion",
+        )
 
 
-async def _says(running: Replica, text: str) -> bool:
-    return text in await running.problem()
+async def _has_problem(running: Replica, problem: str) -> bool:
+    return problem in await running.webhooks_problem()
 
 
-async def test_a_broken_bundle_is_repaired(plane: ControlPlane, user: Somebody) -> None:
-    async with replica(plane, local()) as running:
+async def test_broken_ca_bundle_is_repaired(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane, local_options()) as running:
         await running.ready()
-        (good,) = await user.bundles()
-        for broken in ("bm8=", None, b64encode(_other().bundle).decode()):
+        (good,) = await user.ca_bundles()
+        for broken in ("bm8=", None, b64encode(_new_certificates().bundle).decode()):
             operation = {"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": broken}
             if broken is None:
                 operation = {"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}
             for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-                await user.client.patch(kind, NamespacedName("", NAME), [operation], PatchType.JSON)
+                await user.client.patch(kind, NamespacedName("", CONFIGURATION_NAME), [operation], PatchType.JSON)
 
             async def repaired() -> bool:
-                return await user.bundles() == {good}
+                return await user.ca_bundles() == {good}
 
-            await until(repaired, "the bundle")
-            await user.create("made-")
+            await wait_until(repaired, "the bundle")
+            await user.create("created-")
 
 
-def _other() -> CertificateSet:
-    return ensure_certificates(StoredCertificates(), POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
+def _new_certificates() -> CertificateSet:
+    return ensure_certificates(StoredCertificates(), CERTIFICATE_POLICY, ("127.0.0.1",), now=datetime.now(UTC))[0]
 
 
 @pytest.mark.parametrize("broken", [{"tls.crt": "bm8="}, {"tls.key": None}, {"ca.key": "bm8="}, {"ca.crt": None}])
-async def test_a_broken_secret_is_repaired_and_no_call_fails(
-    plane: ControlPlane, user: Somebody, broken: dict[str, str | None]
+async def test_broken_secret_is_repaired_without_failed_call(
+    plane: ControlPlane, user: User, broken: dict[str, str | None]
 ) -> None:
-    async with replica(plane, local()) as running:
+    async with run_replica(plane, local_options()) as running:
         await running.ready()
         before = await running.serial()
         async with Load(user) as load:
@@ -199,187 +201,194 @@ async def test_a_broken_secret_is_repaired_and_no_call_fails(
                 secret = await user.client.get(SECRET, SECRET_KEY)
                 return secret is not None and parse_secret(secret["data"]).problems == ()
 
-            await until(repaired, "a good Secret")
+            await wait_until(repaired, "the repaired Secret")
 
-            async def swapped() -> bool:
+            async def is_certificate_replaced() -> bool:
                 return await running.serial() != before
 
             if broken.keys() & {"ca.crt", "ca.key"}:
-                await until(swapped, "a certificate of the new authority")
-            await load.more(10)
+                await wait_until(is_certificate_replaced, "a certificate of the new CA")
+            await load.create_more(10)
         assert load.errors == []
         await running.ready()
 
 
-async def test_a_deleted_secret_means_another_authority_and_no_failed_call(plane: ControlPlane, user: Somebody) -> None:
-    async with replica(plane, local(certificates=short())) as running:
+async def test_deleted_secret_leads_to_new_ca_without_failed_call(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane, local_options(certificates=short_overlap())) as running:
         await running.ready()
-        (first,) = await user.authorities()
+        (first,) = await user.ca_certificates()
         before = await running.serial()
         async with Load(user) as load:
             await user.client.delete(SECRET, SECRET_KEY)
 
-            async def overlapping() -> bool:
-                authorities = await user.authorities()
-                return len(authorities) == 2 and authorities[1] == first
+            async def are_both_cas_trusted() -> bool:
+                ca_certificates = await user.ca_certificates()
+                return len(ca_certificates) == 2 and ca_certificates[1] == first
 
-            await until(overlapping, "both authorities trusted")
+            await wait_until(are_both_cas_trusted, "trust in both CAs")
 
-            async def swapped() -> bool:
+            async def is_certificate_replaced() -> bool:
                 return await running.serial() != before
 
-            await until(swapped, "the new certificate")
+            await wait_until(is_certificate_replaced, "the new certificate")
 
-            async def alone() -> bool:
-                return len(await user.authorities()) == 1
+            async def is_old_ca_removed() -> bool:
+                return len(await user.ca_certificates()) == 1
 
-            await until(alone, "the old authority forgotten")
-            await load.more(20)
+            await wait_until(is_old_ca_removed, "the removal of the old CA")
+            await load.create_more(20)
         assert load.errors == []
-        assert first not in await user.authorities()
+        assert first not in await user.ca_certificates()
         await running.ready()
 
 
-async def test_certificates_are_renewed_in_time_in_the_order_that_lets_no_call_fail(
-    plane: ControlPlane, user: Somebody
-) -> None:
-    """On a clock of its own, which stays within what today's TLS accepts."""
+async def test_certificates_are_renewed_before_expiry_without_failed_call(plane: ControlPlane, user: User) -> None:
+    """The fake clock stays within the validity that TLS clients accept today."""
     clock = FakeClock(datetime.now(UTC) - timedelta(days=21))
-    policy = replace(POLICY, ca_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0)
-    async with replica(plane, local(certificates=policy), clock=clock) as running:
+    policy = replace(CERTIFICATE_POLICY, ca_lifetime=timedelta(days=30), lifetime=timedelta(days=30), propagation=10.0)
+    async with run_replica(plane, local_options(certificates=policy), clock=clock) as running:
         await running.ready()
-        (first,) = await user.authorities()
+        (first,) = await user.ca_certificates()
         await user.create("before")
 
         life = first.not_valid_after_utc - first.not_valid_before_utc
         due = first.not_valid_before_utc + life * 2 / 3
         clock.advance((due - clock.now()).total_seconds() - 1)
         await running.ready()
-        assert await user.authorities() == [first]
+        assert await user.ca_certificates() == [first]
         before = await running.serial()
         clock.advance(2)
 
-        async def overlapping() -> bool:
-            return len(await user.authorities()) == 2
+        async def are_both_cas_trusted() -> bool:
+            return len(await user.ca_certificates()) == 2
 
-        await until(overlapping, "both authorities trusted")
-        assert await running.serial() == before, "the old certificate is served until API servers know better"
+        await wait_until(are_both_cas_trusted, "trust in both CAs")
+        assert await running.serial() == before, "the old certificate is served until API servers trust the new CA"
         await user.create("between")
 
-        async def swapped() -> bool:
+        async def is_certificate_replaced() -> bool:
             clock.advance(1.0)
             return await running.serial() != before
 
-        await until(swapped, "the new certificate")
+        await wait_until(is_certificate_replaced, "the new certificate")
         await user.create("after")
 
-        async def alone() -> bool:
+        async def is_old_ca_removed() -> bool:
             clock.advance(60.0)
-            return len(await user.authorities()) == 1
+            return len(await user.ca_certificates()) == 1
 
-        await until(alone, "the old authority forgotten")
-        assert await user.authorities() != [first]
+        await wait_until(is_old_ca_removed, "the removal of the old CA")
+        assert await user.ca_certificates() != [first]
         await user.create("at-the-end")
 
 
-async def test_replicas_that_race_agree_on_one_secret(plane: ControlPlane, user: Somebody) -> None:
-    await user.configure()
-    async with replica(plane) as one, replica(plane) as other:
-        await asyncio.gather(one.ready(), other.ready())
-        assert await one.serial() == await other.serial()
-        writes = one.writes() + other.writes()
+async def test_racing_replicas_agree_on_one_secret(plane: ControlPlane, user: User) -> None:
+    await user.create_configurations()
+    async with run_replica(plane) as first, run_replica(plane) as second:
+        await asyncio.gather(first.ready(), second.ready())
+        assert await first.serial() == await second.serial()
+        writes = first.writes() + second.writes()
         assert writes.count(("create", "secrets", "201")) == 1
         secret = await user.client.get(SECRET, SECRET_KEY)
         assert secret is not None
         for _ in range(3):
             await user.client.delete(SECRET, SECRET_KEY)
 
-            async def same_again(gone: str = uid_of(secret)) -> bool:
+            async def is_new_secret_served(old_uid: str = uid_of(secret)) -> bool:
                 found = await user.client.get(SECRET, SECRET_KEY)
                 assert found is not None
                 pair = parse_secret(found["data"]).pair
                 assert pair is not None
-                return uid_of(found) != gone and await one.serial() == await other.serial() == pair.leaf.serial_number
+                return (
+                    uid_of(found) != old_uid
+                    and await first.serial() == await second.serial() == pair.leaf.serial_number
+                )
 
-            await until(same_again, "both serve what is in the new Secret")
+            await wait_until(is_new_secret_served, "the certificate of the new Secret on both replicas")
             secret = await user.client.get(SECRET, SECRET_KEY)
             assert secret is not None
-        await asyncio.gather(one.ready(), other.ready())
+        await asyncio.gather(first.ready(), second.ready())
 
 
-async def test_replicas_that_race_at_the_start(plane: ControlPlane, user: Somebody) -> None:
-    await user.configure()
+async def test_replicas_racing_at_start_serve_same_certificate(plane: ControlPlane, user: User) -> None:
+    await user.create_configurations()
 
-    async def start(goal: asyncio.Barrier) -> int:
-        async with replica(plane) as running:
+    async def start(barrier: asyncio.Barrier) -> int:
+        async with run_replica(plane) as running:
             await running.ready()
             serial = await running.serial()
-            await goal.wait()
+            await barrier.wait()
             return serial
 
-    goal = asyncio.Barrier(4)
+    barrier = asyncio.Barrier(4)
     async with asyncio.timeout(60):
-        serials = await asyncio.gather(*(start(goal) for _ in range(4)))
+        serials = await asyncio.gather(*(start(barrier) for _ in range(4)))
     assert len(set(serials)) == 1
 
 
-async def test_files_are_served_and_swapped_without_a_failed_call(
-    plane: ControlPlane, user: Somebody, tmp_path: Path
+async def test_certificate_files_are_replaced_without_failed_call(
+    plane: ControlPlane, user: User, tmp_path: Path
 ) -> None:
-    def write(one: CertificateSet) -> None:
-        for name, content in (("ca.crt", one.bundle), ("tls.crt", one.pair.certificate), ("tls.key", one.pair.key)):
+    def write(certificates: CertificateSet) -> None:
+        for name, content in (
+            ("ca.crt", certificates.bundle),
+            ("tls.crt", certificates.pair.certificate),
+            ("tls.key", certificates.pair.key),
+        ):
             (tmp_path / name).write_bytes(content)
 
-    first = _other()
+    first = _new_certificates()
     stored = StoredCertificates(first.ca, (), None)
-    second, _ = ensure_certificates(stored, POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
-    async with replica(plane, local(certificates=CertificateFiles(directory=tmp_path))) as running:
-        await until(lambda: _says(running, "no serving certificate yet: No such file"), "the missing files")
+    second, _ = ensure_certificates(stored, CERTIFICATE_POLICY, ("127.0.0.1", "localhost"), now=datetime.now(UTC))
+    async with run_replica(plane, local_options(certificates=CertificateFiles(directory=tmp_path))) as running:
+        await wait_until(lambda: _has_problem(running, "no serving certificate yet: No such file"), "the missing files")
         write(first)
         await running.ready()
         assert running.writes().count(("create", "secrets", "201")) == 0
         async with Load(user) as load:
             write(second)
 
-            async def swapped() -> bool:
+            async def is_certificate_replaced() -> bool:
                 return await running.serial() == second.pair.leaf.serial_number
 
-            await until(swapped, "the new certificate")
-            await load.more(20)
+            await wait_until(is_certificate_replaced, "the new certificate")
+            await load.create_more(20)
         assert load.errors == []
-        (tmp_path / "tls.crt").write_bytes(_other().pair.certificate)
-        await load_is_fine(user)
+        (tmp_path / "tls.crt").write_bytes(_new_certificates().pair.certificate)
+        await assert_load_succeeds(user)
 
 
-async def load_is_fine(user: Somebody) -> None:
+async def assert_load_succeeds(user: User) -> None:
     async with Load(user) as load:
-        await load.more(5)
+        await load.create_more(5)
     assert load.errors == []
 
 
-async def test_files_of_others_are_checked_against_the_bundle_of_others(
-    plane: ControlPlane, user: Somebody, tmp_path: Path
+async def test_external_certificate_files_are_checked_against_external_ca_bundle(
+    plane: ControlPlane, user: User, tmp_path: Path
 ) -> None:
-    one = _other()
-    (tmp_path / "tls.crt").write_bytes(one.pair.certificate)
-    (tmp_path / "tls.key").write_bytes(one.pair.key)
-    await user.configure()
+    certificates = _new_certificates()
+    (tmp_path / "tls.crt").write_bytes(certificates.pair.certificate)
+    (tmp_path / "tls.key").write_bytes(certificates.pair.key)
+    await user.create_configurations()
     options = replace(OPTIONS, certificates=CertificateFiles(directory=tmp_path))
-    async with replica(plane, options) as running:
-        problem = "the caBundle of webhook mconfigmap.kb.io does not contain the CA"
-        await until(lambda: _says(running, problem), "the problem")
-        bundle = b64encode(one.bundle).decode()
+    async with run_replica(plane, options) as running:
+        await wait_until(
+            lambda: _has_problem(running, "the caBundle of webhook mconfigmap.kb.io does not contain the CA"),
+            "the problem",
+        )
+        bundle = b64encode(certificates.bundle).decode()
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
             operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}
-            await user.client.patch(kind, NamespacedName("", NAME), [operation], PatchType.JSON)
+            await user.client.patch(kind, NamespacedName("", CONFIGURATION_NAME), [operation], PatchType.JSON)
         await running.ready()
         assert running.writes() == []
 
 
-async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) -> None:
-    await user.configure()
+async def test_declared_rbac_rules_are_sufficient(plane: ControlPlane, user: User) -> None:
+    await user.create_configurations()
     account = {"kind": "ServiceAccount", "namespace": "default", "name": "hooks"}
-    await user.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**_named("hooks")}})
+    await user.client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**_metadata("hooks")}})
     for scope, namespaced in (("ClusterRole", False), ("Role", True)):
         needed = [rule for rule in webhook_rules(OPTIONS) if bool(rule.namespace) == namespaced]
         group = "rbac.authorization.k8s.io"
@@ -387,7 +396,7 @@ async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) 
             {
                 "apiVersion": f"{group}/v1",
                 "kind": scope,
-                "metadata": _named("hooks", namespaced=namespaced),
+                "metadata": _metadata("hooks", namespaced=namespaced),
                 "rules": policy_rules(needed),
             }
         )
@@ -395,159 +404,162 @@ async def test_the_declared_rights_suffice(plane: ControlPlane, user: Somebody) 
             {
                 "apiVersion": f"{group}/v1",
                 "kind": f"{scope}Binding",
-                "metadata": _named("hooks", namespaced=namespaced),
+                "metadata": _metadata("hooks", namespaced=namespaced),
                 "roleRef": {"apiGroup": group, "kind": scope, "name": "hooks"},
                 "subjects": [account],
             }
         )
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     key = NamespacedName("default", "hooks")
-    answer = await user.client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
-    token = answer["status"]["token"]
-    async with replica(plane, config=ClientConfig.for_control_plane(plane, token=token)) as running:
+    response = await user.client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
+    token = response["status"]["token"]
+    async with run_replica(plane, config=ClientConfig.for_control_plane(plane, token=token)) as running:
         await running.ready()
         assert len(running.writes()) == 3
         await user.client.delete(SECRET, SECRET_KEY)
         before = await running.serial()
 
-        async def swapped() -> bool:
+        async def is_certificate_replaced() -> bool:
             return await running.serial() != before
 
-        await until(swapped, "the new certificate")
+        await wait_until(is_certificate_replaced, "the new certificate")
         await running.ready()
 
 
-def _named(name: str, *, namespaced: bool = True) -> Object:
+def _metadata(name: str, *, namespaced: bool = True) -> Object:
     return {"name": name, **({"namespace": "default"} if namespaced else {})}
 
 
-async def test_the_metrics_are_those_of_the_go_operator(plane: ControlPlane, shared: Path) -> None:
+async def test_metrics_equal_those_of_the_go_operator(plane: ControlPlane, shared: Path) -> None:
     recorded = json.loads((shared / "golden" / "metrics-go.json").read_text())["metrics"]
-    wanted = {
+    expected = {
         metric["name"]: (metric["type"], sorted(metric["labels"]))
         for metric in recorded
         if "webhook" in metric["name"] or metric["name"].startswith("certwatcher")
     }
-    assert len(wanted) == 7
-    async with replica(plane, local()) as running:
+    assert len(expected) == 7
+    async with run_replica(plane, local_options()) as running:
         await running.ready()
         found = {}
         for metric in running.manager.metrics.registry.collect():
             name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-            if name in wanted:
+            if name in expected:
                 labels = {label for sample in metric.samples for label in sample.labels} - {"le"}
                 found[name] = (metric.type, sorted(labels))
-        assert found == wanted
+        assert found == expected
 
 
-# Webhooks outside of the cluster.
+# Webhooks outside the cluster
 
 
-async def test_a_url_replaces_the_service_and_is_taken_back_on_exit(plane: ControlPlane, user: Somebody) -> None:
-    await user.configure()
+async def test_url_replaces_service_and_is_removed_on_exit(plane: ControlPlane, user: User) -> None:
+    await user.create_configurations()
     before = await user.configurations()
     url = free_url()
-    async with replica(plane, local(url)) as running:
+    async with run_replica(plane, local_options(url)) as running:
         await running.ready()
         assert await user.urls() == [f"{url}/mutate--v1-configmap", f"{url}/validate--v1-configmap"]
         await user.create("a")
-        assert all(ORIGINAL_ANNOTATION in each["metadata"]["annotations"] for each in await user.configurations())
+        assert all(
+            ORIGINAL_ANNOTATION in configuration["metadata"]["annotations"]
+            for configuration in await user.configurations()
+        )
     after = await user.configurations()
-    assert configured(before, after)
-    assert all(ORIGINAL_ANNOTATION not in (each["metadata"].get("annotations") or {}) for each in after)
+    assert is_unchanged(before, after)
+    assert all(
+        ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {}) for configuration in after
+    )
 
 
-async def test_missing_configurations_are_made_for_a_url_and_deleted_on_exit(
-    plane: ControlPlane, user: Somebody
-) -> None:
-    async with replica(plane, local()) as running:
+async def test_missing_configurations_are_created_for_url_and_deleted_on_exit(plane: ControlPlane, user: User) -> None:
+    async with run_replica(plane, local_options()) as running:
         await running.ready()
         await user.create("a")
         assert len(await user.configurations()) == 2
-        await user.client.delete(MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", NAME))
+        await user.client.delete(MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", CONFIGURATION_NAME))
 
-        async def again() -> bool:
+        async def is_recreated() -> bool:
             return len(await user.configurations()) == 2
 
-        await until(again, "the configuration is made again")
+        await wait_until(is_recreated, "the recreated configuration")
     assert await user.configurations() == []
 
 
 @pytest.mark.parametrize("existing", [True, False])
-async def test_what_a_killed_run_left_behind_is_put_right_by_the_next_start(
-    plane: ControlPlane, user: Somebody, *, existing: bool
+async def test_leftovers_of_killed_run_are_removed_by_next_start(
+    plane: ControlPlane, user: User, *, existing: bool
 ) -> None:
     if existing:
-        await user.configure()
+        await user.create_configurations()
     before = await user.configurations()
-    async with replica(plane, local()) as running:
+    async with run_replica(plane, local_options()) as running:
         await running.ready()
-        running.manager._webhook_service.server._before_drain = None  # type: ignore[union-attr]  # as good as killed
+        running.manager._webhook_service.server._before_drain = None  # type: ignore[union-attr]  # as if the process were killed
     assert all(url != "service" for url in await user.urls())
     assert len(await user.configurations()) == 2
 
-    async with replica(plane, local()) as moved:
-        await moved.ready()
+    async with run_replica(plane, local_options()) as second_run:
+        await second_run.ready()
         await user.create("a")
-        moved.manager._webhook_service.server._before_drain = None  # type: ignore[union-attr]
-    async with replica(plane) as normal:
+        second_run.manager._webhook_service.server._before_drain = None  # type: ignore[union-attr]
+    async with run_replica(plane) as restarted:
         if existing:
-            await normal.ready()
+            await restarted.ready()
         else:
-            await until(lambda: _says(normal, "does not exist"), "what the killed run had made is deleted")
-    assert configured(before, await user.configurations())
+            await wait_until(
+                lambda: _has_problem(restarted, "does not exist"), "the deletion of the killed run's configurations"
+            )
+    assert is_unchanged(before, await user.configurations())
 
 
-async def test_replicas_under_one_url_take_it_back_when_the_last_one_leaves(
-    plane: ControlPlane, user: Somebody
-) -> None:
-    await user.configure()
-    options = local(reuse_port=True, drain=1.0)
-    async with replica(plane, options) as last:
-        async with replica(plane, options) as first:
+async def test_shared_url_is_removed_when_last_replica_stops(plane: ControlPlane, user: User) -> None:
+    await user.create_configurations()
+    options = local_options(reuse_port=True, drain=1.0)
+    async with run_replica(plane, options) as last:
+        async with run_replica(plane, options) as first:
             await asyncio.gather(first.ready(), last.ready())
         assert all(url.startswith(str(options.url)) for url in await user.urls())
-        await load_is_fine(user)
+        await assert_load_succeeds(user)
     assert set(await user.urls()) == {"service"}
 
 
-async def test_somebody_who_applies_the_manifest_does_not_cut_off_the_url(plane: ControlPlane, user: Somebody) -> None:
-    await user.configure()
+async def test_url_is_restored_after_manifest_is_applied(plane: ControlPlane, user: User) -> None:
+    await user.create_configurations()
     before = await user.configurations()
-    options = local()
-    async with replica(plane, options) as running:
+    options = local_options()
+    async with run_replica(plane, options) as running:
         await running.ready()
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-            obj = await user.client.get(kind, NamespacedName("", NAME))
+            obj = await user.client.get(kind, NamespacedName("", CONFIGURATION_NAME))
             assert obj is not None
-            (original,) = (each for each in before if each["kind"] == kind.kind)
+            (original,) = (configuration for configuration in before if configuration["kind"] == kind.kind)
             await user.client.update({**obj, "webhooks": original["webhooks"]})
 
-        async def back() -> bool:
+        async def is_url_restored() -> bool:
             return all(url.startswith(str(options.url)) for url in await user.urls())
 
-        await until(back, "the url")
+        await wait_until(is_url_restored, "the URL")
         await running.ready()
         await user.create("a")
-    assert configured(before, await user.configurations())
+    assert is_unchanged(before, await user.configurations())
 
 
-# Conversion.
+# Conversion
 
-OLD, NEW = GVK("acme.io", "v1", "Widget"), GVK("acme.io", "v2", "Widget")
+OLD_VERSION, NEW_VERSION = GVK("acme.io", "v1", "Widget"), GVK("acme.io", "v2", "Widget")
 
 
-class Widgets:
-    """In v2 the size is a text."""
+class WidgetConverter:
+    """Converts the size, which is an integer in v1 and a string in v2."""
 
     async def convert(self, obj: Object, api_version: str) -> Object:
-        turn = str if api_version.endswith("v2") else int
-        return {**obj, "apiVersion": api_version, "spec": {"size": turn(obj["spec"]["size"])}}
+        convert_size = str if api_version.endswith("v2") else int
+        return {**obj, "apiVersion": api_version, "spec": {"size": convert_size(obj["spec"]["size"])}}
 
     def default(self, obj: Object, request: AdmissionRequest) -> None: ...
 
 
-def widgets() -> Object:
+def widget_crd() -> Object:
     def version(name: str, kind: str, *, storage: bool) -> Object:
         spec = {"type": "object", "properties": {"size": {"type": kind}}}
         schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
@@ -573,14 +585,12 @@ def widgets() -> Object:
     }
 
 
-async def test_objects_are_converted_by_a_webhook_whose_bundle_is_in_the_definition(
-    plane: ControlPlane, user: Somebody
-) -> None:
-    await plane.install_crds(widgets())
-    definition = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+async def test_objects_are_converted_by_webhook_with_ca_bundle_in_crd(plane: ControlPlane, user: User) -> None:
+    await plane.install_crds(widget_crd())
+    crd_kind = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
     key = NamespacedName("", "widgets.acme.io")
-    async with replica(plane, local(conversion_crds=("widgets.acme.io",))) as running:
-        running.manager.webhooks.register(OLD, converter=Widgets())
+    async with run_replica(plane, local_options(conversion_crds=("widgets.acme.io",))) as running:
+        running.manager.webhooks.register(OLD_VERSION, converter=WidgetConverter())
         await running.ready()
         await user.client.create(
             {
@@ -590,20 +600,20 @@ async def test_objects_are_converted_by_a_webhook_whose_bundle_is_in_the_definit
                 "spec": {"size": 3},
             }
         )
-        new = await user.client.get(NEW, NamespacedName("default", "w"))
+        new = await user.client.get(NEW_VERSION, NamespacedName("default", "w"))
         assert new is not None
         assert new["spec"] == {"size": "3"}
-    restored = await user.client.get(definition, key)
+    restored = await user.client.get(crd_kind, key)
     assert restored is not None
     assert restored["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["name"] == "hooks"
     with pytest.raises(APIError, match="conversion webhook"):
-        await user.client.get(NEW, NamespacedName("default", "w"))
+        await user.client.get(NEW_VERSION, NamespacedName("default", "w"))
 
 
-async def test_a_manager_without_webhooks_says_so(plane: ControlPlane) -> None:
+async def test_registration_without_webhook_options_is_an_error(plane: ControlPlane) -> None:
     from cfo.runtime.manager import Manager
 
     manager = Manager(ClientConfig.for_control_plane(plane))
     with pytest.raises(RuntimeError, match="ManagerOptions"):
-        register(manager.webhooks)
+        register_webhooks(manager.webhooks)
     assert manager.webhook_port == 0

@@ -1,4 +1,4 @@
-"""A small world for tests of the AppWrapper controllers: a control plane, the operator, and somebody who uses both."""
+"""Test environment of the AppWrapper controllers: a control plane, the controllers, and a client with helpers."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from envtest import ControlPlane
 from test.support.raycluster_environment import World, eventually
 
 CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "job", "deployment", "replicaset", "statefulset")
-"""The embedded plane's controllers that make pods, and let them run."""
+"""The embedded control plane's controllers that create and run pods."""
 
-BRISK: dict[str, str] = {
+SHORT_PERIODS: dict[str, str] = {
     "admissionGracePeriod": "10s",
     "warmupGracePeriod": "10s",
     "failureGracePeriod": "30ms",
     "resetPause": "30ms",
     "deletionGracePeriod": "10s",
 }
-"""Periods that a test can wait for."""
+"""Fault tolerance periods that are short enough for tests."""
 
 
 def configuration(**settings: Any) -> AppWrapperConfiguration:
-    """The configuration section with these settings, as a user writes them, and with brisk periods."""
-    tolerance = {**BRISK, **settings.pop("faultTolerance", {})}
+    """Return the configuration section ``appwrapper`` with ``settings`` (camelCase) and :data:`SHORT_PERIODS`."""
+    tolerance = {**SHORT_PERIODS, **settings.pop("faultTolerance", {})}
     return AppWrapperConfiguration.model_validate({"enabled": True, "faultTolerance": tolerance, **settings})
 
 
 def pod(name: str = "p", *, node: str = "", labels: dict[str, str] | None = None, **annotations: str) -> Object:
-    """A pod; ``annotations`` tell the pod runner what to make of it (``finish_after="1"``)."""
-    told = {f"envtest.cfo/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    """Return a pod; ``annotations`` control the embedded pod runner (``finish_after="1"``)."""
+    annotation_values = {f"envtest.cfo/{key.replace('_', '-')}": value for key, value in annotations.items()}
     spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
     if node:
         spec["nodeName"] = node
-    metadata: dict[str, Any] = {"name": name, "annotations": told, "labels": labels or {}}
+    metadata: dict[str, Any] = {"name": name, "annotations": annotation_values, "labels": labels or {}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def job(name: str = "j", *, parallelism: int = 1, **annotations: str) -> Object:
-    """A Job whose pods do what ``annotations`` say; see :func:`pod`."""
+    """Return a Job; ``annotations`` control its pods, see :func:`pod`."""
     template = pod("", **annotations)
     spec = {
         "parallelism": parallelism,
@@ -71,7 +71,7 @@ def job(name: str = "j", *, parallelism: int = 1, **annotations: str) -> Object:
 def wrapper(
     *templates: Object, name: str = "w", namespace: str = "ns", suspend: bool = False, **settings: str
 ) -> Object:
-    """An AppWrapper of these components; ``settings`` are its annotations, such as ``retryLimit="1"``."""
+    """Return an AppWrapper of these components; ``settings`` are its annotations, such as ``retryLimit="1"``."""
     return {
         "apiVersion": APPWRAPPER.api_version,
         "kind": APPWRAPPER.kind,
@@ -85,7 +85,7 @@ def wrapper(
 
 
 def state(obj: Object) -> tuple[Any, ...]:
-    """Phase, retries and conditions: what the recordings have of a status, without times."""
+    """Return phase, number of retries and conditions without times: the part of a status that recordings contain."""
     status = obj.get("status") or {}
     return (
         status.get("phase") or "",
@@ -97,85 +97,90 @@ def state(obj: Object) -> tuple[Any, ...]:
     )
 
 
-class Watched(World):
-    """A world in which every state of every AppWrapper is noted, as a watch tells it."""
+class AppWrapperEnvironment(World):
+    """An environment that records every state of every AppWrapper, as reported by a watch."""
 
     def __init__(self, plane: ControlPlane, client: Client) -> None:
         super().__init__(plane, client)
         self.states: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
-        self.shots: dict[tuple[str, str], list[Object]] = {}
-        self.created: list[tuple[str, str, str]] = []
+        self.snapshots: dict[tuple[str, str], list[Object]] = {}
 
     async def _caught_up(self, informer: Informer) -> None:
-        with contextlib.suppress(UnknownKind):  # a kind may go in the course of a test
+        with contextlib.suppress(UnknownKind):  # a test may delete a CRD
             await super()._caught_up(informer)
 
-    async def wrapper(self, name: str = "w", namespace: str = "ns") -> Object:
-        """The AppWrapper."""
+    async def get_wrapper(self, name: str = "w", namespace: str = "ns") -> Object:
+        """Return the AppWrapper."""
         return await self.get(APPWRAPPER, name, namespace)
 
-    async def phase(self, *phases: str, name: str = "w", namespace: str = "ns") -> Object:
-        """Waits until the AppWrapper is in one of ``phases``."""
-        return await self.when(lambda obj: state(obj)[0] in phases, f"phase {phases}", name=name, namespace=namespace)
+    async def wait_for_phase(self, *phases: str, name: str = "w", namespace: str = "ns") -> Object:
+        """Wait until the AppWrapper is in one of ``phases``, and return it."""
+        return await self.wait_until(
+            lambda obj: state(obj)[0] in phases, f"phase {phases}", name=name, namespace=namespace
+        )
 
-    async def condition(
-        self, kind: str, status: str, reason: str = "", *, name: str = "w", namespace: str = "ns"
+    async def wait_for_condition(
+        self, condition_type: str, status: str, reason: str = "", *, name: str = "w", namespace: str = "ns"
     ) -> Object:
-        """Waits until the AppWrapper has the condition."""
+        """Wait until the AppWrapper has the condition, and return it; any reason matches if ``reason`` is empty."""
 
         def holds(obj: Object) -> bool:
-            return any(item[:2] == (kind, status) and (not reason or item[2] == reason) for item in state(obj)[2])
+            return any(
+                item[:2] == (condition_type, status) and (not reason or item[2] == reason) for item in state(obj)[2]
+            )
 
-        return await self.when(holds, f"{kind} is {status} {reason}", name=name, namespace=namespace)
+        return await self.wait_until(holds, f"{condition_type} is {status} {reason}", name=name, namespace=namespace)
 
-    async def when(
-        self, holds: Callable[[Object], bool], what: str, *, name: str = "w", namespace: str = "ns"
+    async def wait_until(
+        self, holds: Callable[[Object], bool], description: str, *, name: str = "w", namespace: str = "ns"
     ) -> Object:
-        """Waits until something holds of the AppWrapper."""
+        """Wait until ``holds(wrapper)`` is true, and return the AppWrapper."""
 
-        async def look() -> Object | None:
+        async def check() -> Object | None:
             obj = await self.find(APPWRAPPER, name, namespace)
-            assert obj is not None, f"{what}: there is no {name}"
-            assert holds(obj), f"{what}: {state(obj)}"
+            assert obj is not None, f"{description}: AppWrapper {name} does not exist"
+            assert holds(obj), f"{description}: {state(obj)}"
             return obj
 
-        found: Object = await eventually(look, what)
-        return found
+        result: Object = await eventually(check, description)
+        return result
 
-    async def gone(self, name: str = "w", namespace: str = "ns") -> None:
-        """Waits until the AppWrapper is gone."""
+    async def wait_until_deleted(self, name: str = "w", namespace: str = "ns") -> None:
+        """Wait until the AppWrapper is deleted."""
 
-        async def look() -> bool:
+        async def check() -> bool:
             obj = await self.find(APPWRAPPER, name, namespace)
-            assert obj is None, f"{name} is still there: {state(obj)} {obj['metadata'].get('finalizers')}"
+            assert obj is None, f"{name} still exists: {state(obj)} {obj['metadata'].get('finalizers')}"
             return True
 
-        await eventually(look, f"{name} gone")
+        await eventually(check, f"{name} deleted")
 
-    async def suspend(self, value: bool, name: str = "w", namespace: str = "ns") -> None:
-        """Suspends or resumes, as a queue does."""
+    async def set_suspend(self, value: bool, name: str = "w", namespace: str = "ns") -> None:
+        """Suspend or resume the AppWrapper, as a queue does."""
         await self.client.patch(APPWRAPPER, NamespacedName(namespace, name), {"spec": {"suspend": value}})
 
-    async def went_through(self, *phases: str, name: str = "w", namespace: str = "ns") -> None:
-        """Waits until the watch has told of these phases, and no others."""
+    async def wait_for_phases(self, *phases: str, name: str = "w", namespace: str = "ns") -> None:
+        """Wait until the watch has reported exactly these phases, in this order."""
 
-        async def look() -> bool:
-            found = self.phases(name, namespace)
-            assert found == list(phases), found
+        async def check() -> bool:
+            result = self.observed_phases(name, namespace)
+            assert result == list(phases), result
             return True
 
-        await eventually(look, f"{phases}")
+        await eventually(check, f"{phases}")
 
-    def phases(self, name: str = "w", namespace: str = "ns") -> list[str]:
-        """The phases that the AppWrapper went through, as far as the watch has told."""
-        found: list[str] = []
+    def observed_phases(self, name: str = "w", namespace: str = "ns") -> list[str]:
+        """Return the phases that the watch has reported so far, without repetitions."""
+        result: list[str] = []
         for item in self.states.get((namespace, name), ()):
-            if not found or found[-1] != item[0]:
-                found.append(item[0])
-        return found
+            if not result or result[-1] != item[0]:
+                result.append(item[0])
+        return result
 
-    async def pod_status(self, name: str, phase: str, namespace: str = "ns", *, exit_code: int | None = None) -> None:
-        """Plays the kubelet."""
+    async def set_pod_status(
+        self, name: str, phase: str, namespace: str = "ns", *, exit_code: int | None = None
+    ) -> None:
+        """Set the status of a pod, as the kubelet does."""
         status: dict[str, Any] = {"phase": phase}
         if exit_code is not None:
             terminated = {"terminated": {"exitCode": exit_code, "reason": "Error"}}
@@ -184,71 +189,78 @@ class Watched(World):
             ]
         await self.client.patch(POD, NamespacedName(namespace, name), {"status": status}, subresource="status")
 
-    async def names_of(self, gvk: GVK, namespace: str = "ns") -> list[str]:
-        """The names of all objects of a kind."""
+    async def object_names(self, gvk: GVK, namespace: str = "ns") -> list[str]:
+        """Return the sorted names of all objects of a kind."""
         return sorted(name_of(item) for item in await self.client.list(gvk, namespace=namespace))
 
 
 @asynccontextmanager
-async def watched_world(*crds: Object, controllers: Sequence[str] | None = None) -> AsyncIterator[Watched]:
-    """A control plane with AppWrappers and ``crds``; the embedded one with ``controllers``, if some are given."""
-    definitions = [appwrapper_crd(), *crds]
+async def start_appwrapper_environment(
+    *crds: Object, controllers: Sequence[str] | None = None
+) -> AsyncIterator[AppWrapperEnvironment]:
+    """Run a control plane with the CRD of AppWrappers and ``crds``.
+
+    Given ``controllers``, it is the embedded one with these controllers; otherwise it may be the real one.
+    """
+    all_crds = [appwrapper_crd(), *crds]
     plane: ControlPlane
     if controllers is None and os.environ.get("KUBEBUILDER_ASSETS"):
-        plane = ControlPlane.real(crds=definitions)
+        plane = ControlPlane.real(crds=all_crds)
     else:
-        chosen = controllers or ("gc", "namespace", "serviceaccount", "resourcequota")
-        plane = ControlPlane.embedded(crds=definitions, controllers=chosen)
+        selected = controllers or ("gc", "namespace", "serviceaccount", "resourcequota")
+        plane = ControlPlane.embedded(crds=all_crds, controllers=selected)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
-        here = Watched(plane, client)
+        environment = AppWrapperEnvironment(plane, client)
         observer = Manager(ClientConfig.for_control_plane(plane))
         informer = observer.cache.informer(APPWRAPPER)
 
-        def note(event: Any) -> None:
+        def record(event: Any) -> None:
             if event.new is not None:
-                found = here.states.setdefault((event.key.namespace, event.key.name), [])
-                shot = event.new.object()
-                here.shots.setdefault((event.key.namespace, event.key.name), []).append(shot)
-                new = state(shot)
-                if not found or found[-1] != new:
-                    found.append(new)
+                states = environment.states.setdefault((event.key.namespace, event.key.name), [])
+                snapshot = event.new.object()
+                environment.snapshots.setdefault((event.key.namespace, event.key.name), []).append(snapshot)
+                new = state(snapshot)
+                if not states or states[-1] != new:
+                    states.append(new)
 
-        informer.add_handler(note)
-        running = asyncio.create_task(observer.run())  # not in this task: a fixture is left in another one
+        informer.add_handler(record)
+        running = asyncio.create_task(observer.run())  # a separate task, because a fixture is torn down in another one
         await observer.started()
         try:
-            yield here
+            yield environment
         finally:
             observer.stop()
             await running
 
 
 @asynccontextmanager
-async def operating(
-    here: Watched,
+async def run_appwrapper_controllers(
+    environment: AppWrapperEnvironment,
     config: AppWrapperConfiguration | None = None,
     *,
     clock: Clock | None = None,
     token: str = "",
     transport: Transport | None = None,
 ) -> AsyncIterator[Manager]:
-    """Runs the AppWrapper controllers against the world until the end of the block."""
-    here.forget_requests()
-    target = ClientConfig.for_control_plane(here.plane, token=token or None)
-    connection = contextlib.nullcontext(transport) if transport else Transport(target, observe=here.exchanges.append)
-    async with connection as opened:
-        manager = Manager(opened, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER), clock=clock)
+    """Run the AppWrapper controllers until the end of the block; as admin, with ``token``, or on ``transport``."""
+    environment.forget_requests()
+    target = ClientConfig.for_control_plane(environment.plane, token=token or None)
+    connection = (
+        contextlib.nullcontext(transport) if transport else Transport(target, observe=environment.exchanges.append)
+    )
+    async with connection as connected:
+        manager = Manager(connected, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER), clock=clock)
         appwrapper.setup(manager, config or configuration())
-        here.manager = manager
+        environment.manager = manager
         try:
             async with manager:
                 await manager.started()
                 yield manager
         finally:
-            here.manager = None
+            environment.manager = None
 
 
 async def settle(seconds: float = 0.05) -> None:
-    """Lets a moment pass in which something that must not happen would."""
+    """Sleep; call this before asserting that something did not happen."""
     await asyncio.sleep(seconds)

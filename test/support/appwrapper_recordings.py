@@ -1,4 +1,4 @@
-"""What the Go operator was seen to answer about AppWrappers, and where this one answers something else on purpose."""
+"""Recordings of the Go operator's AppWrappers: their admission responses, settings, steps and CRDs."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from cfo.runtime.objects import Object, annotations_of
 from cfo.runtime.webhook.admission import UserInfo
 from test.support.recordings import GOLDEN
 
-NO_PODS = "spec.components: Invalid value: components contains no podspecs"
-NO_THING = 'Invalid value: "Thing": no matches for kind "Thing" in version "example.com/v1"'
+NO_POD_SPECS = "spec.components: Invalid value: components contains no podspecs"
+UNKNOWN_KIND = 'Invalid value: "Thing": no matches for kind "Thing" in version "example.com/v1"'
 
 DIFFERENCES = {
     ("admission-bad-templates", "b2"): (
         "[spec.components[0].template: Invalid value: error inferring PodSets: "
-        f"at path position 'template.spec.parallelism' non-int value three, {NO_PODS}]"
+        f"at path position 'template.spec.parallelism' non-int value three, {NO_POD_SPECS}]"
     ),
     ("admission-nested-other-version", "n3"): (
-        f"[spec.components[0].template: Forbidden: Nested AppWrappers are forbidden, {NO_PODS}]"
+        f"[spec.components[0].template: Forbidden: Nested AppWrappers are forbidden, {NO_POD_SPECS}]"
     ),
-    ("admission-podset-paths", "path0"): f"spec.components[0].template.kind: {NO_THING}",
-    ("admission-podset-paths", "path1"): f"spec.components[0].template.kind: {NO_THING}",
-    ("create-unknown-kind", "c"): f"spec.components[1].template.kind: {NO_THING}",
+    ("admission-podset-paths", "path0"): f"spec.components[0].template.kind: {UNKNOWN_KIND}",
+    ("admission-podset-paths", "path1"): f"spec.components[0].template.kind: {UNKNOWN_KIND}",
+    ("create-unknown-kind", "c"): f"spec.components[1].template.kind: {UNKNOWN_KIND}",
     ("name-of-64", "a" * 64): "metadata.name: Too long: may not be more than 63 bytes",
 }
-"""By scenario and name what is answered to the creation of an AppWrapper that the Go operator admitted, or refused with
-fewer words. Each scenario is in docs/differences.md."""
+"""The expected denial by scenario and name of the AppWrapper, where it deliberately differs from the recording: the Go
+operator admitted the AppWrapper, or denied it with a shorter message. docs/differences.md lists each scenario."""
 
 WEBHOOK = 'admission webhook "vappwrapper.kb.io" denied the request: '
-_VALUE = re.compile(r"(spec\.components(?:\[\d+\]\.template)?: Invalid value: )(?=[\[{])")
+_PRINTED_VALUE = re.compile(r"(spec\.components(?:\[\d+\]\.template)?: Invalid value: )(?=[\[{])")
 
 
 def recorded_denial(message: str) -> str:
-    """What the Go webhook said, without the templates that it printed."""
-    text = message.removeprefix(WEBHOOK)
-    decoder, at = json.JSONDecoder(), 0
-    while found := _VALUE.search(text, at):
-        at = found.end()
-        _, end = decoder.raw_decode(text, at)
-        text = text[:at] + text[end:].removeprefix(": ")
-    return text
+    """Return the message of the Go webhook's denial without the templates that it printed."""
+    string = message.removeprefix(WEBHOOK)
+    decoder, position = json.JSONDecoder(), 0
+    while found := _PRINTED_VALUE.search(string, position):
+        position = found.end()
+        _, end = decoder.raw_decode(string, position)
+        string = string[:position] + string[end:].removeprefix(": ")
+    return string
 
 
-def user_of(do: dict[str, Any]) -> UserInfo:
-    """Who made a request: the recorder as admin, ``alice``, or somebody who was impersonated."""
-    user: Any = do.get("user") or "admin"
+def user_of(action: dict[str, Any]) -> UserInfo:
+    """Return the user of a recorded request: the recorder as admin, ``alice``, or an impersonated user."""
+    user: Any = action.get("user") or "admin"
     if user == "alice":
         return UserInfo("alice", "alice-uid", ("system:authenticated",))
     if user == "admin":
@@ -61,48 +61,49 @@ def user_of(do: dict[str, Any]) -> UserInfo:
 
 
 def settings_of(recording: dict[str, Any]) -> AppWrapperConfiguration:
-    """The configuration as the Go operator understood it: it reads nothing that is not under ``Config``."""
+    """Return the configuration as the Go operator read it: only the settings under ``Config``."""
     return AppWrapperConfiguration.model_validate(recording["config"]["appwrapper"].get("Config") or {})
 
 
 def actions(
     recording: dict[str, Any], op: str, kind: str = "AppWrapper"
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The steps that did ``op`` to objects of ``kind``, each with its result."""
+    """Yield the recorded actions ``op`` on objects of ``kind``, each with its result."""
     for step in recording["steps"]:
-        do = step.get("do") or {}
-        if do.get("op") == op and (do.get("object") or do)["kind"] == kind:
-            yield do, step["result"]
+        action = step.get("do") or {}
+        if action.get("op") == op and (action.get("object") or action)["kind"] == kind:
+            yield action, step["result"]
 
 
-CRDS = ("minimal_jobsets", "minimal_pytorchjobs", "ray.io_rayclusters", "ray.io_rayjobs")
+CRD_FILES = ("minimal_jobsets", "minimal_pytorchjobs", "ray.io_rayclusters", "ray.io_rayjobs")
+
+PERIOD_FACTOR = 0.2
+"""The factor by which recorded periods are shortened."""
 
 
-_SHORTER = 0.2
-"""What is left of each second of a recorded period."""
-
-
-def shortened(text: str) -> str:
-    """A recorded period, for a test to wait for: a fifth of what it was, if it is one of seconds."""
+def shorten_period(string: str) -> str:
+    """Shorten a recorded period of at most 60 seconds by :data:`PERIOD_FACTOR`; return other strings unchanged."""
     try:
-        period = parse_duration(text)
+        period = parse_duration(string)
     except ValueError:
-        return text
+        return string
     seconds = period.total_seconds()
-    return format_duration(period * _SHORTER) if 0 < seconds <= 60 else text
+    return format_duration(period * PERIOD_FACTOR) if 0 < seconds <= 60 else string
 
 
-def prepared(obj: Object) -> Object:
-    """A recorded object, as it can be created again, with shorter periods."""
-    drop = {"uid", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in drop}
+def recreatable(obj: Object) -> Object:
+    """Return a recorded object without the fields that the server sets, and with shorter periods."""
+    server_fields = {"uid", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in server_fields}
     if annotations := annotations_of(obj):
         metadata["annotations"] = {
-            key: shortened(value) if key.startswith(ANNOTATION_PREFIX) else value for key, value in annotations.items()
+            key: shorten_period(value) if key.startswith(ANNOTATION_PREFIX) else value
+            for key, value in annotations.items()
         }
     return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
 
 
 def recorded_crds() -> list[Object]:
+    """Return the CRDs of the components that the recordings use."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [yaml.load((GOLDEN.parent / "crds" / f"{name}.yaml").read_text(), Loader=loader) for name in CRDS]
+    return [yaml.load((GOLDEN.parent / "crds" / f"{name}.yaml").read_text(), Loader=loader) for name in CRD_FILES]

@@ -1,4 +1,4 @@
-"""A small operator whose webhooks guard ConfigMaps that carry a label, for tests of how webhooks are served."""
+"""A small operator with webhooks for labelled ConfigMaps, for tests of how webhooks are served."""
 
 from __future__ import annotations
 
@@ -30,80 +30,84 @@ from envtest import ControlPlane
 
 SERVICE = ServiceReference("default", "hooks")
 SECRET_KEY = NamespacedName("default", "hooks-cert")
-NAME = "hooks"
-GUARDED = {"guarded": "true"}
-WITHIN = 20.0
+CONFIGURATION_NAME = "hooks"
+WEBHOOK_LABELS = {"guarded": "true"}
+TIMEOUT_SECONDS = 20.0
 
 
-class Colors:
-    """Gives ConfigMaps a color, and refuses some."""
+class ColorWebhook:
+    """Defaults the color of ConfigMaps and validates it."""
 
     def default(self, obj: Object, request: AdmissionRequest) -> None:
         data = obj.setdefault("data", {})
         if "color" not in data:
             data["color"] = "blue"
-            request.warn("it is blue now")
+            request.warn("color defaulted to blue")
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         color = Path("data").key("color")
         match obj["data"]["color"]:
             case "":
-                raise FieldErrors([required(color, "every color has a name"), invalid(Path("data"), 1, "twice wrong")])
+                raise FieldErrors([required(color, "must not be empty"), invalid(Path("data"), 1, "second error")])
             case "mauve":
-                raise InvalidObject(CONFIG_MAP, request.name, [invalid(color, "mauve", "not that one")])
+                raise InvalidObject(CONFIG_MAP, request.name, [invalid(color, "mauve", "not allowed")])
             case "bug":
                 raise IndexError("list index out of range")
-        return ["a nice color"]
+        return ["color accepted"]
 
     def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         if old["data"]["color"] != obj["data"]["color"]:
-            raise Denied("colors do not change")
+            raise Denied("color is immutable")
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         if obj["data"]["color"] == "gold":
-            raise Denied("gold is kept")
+            raise Denied("gold cannot be deleted")
 
 
-def register(webhooks: Webhooks) -> None:
-    colors = Colors()
+def register_webhooks(webhooks: Webhooks) -> None:
+    """Register a :class:`ColorWebhook` for ConfigMaps with :data:`WEBHOOK_LABELS`."""
+    webhook = ColorWebhook()
     webhooks.register(
         CONFIG_MAP,
-        defaulter=colors,
-        validator=colors,
-        object_selector={"matchLabels": GUARDED},
+        defaulter=webhook,
+        validator=webhook,
+        object_selector={"matchLabels": WEBHOOK_LABELS},
         validator_operations=["CREATE", "UPDATE", "DELETE"],  # type: ignore[list-item]
     )
 
 
-POLICY = RotatedCertificates(secret=SECRET_KEY, propagation=0.3)
+CERTIFICATE_POLICY = RotatedCertificates(secret=SECRET_KEY, propagation=0.3)
 OPTIONS = WebhookOptions(
     service=SERVICE,
-    certificates=POLICY,
-    mutating_configuration=NAME,
-    validating_configuration=NAME,
+    certificates=CERTIFICATE_POLICY,
+    mutating_configuration=CONFIGURATION_NAME,
+    validating_configuration=CONFIGURATION_NAME,
     bind_address="127.0.0.1:0",
     drain=0.0,
 )
 
 
 def free_url() -> WebhookURL:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return WebhookURL("127.0.0.1", probe.getsockname()[1])
+    """Return a URL on 127.0.0.1 with a port that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return WebhookURL("127.0.0.1", listener.getsockname()[1])
 
 
-def short(**policy: Any) -> RotatedCertificates:
-    return replace(POLICY, **{"overlap": timedelta(seconds=3), **policy})
+def short_overlap(**policy: Any) -> RotatedCertificates:
+    """Return :data:`CERTIFICATE_POLICY` with an overlap of 3 seconds and the given changes."""
+    return replace(CERTIFICATE_POLICY, **{"overlap": timedelta(seconds=3), **policy})
 
 
 class Replica:
-    """One process of the operator."""
+    """One replica of the operator, in this process."""
 
     def __init__(self, manager: Manager, exchanges: list[Exchange]) -> None:
         self.manager = manager
         self.exchanges = exchanges
 
     def writes(self) -> list[tuple[str, str, str]]:
+        """Return verb, resource and status code of each write request."""
         return [
             (exchange.verb, exchange.resource.partition(".")[0], exchange.code)
             for exchange in self.exchanges
@@ -111,114 +115,128 @@ class Replica:
         ]
 
     async def ready(self) -> None:
-        await until(self._is_ready, "readiness")
+        """Wait until all health checks succeed."""
+        await wait_until(self._is_ready, "readiness")
 
     async def _is_ready(self) -> bool:
         failures = await self.manager.health.failures()
         assert not failures, failures
         return True
 
-    async def problem(self) -> str:
+    async def webhooks_problem(self) -> str:
+        """Return the failure of the health check ``webhooks``, or an empty string."""
         return (await self.manager.health.failures()).get("webhooks", "")
 
-    def served(self) -> x509.Certificate:
-        """The certificate of a new handshake, whomever it is from."""
+    def served_certificate(self) -> x509.Certificate:
+        """Return the serving certificate of a new TLS handshake; nothing is verified."""
         pem = ssl.get_server_certificate(("127.0.0.1", self.manager.webhook_port))
         return x509.load_pem_x509_certificate(pem.encode())
 
     async def serial(self) -> int:
-        return (await asyncio.to_thread(self.served)).serial_number
+        """Return the serial number of the serving certificate."""
+        return (await asyncio.to_thread(self.served_certificate)).serial_number
 
 
-async def until(look: Callable[[], Any], what: str) -> Any:
-    """Calls ``look`` until it returns something true; an AssertionError in it means "not yet"."""
+async def wait_until(check: Callable[[], Any], description: str) -> Any:
+    """Call ``check`` until it returns a true value, and return that; fail after :data:`TIMEOUT_SECONDS`.
+
+    An ``AssertionError`` in ``check`` means "not yet".
+    """
     last: object = None
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 try:
-                    if found := await look():
-                        return found
+                    if result := await check():
+                        return result
                 except AssertionError as error:
                     last = error
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise AssertionError(f"did not happen in {WITHIN:g} s: {what} {last or ''}") from None
+        raise AssertionError(f"did not happen in {TIMEOUT_SECONDS:g} s: {description} {last or ''}") from None
 
 
 @asynccontextmanager
-async def replica(
+async def run_replica(
     plane: ControlPlane,
     options: WebhookOptions = OPTIONS,
     *,
     clock: Clock | None = None,
     config: ClientConfig | None = None,
 ) -> AsyncIterator[Replica]:
+    """Run a manager with the webhooks until the end of the block; as admin, or with ``config``."""
     exchanges: list[Exchange] = []
     async with Transport(config or ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
         manager = Manager(transport, ManagerOptions(field_manager="hooks", webhook=options), clock=clock)
-        register(manager.webhooks)
+        register_webhooks(manager.webhooks)
         async with manager:
             await manager.started()
             yield Replica(manager, exchanges)
 
 
-class Somebody:
-    """A user of the API server, and an admin who looks at it."""
+class User:
+    """A client of the API server with administrator permissions, and helpers for webhook tests."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def configure(self) -> None:
-        """What a manifest brings: configurations without a bundle, which lead to the Service."""
+    async def create_configurations(self) -> None:
+        """Create the webhook configurations as a manifest does: without caBundle, and with the Service as target."""
         webhooks = Webhooks()
-        register(webhooks)
+        register_webhooks(webhooks)
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-            configuration = webhooks.configuration(kind, NAME, SERVICE)
+            configuration = webhooks.configuration(kind, CONFIGURATION_NAME, SERVICE)
             assert configuration is not None
             await self.client.create(configuration)
 
     async def create(self, name: str, **data: str) -> Object:
-        metadata: Object = {"namespace": "default", "labels": GUARDED}
+        """Create a labelled ConfigMap; a name that ends with ``-`` is a ``generateName``."""
+        metadata: Object = {"namespace": "default", "labels": WEBHOOK_LABELS}
         metadata["generateName" if name.endswith("-") else "name"] = name
         return await self.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
     async def configurations(self) -> list[Object]:
-        found = [
-            await self.client.get(kind, NamespacedName("", NAME))
+        """Return the webhook configurations that exist."""
+        result = [
+            await self.client.get(kind, NamespacedName("", CONFIGURATION_NAME))
             for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
         ]
-        return [each for each in found if each is not None]
+        return [configuration for configuration in result if configuration is not None]
 
-    async def bundles(self) -> set[bytes]:
+    async def ca_bundles(self) -> set[bytes]:
+        """Return the distinct CA bundles of all webhooks."""
         from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of
 
-        return {bundle for each in await self.configurations() for bundle in ca_bundles_of(each).values()}
+        return {
+            bundle for configuration in await self.configurations() for bundle in ca_bundles_of(configuration).values()
+        }
 
-    async def authorities(self) -> list[x509.Certificate]:
-        """Whom the API server is told to trust; the same for every webhook."""
-        bundles = await self.bundles()
-        assert len(bundles) == 1
-        return ca_certificates_of(next(iter(bundles)))
+    async def ca_certificates(self) -> list[x509.Certificate]:
+        """Return the CA certificates in the caBundle, which must be the same for every webhook."""
+        ca_bundles = await self.ca_bundles()
+        assert len(ca_bundles) == 1
+        return ca_certificates_of(next(iter(ca_bundles)))
 
     async def urls(self) -> list[str]:
+        """Return the URL of each webhook, or ``service`` for a webhook with a Service reference."""
         return [
             hook["clientConfig"].get("url", "service")
-            for each in await self.configurations()
-            for hook in each["webhooks"]
+            for configuration in await self.configurations()
+            for hook in configuration["webhooks"]
         ]
 
 
 @asynccontextmanager
-async def somebody(plane: ControlPlane) -> AsyncIterator[Somebody]:
+async def connect_user(plane: ControlPlane) -> AsyncIterator[User]:
+    """Connect a :class:`User` to the control plane until the end of the block."""
     async with Transport(ClientConfig.for_control_plane(plane)) as transport:
-        yield Somebody(Client(transport, RESTMapper(transport), field_manager="somebody"))
+        yield User(Client(transport, RESTMapper(transport), field_manager="user"))
 
 
 class Load:
-    """Creates objects without pause until it is stopped, and keeps what went wrong."""
+    """Creates ConfigMaps continuously until the end of the block, and collects the errors."""
 
-    def __init__(self, user: Somebody, workers: int = 4) -> None:
+    def __init__(self, user: User, workers: int = 4) -> None:
         self._user = user
         self._workers = workers
         self._stop = False
@@ -227,17 +245,17 @@ class Load:
 
     async def __aenter__(self) -> Load:
         self._tasks = [asyncio.create_task(self._work()) for _ in range(self._workers)]
-        await self.more(10)
+        await self.create_more(10)
         return self
 
-    async def more(self, count: int) -> None:
-        """Returns when ``count`` more objects were created."""
-        goal = self.created + count
+    async def create_more(self, count: int) -> None:
+        """Wait until ``count`` more objects are created, or a creation fails."""
+        target_count = self.created + count
 
         async def reached() -> bool:
-            return self.created >= goal or bool(self.errors)
+            return self.created >= target_count or bool(self.errors)
 
-        await until(reached, f"{count} more objects")
+        await wait_until(reached, f"{count} more objects")
 
     async def __aexit__(self, *_: object) -> None:
         self._stop = True
@@ -246,8 +264,8 @@ class Load:
     async def _work(self) -> None:
         while not self._stop:
             try:
-                made = await self._user.create("load-")
-                assert made["data"] == {"color": "blue"}
+                created_object = await self._user.create("load-")
+                assert created_object["data"] == {"color": "blue"}
                 self.created += 1
             except Exception as error:
                 self.errors.append(error)

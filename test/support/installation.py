@@ -1,4 +1,4 @@
-"""An installation of the operator: manifests applied with kubectl, the operator run with its service account."""
+"""Install the operator: apply its manifests with kubectl and run ``cfo run`` with its service account."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.api_request import APIRequest
 from envtest import EmbeddedControlPlane
-from test.support.operator_process import Operator
-from test.support.raycluster_environment import (
-    World,
-)
+from test.support.operator_process import OperatorProcess
+from test.support.raycluster_environment import World
 
 ROOT = Path(__file__).parents[2]
+OPERATOR_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
 
 
-USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
+async def kubectl(environment: World, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
+    """Run kubectl as an administrator; return its exit code and its output (stdout and stderr).
 
-
-async def kubectl(there: World, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
-    """Runs kubectl against the world as an administrator: exit code, and all that it said."""
-    program = shutil.which("kubectl")
-    if program is None:
+    Skips the test if kubectl is not installed.
+    """
+    executable = shutil.which("kubectl")
+    if executable is None:
         pytest.skip("kubectl is not installed")
     kubeconfig = directory / "admin.kubeconfig"
-    there.plane.kubeconfig(kubeconfig)
+    environment.plane.kubeconfig(kubeconfig)
     process = await asyncio.create_subprocess_exec(
-        *(program, *arguments),
+        *(executable, *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -50,51 +49,51 @@ async def kubectl(there: World, directory: Path, *arguments: str, stdin: str = "
     return process.returncode, output.decode()
 
 
-async def install(there: World, directory: Path, folder: str = "config/default") -> None:
-    """Installs it as the README says."""
-    code, built = await kubectl(there, directory, "kustomize", folder)
-    assert code == 0, built
-    code, said = await kubectl(there, directory, "apply", "--server-side", "-f", "-", stdin=built)
-    assert code == 0, said
+async def install(environment: World, directory: Path, folder: str = "config/default") -> None:
+    """Install the operator as the README describes: kustomize ``folder`` and apply the result."""
+    code, manifests = await kubectl(environment, directory, "kustomize", folder)
+    assert code == 0, manifests
+    code, output = await kubectl(environment, directory, "apply", "--server-side", "-f", "-", stdin=manifests)
+    assert code == 0, output
 
 
-async def service_account(there: World, directory: Path) -> Path:
-    """What a pod of the operator finds in its file system: token, authority, namespace."""
-    resource = f"{there.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
-    answer = await there.client.transport.request(
+async def write_service_account_files(environment: World, directory: Path) -> Path:
+    """Write the files that a pod of the operator has mounted: token, CA certificate and namespace."""
+    token_url = f"{environment.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
+    response = await environment.client.transport.request(
         APIRequest(
             "POST",
-            urlsplit(resource).path,
+            urlsplit(token_url).path,
             body=b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}',
         )
     )
     folder = directory / "serviceaccount"
     folder.mkdir()
-    (folder / "token").write_text(yaml.safe_load(answer.body)["status"]["token"])
-    (folder / "ca.crt").write_bytes(there.plane.ca_pem)
+    (folder / "token").write_text(yaml.safe_load(response.body)["status"]["token"])
+    (folder / "ca.crt").write_bytes(environment.plane.ca_pem)
     (folder / "namespace").write_text(DEFAULT_NAMESPACE)
     return folder
 
 
 @asynccontextmanager
-async def in_cluster(there: World, directory: Path, *arguments: str) -> AsyncIterator[Operator]:
-    """Runs ``cfo run`` as in a pod: with the files and the environment of one, and nothing else."""
-    server = urlsplit(there.plane.url)
+async def run_in_cluster(environment: World, directory: Path, *arguments: str) -> AsyncIterator[OperatorProcess]:
+    """Run ``cfo run`` as in a pod: only with the files and environment variables that a pod has."""
+    server = urlsplit(environment.plane.url)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cfo", "run", "--log-format", "json", *arguments),
         env={
             "PATH": os.environ["PATH"],
-            "HOME": str(directory / "nobody"),
+            "HOME": str(directory / "empty-home"),
             "NAMESPACE": DEFAULT_NAMESPACE,
             "KUBERNETES_SERVICE_HOST": str(server.hostname),
             "KUBERNETES_SERVICE_PORT": str(server.port),
-            "CFO_SERVICE_ACCOUNT_DIR": str(await service_account(there, directory)),
+            "CFO_SERVICE_ACCOUNT_DIR": str(await write_service_account_files(environment, directory)),
             "PYTHONPATH": str(ROOT),
         },
         cwd=directory,
         stderr=asyncio.subprocess.PIPE,
     )
-    running = Operator(process)
+    running = OperatorProcess(process)
     try:
         yield running
     finally:
@@ -103,17 +102,18 @@ async def in_cluster(there: World, directory: Path, *arguments: str) -> AsyncIte
         await running.exit_code()
 
 
-async def configure(there: World, **sections: Any) -> None:
-    """Brings the ConfigMap, with endpoints on ports that are free."""
+async def create_config_map(environment: World, **sections: Any) -> None:
+    """Create the operator's ConfigMap from ``sections``; the metrics and health servers bind to free ports."""
     loopback = {"bindAddress": "127.0.0.1:0"}
     document = yaml.safe_dump({"metrics": loopback, "health": loopback, **sections})
     metadata = {"namespace": DEFAULT_NAMESPACE, "name": CONFIG_MAP_NAME}
-    await there.create(
+    await environment.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": document}}
     )
 
 
-def events_of_the_operator(there: World) -> list[dict[str, Any]]:
-    if not isinstance(there.plane, EmbeddedControlPlane):
+def operator_audit_events(environment: World) -> list[dict[str, Any]]:
+    """Return the audit events of the operator's requests; skip the test on a real API server."""
+    if not isinstance(environment.plane, EmbeddedControlPlane):
         pytest.skip("the audit log of the real API server is not collected")
-    return [event for event in there.plane.audit.events if event["user"]["username"] == USER]
+    return [event for event in environment.plane.audit.events if event["user"]["username"] == OPERATOR_USER]

@@ -7,16 +7,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
+
 
 def by_key(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return ``objects`` by kind, namespace and name; fail on duplicates."""
     keys = [(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in objects]
     assert [key for key, count in Counter(keys).items() if count > 1] == []
     return dict(zip(keys, objects, strict=True))
 
 
-ROOT = Path(__file__).parents[2]
-
-
-def targets() -> set[str]:
-    text = (ROOT / "Makefile").read_text() + (ROOT / "hack" / "deploy.mk").read_text()
-    return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", text, re.MULTILINE))
+def make_targets() -> set[str]:
+    """Return the names of the targets of the Makefiles."""
+    makefiles = (ROOT / "Makefile").read_text() + (ROOT / "hack" / "deploy.mk").read_text()
+    return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", makefiles, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""AppWrappers and what was seen of them, for tests of decisions."""
+"""AppWrappers and observations of them, for tests of decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = AppWrapperConfiguration(enabled=True)
 
 
 def wrapper(*kinds: str, suspend: bool = False, status: Object | None = None, **annotations: str) -> Object:
-    """An AppWrapper of a Pod for each ``Pod`` in ``kinds``, and a Job for each ``Job``."""
+    """Return an AppWrapper with one component per item of ``kinds`` (``Pod`` or ``Job``); a Pod by default."""
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
     templates: dict[str, Object] = {
         "Pod": {"apiVersion": "v1", "kind": "Pod", "spec": spec},
@@ -51,9 +51,9 @@ def observe(
     pods: list[Pod] | None = None,
     owned: bool = True,
     now: datetime = NOW,
-    **more: Any,
+    **fields: Any,
 ) -> Observation:
-    """Return an observation of ``obj``; by default every component exists and is owned."""
+    """Return an observation of ``obj``; by default every component exists and is owned by it."""
     components = components_of(obj)
     return Observation(
         wrapper=obj,
@@ -65,15 +65,15 @@ def observe(
         ],
         settings=Settings.of(obj, CONFIG.fault_tolerance),
         now=now,
-        **more,
+        **fields,
     )
 
 
-def after(obj: Object, decision: Decision) -> Object:
-    """``obj`` once the status that was decided on is written."""
+def with_decided_status(obj: Object, decision: Decision) -> Object:
+    """Return ``obj`` with the status of ``decision``."""
     return {**obj, "status": decision.status.as_object()}
 
 
-def later(seconds: float) -> datetime:
-    """So many seconds after :data:`NOW`."""
+def seconds_later(seconds: float) -> datetime:
+    """Return the time ``seconds`` after :data:`NOW`."""
     return NOW + timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""The operator as a process of its own, started with ``cfo run`` against a test control plane."""
+"""Run the operator as a separate process (``cfo run``) against a test control plane."""
 
 from __future__ import annotations
 
@@ -14,22 +14,19 @@ import aiohttp
 
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects import NamespacedName
-from test.support.raycluster_environment import (
-    World,
-    eventually,
-)
+from test.support.raycluster_environment import World, eventually
 
-KEY = NamespacedName("default", CONFIG_MAP_NAME)
+CONFIG_MAP_KEY = NamespacedName("default", CONFIG_MAP_NAME)
 
+LOOPBACK_ADDRESSES = {"metrics": {"bindAddress": "127.0.0.1:0"}, "health": {"bindAddress": "127.0.0.1:0"}}
+"""Configuration sections that bind the metrics and health servers to free ports."""
 
-LOOPBACK = {"metrics": {"bindAddress": "127.0.0.1:0"}, "health": {"bindAddress": "127.0.0.1:0"}}
-
-
-PLAIN = {**LOOPBACK, "kuberay": {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"}}
+PLAIN_CONFIG = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"}}
+"""A configuration without OAuth."""
 
 
-class Operator:
-    """A running ``cfo run``."""
+class OperatorProcess:
+    """A running ``cfo run`` process; ``output`` is what it has written to stderr so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -42,47 +39,52 @@ class Operator:
             self.output += line.decode()
 
     async def exit_code(self) -> int:
-        """Waits for the end."""
+        """Wait until the process exits (at most 30 seconds) and return its exit code."""
         async with asyncio.timeout(30):
             code = await self.process.wait()
             await self._reader
         return code
 
     async def address(self, endpoint: str) -> str:
-        """Where it serves ``endpoint``."""
+        """Return the URL of ``endpoint`` (``metrics`` or ``health``) once the log contains its port."""
         pattern = re.compile(rf'"endpoint":"{endpoint}".*"port":(\d+)')
 
-        async def look() -> str | None:
-            found = pattern.search(self.output)
+        async def check() -> str | None:
+            match = pattern.search(self.output)
             assert self.process.returncode is None, self.output
-            return f"http://127.0.0.1:{found[1]}" if found else None
+            return f"http://127.0.0.1:{match[1]}" if match else None
 
-        return str(await eventually(look, f"{endpoint} served"))
+        return str(await eventually(check, f"the {endpoint} server"))
 
     async def ready(self) -> None:
-        """Waits until it is ready."""
+        """Wait until ``/readyz`` succeeds."""
         address = await self.address("health")
         async with aiohttp.ClientSession(address) as session:
 
-            async def look() -> bool:
-                async with session.get("/readyz") as answer:
-                    return answer.status == 200
+            async def check() -> bool:
+                async with session.get("/readyz") as response:
+                    return response.status == 200
 
-            await eventually(look, "ready")
+            await eventually(check, "readiness")
 
 
 @asynccontextmanager
-async def operator(there: World, directory: Path, *arguments: str, **environment: str) -> AsyncIterator[Operator]:
-    """Runs ``cfo run`` against a world until the end of the block."""
+async def run_operator(
+    environment: World, directory: Path, *arguments: str, **variables: str
+) -> AsyncIterator[OperatorProcess]:
+    """Run ``cfo run`` against the control plane of ``environment`` until the end of the block.
+
+    ``variables`` are added to the environment of the process.
+    """
     kubeconfig = directory / "kubeconfig"
-    there.plane.kubeconfig(kubeconfig)
+    environment.plane.kubeconfig(kubeconfig)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cfo", "run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments),
-        env={**os.environ, "NAMESPACE": "default", **environment},
+        env={**os.environ, "NAMESPACE": "default", **variables},
         cwd=directory,
         stderr=asyncio.subprocess.PIPE,
     )
-    running = Operator(process)
+    running = OperatorProcess(process)
     try:
         yield running
     finally:
@@ -91,8 +93,8 @@ async def operator(there: World, directory: Path, *arguments: str, **environment
         await running.exit_code()
 
 
-async def configure(there: World, data: dict[str, str] | None) -> None:
-    """Makes the ConfigMap."""
-    metadata = {"namespace": KEY.namespace, "name": KEY.name}
+async def create_config_map(environment: World, data: dict[str, str] | None) -> None:
+    """Create the operator's ConfigMap with ``data``; ``None`` creates nothing."""
+    metadata = {"namespace": CONFIG_MAP_KEY.namespace, "name": CONFIG_MAP_KEY.name}
     if data is not None:
-        await there.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        await environment.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})

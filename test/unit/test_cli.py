@@ -11,30 +11,30 @@ from click.testing import CliRunner
 
 from cfo.cli import _LazyGroup, cli
 
-HEAVY = ("aiohttp", "anyio", "cryptography", "kubernetes_asyncio", "pydantic", "structlog", "yaml")
+HEAVY_LIBRARIES = ("aiohttp", "anyio", "cryptography", "kubernetes_asyncio", "pydantic", "structlog", "yaml")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["version"], ["envtest", "--help"]])
-def test_small_questions_load_no_library(arguments: list[str]) -> None:
+def test_light_commands_import_no_heavy_library(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom cfo.cli import cli\n"
         f"cli({arguments!r}, standalone_mode=False)\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+        f"print([name for name in {HEAVY_LIBRARIES!r} if name in sys.modules])"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
-    assert out.stdout.splitlines()[-1] == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_list_of_commands_says_what_the_commands_say() -> None:
+def test_command_list_has_help_of_each_command() -> None:
     context = cli.make_context("cfo", ["version"])
     assert isinstance(cli, _LazyGroup)
-    for name, (_, text) in cli.lazy.items():
+    for name, (_, help_text) in cli.lazy.items():
         command = cli.get_command(context, name)
         assert command is not None
-        assert command.get_short_help_str(60) == text
+        assert command.get_short_help_str(60) == help_text
 
 
-def test_a_definition_that_cannot_be_installed_is_one_line(tmp_path: Path) -> None:
+def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
     crd = tmp_path / "crd.yaml"
     crd.write_text("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: foo}\n")
     result = CliRunner().invoke(cli, ["envtest", "--crds", str(crd)], prog_name="cfo")
@@ -44,7 +44,7 @@ def test_a_definition_that_cannot_be_installed_is_one_line(tmp_path: Path) -> No
     assert 'envtest: CustomResourceDefinition.apiextensions.k8s.io "foo" is invalid' in lines[0]
 
 
-WITHOUT = """
+BLOCKING_PROGRAM = """
 import sys
 
 
@@ -60,39 +60,40 @@ from cfo.cli import main
 sys.argv[1:] = {arguments!r}
 main()
 """
-"""A program that runs the command line as if the distributions of the extra ``embedded`` were not installed."""
+"""A program that runs the command line and blocks the import of ``blocked``, as if it were not installed."""
 
 
 def run_without(blocked: set[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = WITHOUT.format(blocked=blocked, arguments=list(arguments))
+    """Run the command line in a process that cannot import ``blocked``."""
+    code = BLOCKING_PROGRAM.format(blocked=blocked, arguments=list(arguments))
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize("blocked", [{"envtest"}, {"envtest", "rich"}])
 @pytest.mark.parametrize("arguments", [["envtest"], ["envtest", "--help"], ["run", "--embedded"]])
 def test_commands_without_the_embedded_extra_print_how_to_install_it(blocked: set[str], arguments: list[str]) -> None:
-    done = run_without(blocked, *arguments)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == ("Error: the embedded control plane is not installed; run: pip install 'cfo[embedded]'\n")
+    result = run_without(blocked, *arguments)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr == ("Error: the embedded control plane is not installed; run: pip install 'cfo[embedded]'\n")
 
 
 def test_embedded_run_without_rich_prints_how_to_install_it() -> None:
-    done = run_without({"rich"}, "run", "--embedded")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "pip install 'cfo[embedded]'" in done.stderr
+    result = run_without({"rich"}, "run", "--embedded")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "pip install 'cfo[embedded]'" in result.stderr
 
 
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["run", "--help"], ["version"], ["config", "default"], ["manifests"]]
 )
 def test_other_commands_do_not_need_the_embedded_extra(arguments: list[str]) -> None:
-    done = run_without({"envtest", "rich"}, *arguments)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    result = run_without({"envtest", "rich"}, *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout
 
 
 def test_another_missing_module_is_not_reported_as_the_embedded_extra() -> None:
-    done = run_without({"anyio"}, "run", "--embedded")
-    assert done.returncode == 1
-    assert "ModuleNotFoundError: No module named 'anyio'" in done.stderr
+    result = run_without({"anyio"}, "run", "--embedded")
+    assert result.returncode == 1
+    assert "ModuleNotFoundError: No module named 'anyio'" in result.stderr

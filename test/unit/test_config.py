@@ -1,4 +1,4 @@
-"""What the configuration accepts, refuses and warns about."""
+"""The configuration document: defaults, valid values, errors and warnings."""
 
 from datetime import timedelta
 
@@ -7,28 +7,28 @@ import pytest
 from cfo.config import ConfigurationError, OperatorConfiguration, default_document, extract_document, parse
 
 
-def warnings_of(text: str) -> list[str]:
-    return parse(text).warnings
+def warnings_of(document: str) -> list[str]:
+    return parse(document).warnings
 
 
-def error_of(text: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        parse(text)
-    message = str(caught.value)
+def error_of(document: str) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        parse(document)
+    message = str(raised.value)
     assert "\n" not in message
     return message
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "kuberay: null", "leaderElection: null", "kuberay:\n", "metrics: {bindAddress: null}"]
+    "document", ["", "{}", "kuberay: null", "leaderElection: null", "kuberay:\n", "metrics: {bindAddress: null}"]
 )
-def test_absent_and_null_are_the_defaults(text: str) -> None:
-    parsed = parse(text)
+def test_absent_and_null_values_mean_defaults(document: str) -> None:
+    parsed = parse(document)
     assert parsed.configuration == OperatorConfiguration()
     assert parsed.warnings == []
 
 
-def test_defaults() -> None:
+def test_default_values() -> None:
     defaults = OperatorConfiguration()
     assert defaults.client_connection.qps is None
     assert defaults.client_connection.burst is None
@@ -41,13 +41,13 @@ def test_defaults() -> None:
     assert defaults.leader_election.lease_duration == timedelta(seconds=15)
 
 
-def test_the_document_written_for_a_new_config_map_means_the_defaults() -> None:
+def test_default_document_means_defaults() -> None:
     parsed = parse(default_document())
     assert parsed.configuration == OperatorConfiguration()
     assert parsed.warnings == []
 
 
-def test_what_the_go_operator_writes_for_its_defaults() -> None:
+def test_default_document_of_the_go_operator_means_defaults() -> None:
     parsed = parse(
         """
         appwrapper:
@@ -75,21 +75,21 @@ def test_what_the_go_operator_writes_for_its_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
+    ("value", "seconds"),
     [("90s", 90), ("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("250ms", 0.25), (90_000_000_000, 90), (0, 0)],
 )
-def test_durations_are_go_durations_or_nanoseconds(written: object, seconds: float) -> None:
-    parsed = parse(f"appwrapper: {{faultTolerance: {{resetPause: {written}}}}}")
+def test_durations_are_go_durations_or_nanoseconds(value: object, seconds: float) -> None:
+    parsed = parse(f"appwrapper: {{faultTolerance: {{resetPause: {value}}}}}")
     assert parsed.configuration.appwrapper.fault_tolerance.reset_pause == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("written", ["ninety", "'5'", "1d", "1.5", "true", "[]", "-1s", "-5"])
-def test_other_durations_are_refused_with_their_path(written: str) -> None:
-    message = error_of(f"appwrapper: {{Config: {{faultTolerance: {{resetPause: {written}}}}}}}")
+@pytest.mark.parametrize("value", ["ninety", "'5'", "1d", "1.5", "true", "[]", "-1s", "-5"])
+def test_invalid_duration_is_rejected_with_path(value: str) -> None:
+    message = error_of(f"appwrapper: {{Config: {{faultTolerance: {{resetPause: {value}}}}}}}")
     assert message.startswith("appwrapper.faultTolerance.resetPause: ")
 
 
-def test_a_setting_under_appwrapper_beats_the_one_under_config() -> None:
+def test_setting_under_appwrapper_takes_precedence_over_config() -> None:
     parsed = parse(
         "appwrapper: {Config: {faultTolerance: {retryLimit: 2, resetPause: 10s}}, faultTolerance: {retryLimit: 1}}"
     )
@@ -100,13 +100,13 @@ def test_a_setting_under_appwrapper_beats_the_one_under_config() -> None:
     ]
 
 
-def test_keys_are_matched_without_regard_to_case_as_go_does() -> None:
+def test_keys_are_case_insensitive_as_in_go() -> None:
     parsed = parse("kubeRay: {mtlsenabled: false}")
     assert not parsed.configuration.kuberay.mtls_enabled
     assert parsed.warnings == []
 
 
-def test_keys_that_stand_twice_are_warned_of_and_the_last_one_counts() -> None:
+def test_duplicate_keys_are_warned_about_and_last_one_is_used() -> None:
     parsed = parse("kuberay:\n  mTLSEnabled: true\n  mTLSEnabled: false\nappwrapper: &a {enabled: true}\n")
     assert parsed.warnings == ["duplicate key kuberay.mTLSEnabled in lines 2 and 3, the last one is used"]
     assert parsed.configuration.kuberay.mtls_enabled is False
@@ -115,7 +115,7 @@ def test_keys_that_stand_twice_are_warned_of_and_the_last_one_counts() -> None:
     ]
 
 
-def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
+def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
     assert warnings_of("kubray: {}") == ["unknown key kubray (did you mean kuberay?), ignored"]
     assert warnings_of("kuberay: {nope: 1}\nwhatever: {a: 1}") == [
         "unknown key kuberay.nope, ignored",
@@ -129,7 +129,7 @@ def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("document", "message"),
     [
         ("kuberay: [unclosed", "not valid YAML: "),
         ("- a", "must be a mapping of sections, not a list"),
@@ -159,22 +159,22 @@ def test_unknown_keys_are_warnings_with_path_and_nearest_name() -> None:
         ),
     ],
 )
-def test_impossible_values_are_one_line_with_the_path(text: str, message: str) -> None:
-    assert error_of(text).startswith(message)
+def test_invalid_value_is_reported_in_one_line_with_path(document: str, message: str) -> None:
+    assert error_of(document).startswith(message)
 
 
-def test_every_field_at_fault_is_named() -> None:
+def test_all_invalid_fields_are_reported() -> None:
     message = error_of("kuberay: {mTLSEnabled: 1, ingressDomain: 2}\nmetrics: {bindAddress: 3}")
     for path in ("kuberay.mTLSEnabled", "kuberay.ingressDomain", "metrics.bindAddress"):
         assert path in message
 
 
 @pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:8443", "localhost:1", "0"])
-def test_bind_addresses_as_go_writes_them(address: str) -> None:
+def test_bind_address_formats_of_go_are_accepted(address: str) -> None:
     assert parse(f"metrics: {{bindAddress: '{address}'}}").configuration.metrics.bind_address == address
 
 
-def test_a_document_may_come_in_its_config_map() -> None:
+def test_document_is_extracted_from_config_map_manifest() -> None:
     manifest = "apiVersion: v1\nkind: ConfigMap\ndata:\n  config.yaml: |\n    kuberay: 5\n"
     assert extract_document(manifest) == "kuberay: 5\n"
     assert extract_document("kuberay: {}") == "kuberay: {}"

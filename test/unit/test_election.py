@@ -1,4 +1,4 @@
-"""When there is an election, and on which Lease: what the configuration says, and where the operator runs."""
+"""Leader election options: from the configuration, and depending on whether the operator runs in a cluster."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cfo.operator import leader_election_options, rules
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials, ServiceAccount
 
-OUTSIDE = ClientConfig(server="https://127.0.0.1:6443", token="t")
+OUT_OF_CLUSTER = ClientConfig(server="https://127.0.0.1:6443", token="t")
 
 
-class Account(ServiceAccount):
-    """The credentials of a pod, without its files."""
+class PodServiceAccount(ServiceAccount):
+    """Service account credentials without mounted files."""
 
     def __init__(self) -> None:
         pass
@@ -25,37 +25,37 @@ class Account(ServiceAccount):
         return Credentials("Bearer t")
 
 
-INSIDE = replace(OUTSIDE, credentials=Account())
+IN_CLUSTER = replace(OUT_OF_CLUSTER, credentials=PodServiceAccount())
 
 
-def settings(text: str = "") -> Any:
-    return parse(text).configuration.leader_election
+def settings(document: str = "") -> Any:
+    return parse(document).configuration.leader_election
 
 
 @pytest.mark.parametrize(
-    ("target", "text", "elects"),
+    ("client_config", "document", "elects"),
     [
-        (INSIDE, "", True),
-        (INSIDE, "leaderElection: {leaderElect: null}", True),
-        (INSIDE, "leaderElection: {leaderElect: false}", False),
-        (OUTSIDE, "", False),
-        (OUTSIDE, "leaderElection: {leaderElect: true}", True),
+        (IN_CLUSTER, "", True),
+        (IN_CLUSTER, "leaderElection: {leaderElect: null}", True),
+        (IN_CLUSTER, "leaderElection: {leaderElect: false}", False),
+        (OUT_OF_CLUSTER, "", False),
+        (OUT_OF_CLUSTER, "leaderElection: {leaderElect: true}", True),
     ],
 )
-def test_unset_means_where_there_may_be_replicas(target: ClientConfig, text: str, elects: bool) -> None:
-    assert (leader_election_options(target, settings(text), "ours") is not None) == elects
+def test_election_defaults_to_enabled_in_cluster(client_config: ClientConfig, document: str, elects: bool) -> None:
+    assert (leader_election_options(client_config, settings(document), "ours") is not None) == elects
 
 
-def test_the_usual_lease() -> None:
-    found = leader_election_options(INSIDE, settings(), "ours")
-    assert found is not None
-    assert (found.name, found.namespace) == ("codeflare-operator-lock", "ours")
-    assert (found.lease_duration, found.renew_deadline, found.retry_period) == (15, 10, 2)
-    assert found.release_on_cancel
+def test_default_lease() -> None:
+    options = leader_election_options(IN_CLUSTER, settings(), "ours")
+    assert options is not None
+    assert (options.name, options.namespace) == ("codeflare-operator-lock", "ours")
+    assert (options.lease_duration, options.renew_deadline, options.retry_period) == (15, 10, 2)
+    assert options.release_on_cancel
 
 
-def test_everything_can_be_set() -> None:
-    text = """
+def test_all_election_settings() -> None:
+    document = """
     leaderElection:
       leaderElect: true
       leaseDuration: 60s
@@ -66,23 +66,23 @@ def test_everything_can_be_set() -> None:
       resourceNamespace: elsewhere
       releaseOnCancel: false
     """
-    found = leader_election_options(OUTSIDE, settings(text), "ours")
-    assert found is not None
-    assert (found.name, found.namespace) == ("lock", "elsewhere")
-    assert (found.lease_duration, found.renew_deadline, found.retry_period) == (60, 40, 5)
-    assert not found.release_on_cancel
+    options = leader_election_options(OUT_OF_CLUSTER, settings(document), "ours")
+    assert options is not None
+    assert (options.name, options.namespace) == ("lock", "elsewhere")
+    assert (options.lease_duration, options.renew_deadline, options.retry_period) == (60, 40, 5)
+    assert not options.release_on_cancel
 
 
-def test_what_the_go_operator_writes_for_unset_is_unset() -> None:
-    text = (
+def test_zero_values_of_the_go_operator_mean_unset() -> None:
+    document = (
         'leaderElection: {leaderElect: true, leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceName: ""}'
     )
-    found = leader_election_options(OUTSIDE, settings(text), "ours")
-    assert found is not None
-    assert (found.name, found.lease_duration) == ("codeflare-operator-lock", 15)
+    options = leader_election_options(OUT_OF_CLUSTER, settings(document), "ours")
+    assert options is not None
+    assert (options.name, options.lease_duration) == ("codeflare-operator-lock", 15)
 
 
-def test_the_rights_are_to_that_lease_alone() -> None:
+def test_rbac_rules_are_limited_to_the_lease() -> None:
     leases = [rule for rule in rules("ours") if rule.resources == ("leases",)]
     assert {rule.namespace for rule in leases} == {"ours"}
     assert {verb for rule in leases if not rule.resource_names for verb in rule.verbs} == {"create"}
@@ -90,14 +90,14 @@ def test_the_rights_are_to_that_lease_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "selector"),
+    ("document", "selector"),
     [("labelSelector: operatorVersion=v1", "operatorVersion=v1"), ("labelSelector: 'a in (c,b)'", "a in (b,c)")],
 )
-def test_a_label_selector_is_read(text: str, selector: str) -> None:
-    assert parse(text).configuration.label_selector == selector
+def test_label_selector_is_parsed(document: str, selector: str) -> None:
+    assert parse(document).configuration.label_selector == selector
 
 
-@pytest.mark.parametrize("text", ["labelSelector: 'a in b'", "labelSelector: [a]", "watchNamespaces: [A_b]"])
-def test_what_is_no_selector_or_namespace_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=text.partition(":")[0]):
-        parse(text)
+@pytest.mark.parametrize("document", ["labelSelector: 'a in b'", "labelSelector: [a]", "watchNamespaces: [A_b]"])
+def test_invalid_selector_or_namespace_is_rejected(document: str) -> None:
+    with pytest.raises(ValueError, match=document.partition(":")[0]):
+        parse(document)

@@ -1,4 +1,4 @@
-"""``/manager`` in the image: what the Go operator's Deployment may say to its program is understood."""
+"""``/manager`` in the image accepts the arguments of the Go operator's Deployment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).parents[2] / "image" / "manager"
 
 
 @pytest.mark.parametrize(
-    ("given", "passed"),
+    ("arguments", "expected"),
     [
         ([], []),
         (["--config", "mine", "--log-level", "debug"], ["--config", "mine", "--log-level", "debug"]),
@@ -24,12 +24,12 @@ SCRIPT = Path(__file__).parents[2] / "image" / "manager"
         (["--zap-log-level"], []),
     ],
 )
-def test_arguments_of_the_go_operator(tmp_path: Path, given: list[str], passed: list[str]) -> None:
+def test_arguments_of_the_go_operator_are_translated(tmp_path: Path, arguments: list[str], expected: list[str]) -> None:
     program = tmp_path / "bin" / "cfo"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     program.chmod(0o755)
-    entry = tmp_path / "manager"
-    entry.write_text(SCRIPT.read_text().replace("/opt/cfo", str(tmp_path)))
-    done = subprocess.run(["sh", str(entry), *given], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["run", *passed]
+    script = tmp_path / "manager"
+    script.write_text(SCRIPT.read_text().replace("/opt/cfo", str(tmp_path)))
+    result = subprocess.run(["sh", str(script), *arguments], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == ["run", *expected]

@@ -9,8 +9,8 @@ import pytest
 from cfo.api.quantity import format_quantity, is_quantity, is_zero, parse_quantity
 
 
-def test_quantities() -> None:
-    for text, value in (
+def test_quantities_are_parsed_and_formatted() -> None:
+    for string, value in (
         ("4", 4),
         ("500m", "0.5"),
         ("2Ki", 2048),
@@ -18,17 +18,17 @@ def test_quantities() -> None:
         ("1.5G", 1500000000),
         ("3E", 3 * 10**18),
     ):
-        assert parse_quantity(text) == Decimal(value), text
+        assert parse_quantity(string) == Decimal(value), string
     assert (format_quantity(Decimal(6)), format_quantity(Decimal("0.25"))) == ("6", "250m")
     with pytest.raises(ValueError, match="many"):
         parse_quantity("many")
 
 
-@pytest.mark.parametrize("text", ["", "1 Gi", "1g", "\u0661", "1e", "--1", "0x1"])
-def test_invalid_quantity_is_rejected(text: str) -> None:
-    assert not is_quantity(text)
+@pytest.mark.parametrize("string", ["", "1 Gi", "1g", "\u0661", "1e", "--1", "0x1"])
+def test_invalid_quantity_is_rejected(string: str) -> None:
+    assert not is_quantity(string)
     with pytest.raises(ValueError, match="is not a valid quantity"):
-        parse_quantity(text)
+        parse_quantity(string)
 
 
 def test_zero_is_recognized_in_every_plain_notation() -> None:

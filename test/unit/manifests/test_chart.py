@@ -1,7 +1,7 @@
-"""The Helm chart renders what ``cfo manifests`` prints.
+"""The Helm chart renders the same objects as ``cfo manifests``.
 
-Helm is not at hand everywhere; the few template expressions that the chart has are read by the small renderer below,
-which refuses any other, and by Helm itself where there is one.
+The chart is rendered by the small renderer below, because Helm is not always installed. The renderer only supports the
+expressions that the chart uses, and rejects others. Where Helm is installed, it renders the chart, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from test.support.manifests import by_key
 
 CHART = Path(__file__).parents[3] / "charts" / "codeflare-operator"
 TOKEN = re.compile(r"(\s*)\{\{-\s(.*?)\s\}\}|\{\{\s(.*?)\s\}\}", re.DOTALL)
-SWITCHES = {"certmanager": "certManager", "network-policy": "networkPolicy", "prometheus": "prometheus"}
+VALUE_SWITCHES = {"certmanager": "certManager", "network-policy": "networkPolicy", "prometheus": "prometheus"}
 
 
 class Renderer:
@@ -31,61 +31,63 @@ class Renderer:
         self.values = values
         self.namespace = namespace
 
-    def value(self, expression: str, dot: Any) -> Any:
+    def value(self, expression: str, context: Any) -> Any:
         if expression == ".":
-            return dot
+            return context
         if expression == ".Release.Namespace":
             return self.namespace
         if expression == "`{{`":
             return "{{"
         if expression == '.Values.image.tag | default (print "v" .Chart.AppVersion)':
             return self.values["image"]["tag"] or f"v{__version__}"
-        found = self.values
+        value = self.values
         assert re.fullmatch(r"\.Values(\.\w+)+", expression), expression
         for part in expression.split(".")[2:]:
-            found = found[part]
-        return found
+            value = value[part]
+        return value
 
     def render(self, text: str) -> str:
-        out, shown, dots = [], [True], [None]
+        output, conditions, contexts = [], [True], [None]
         position = 0
         for token in TOKEN.finditer(text):
-            if all(shown):
-                out.append(text[position : token.start()])
+            if all(conditions):
+                output.append(text[position : token.start()])
             position = token.end()
             expression = token[2] or token[3]
             if (block := re.fullmatch(r"(if|with) (\S+)", expression)) is not None:
-                found = self.value(block[2], dots[-1])
-                shown.append(bool(found))
-                dots.append(found if block[1] == "with" else dots[-1])
+                value = self.value(block[2], contexts[-1])
+                conditions.append(bool(value))
+                contexts.append(value if block[1] == "with" else contexts[-1])
             elif expression == "end":
-                shown.pop()
-                dots.pop()
+                conditions.pop()
+                contexts.pop()
             elif (dumped := re.fullmatch(r"toYaml (\S+) \| nindent (\d+)", expression)) is not None:
-                body = yaml.safe_dump(self.value(dumped[1], dots[-1]), sort_keys=False).splitlines()
-                if all(shown):
-                    out += [f"\n{' ' * int(dumped[2])}{line}" for line in body]
-            elif all(shown):
-                out.append(str(self.value(expression, dots[-1])))
-        out.append(text[position:])
-        assert len(shown) == 1
-        return "".join(out)
+                body = yaml.safe_dump(self.value(dumped[1], contexts[-1]), sort_keys=False).splitlines()
+                if all(conditions):
+                    output += [f"\n{' ' * int(dumped[2])}{line}" for line in body]
+            elif all(conditions):
+                output.append(str(self.value(expression, contexts[-1])))
+        output.append(text[position:])
+        assert len(conditions) == 1
+        return "".join(output)
 
 
-def rendered(namespace: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+def render_chart(namespace: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     renderer = Renderer({**defaults, **values}, namespace)
-    texts = [renderer.render(path.read_text()) for path in sorted((CHART / "templates").glob("*.yaml"))]
-    return [obj for text in texts for obj in yaml.safe_load_all(text) if obj]
+    documents = [renderer.render(path.read_text()) for path in sorted((CHART / "templates").glob("*.yaml"))]
+    return [obj for text in documents for obj in yaml.safe_load_all(text) if obj]
 
 
-def expected(components: list[str]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    objects = by_key(render(namespace="there", components=components))
+def expected_objects(components: list[str]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    objects = by_key(render(namespace="target", components=components))
     return {key: obj for key, obj in objects.items() if key[0] not in ("Namespace", "CustomResourceDefinition")}
 
 
-def normal(objects: dict[tuple[str, str, str], dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """The order of volumes means nothing."""
+def with_sorted_volumes(
+    objects: dict[tuple[str, str, str], dict[str, Any]],
+) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Sort the volumes of the Deployment, because their order is irrelevant."""
     for (kind, _, _), obj in objects.items():
         if kind == "Deployment":
             pod = obj["spec"]["template"]["spec"]
@@ -95,12 +97,14 @@ def normal(objects: dict[tuple[str, str, str], dict[str, Any]]) -> dict[tuple[st
 
 
 @pytest.mark.parametrize("components", [[], *([name] for name in sorted(COMPONENTS)), sorted(COMPONENTS)])
-def test_the_chart_renders_the_same_objects(components: list[str]) -> None:
-    values = {SWITCHES[name]: {"enabled": True} for name in components}
-    assert normal(by_key(rendered("there", values))) == normal(expected(components))
+def test_chart_renders_the_same_objects(components: list[str]) -> None:
+    values = {VALUE_SWITCHES[name]: {"enabled": True} for name in components}
+    assert with_sorted_volumes(by_key(render_chart("target", values))) == with_sorted_volumes(
+        expected_objects(components)
+    )
 
 
-def test_values_go_where_they_belong() -> None:
+def test_values_are_rendered() -> None:
     config = {"kuberay": {"ingressDomain": "apps.test", "rayDashboardOAuthEnabled": False}}
     values = {
         "image": {"repository": "registry.test/cfo", "tag": "v9", "pullPolicy": "Always"},
@@ -110,8 +114,8 @@ def test_values_go_where_they_belong() -> None:
         "tolerations": [{"key": "system", "operator": "Exists"}],
         "config": config,
     }
-    found = by_key(rendered("there", values))
-    deployment = found["Deployment", "there", "codeflare-operator-manager"]
+    objects = by_key(render_chart("target", values))
+    deployment = objects["Deployment", "target", "codeflare-operator-manager"]
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert deployment["spec"]["replicas"] == 1
@@ -120,23 +124,23 @@ def test_values_go_where_they_belong() -> None:
     assert container["resources"] == {"requests": {"cpu": "2"}}
     assert pod["nodeSelector"] == {"pool": "system"}
     assert pod["tolerations"] == values["tolerations"]
-    config_map = found["ConfigMap", "there", "codeflare-operator-config"]
+    config_map = objects["ConfigMap", "target", "codeflare-operator-config"]
     assert yaml.safe_load(config_map["data"]["config.yaml"]) == config
 
 
-def test_the_chart_is_of_this_version() -> None:
+def test_chart_has_the_current_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert f"{values['image']['repository']}:v{__version__}" == default_image()
 
 
-def test_helm_agrees() -> None:
+def test_helm_renders_the_same_objects() -> None:
     helm = shutil.which("helm")
     if helm is None:
         pytest.skip("helm is not installed")
-    done = subprocess.run(
-        [helm, "template", "release", str(CHART), "--namespace", "there"], capture_output=True, text=True, check=True
+    result = subprocess.run(
+        [helm, "template", "release", str(CHART), "--namespace", "target"], capture_output=True, text=True, check=True
     )
-    objects = [obj for obj in yaml.safe_load_all(done.stdout) if obj]
-    assert normal(by_key(objects)) == normal(expected([]))
+    objects = [obj for obj in yaml.safe_load_all(result.stdout) if obj]
+    assert with_sorted_volumes(by_key(objects)) == with_sorted_volumes(expected_objects([]))

@@ -1,4 +1,4 @@
-"""``cfo manifests`` and ``config/`` say the same, and what they say is sound."""
+"""``cfo manifests`` and ``config/`` produce the same objects, which are consistent and complete."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ ROOT = Path(__file__).parents[3]
 def kustomize(folder: Path) -> list[dict[str, Any]]:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        pytest.skip("kubectl is not installed: it brings kustomize")
-    done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+        pytest.skip("kubectl, which includes kustomize, is not installed")
+    result = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return list(yaml.safe_load_all(result.stdout))
 
 
-def printed(*arguments: str) -> list[dict[str, Any]]:
+def print_manifests(*arguments: str) -> list[dict[str, Any]]:
     result = CliRunner().invoke(cli, ["manifests", *arguments])
     assert result.exit_code == 0, result.output
     return list(yaml.safe_load_all(result.output))
 
 
 @pytest.mark.parametrize("overlay", sorted(OVERLAYS))
-def test_the_command_prints_what_kustomize_builds(overlay: str) -> None:
-    assert by_key(printed("--overlay", overlay)) == by_key(kustomize(ROOT / "config" / overlay))
+def test_command_prints_the_same_as_kustomize(overlay: str) -> None:
+    assert by_key(print_manifests("--overlay", overlay)) == by_key(kustomize(ROOT / "config" / overlay))
 
 
 @pytest.mark.parametrize("component", sorted(COMPONENTS))
-def test_components_are_the_same_in_both(component: str, tmp_path: Path) -> None:
+def test_components_are_the_same_in_kustomize(component: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config")
     layers: dict[str, dict[str, Any]] = {
-        "there": {"resources": ["../config/default"], "namespace": "elsewhere"},
-        "mine": {"resources": ["../there"], "components": [f"../config/{component}"]},
+        "base": {"resources": ["../config/default"], "namespace": "elsewhere"},
+        "overlay": {"resources": ["../base"], "components": [f"../config/{component}"]},
     }
     for name, layer in layers.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "kustomization.yaml").write_text(yaml.safe_dump(layer))
-    ours = printed("--with", component, "--namespace", "elsewhere")
-    theirs = by_key(kustomize(tmp_path / "mine"))
-    assert by_key(ours).keys() == theirs.keys()
-    assert by_key(ours) == theirs
+    printed = print_manifests("--with", component, "--namespace", "elsewhere")
+    built = by_key(kustomize(tmp_path / "overlay"))
+    assert by_key(printed).keys() == built.keys()
+    assert by_key(printed) == built
 
 
-def test_the_odh_operator_sets_image_and_namespace_in_params_env(tmp_path: Path) -> None:
+def test_odh_overlay_reads_image_and_namespace_from_params_env(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config")
     params = tmp_path / "config" / "manager" / "params.env"
     assert f"codeflare-operator-controller-image={default_image()}\n" in params.read_text()
@@ -66,14 +66,14 @@ def test_the_odh_operator_sets_image_and_namespace_in_params_env(tmp_path: Path)
     assert "CustomResourceDefinition" in {obj["kind"] for obj in built}
 
 
-def test_no_other_namespace_is_named() -> None:
+def test_only_the_given_namespace_is_used() -> None:
     for components in ([], sorted(COMPONENTS)):
         text = yaml.safe_dump_all(render(namespace="only-here", components=components))
         assert "openshift-operators" not in text
         assert "system\n" not in text
 
 
-def test_names_are_those_of_the_go_operators_deployment() -> None:
+def test_names_equal_those_of_the_go_operator() -> None:
     names = {(kind, name) for kind, _, name in by_key(render())}
     assert names >= {
         ("ClusterRole", "codeflare-operator-appwrapper-editor-role"),
@@ -96,7 +96,7 @@ def test_names_are_those_of_the_go_operators_deployment() -> None:
     assert deployment["spec"]["template"]["spec"]["containers"][0]["command"] == ["/manager"]
 
 
-def test_the_deployment_is_locked_down() -> None:
+def test_deployment_has_restricted_security_context() -> None:
     (deployment,) = [obj for obj in render() if obj["kind"] == "Deployment"]
     pod = deployment["spec"]["template"]["spec"]
     assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -109,16 +109,16 @@ def test_the_deployment_is_locked_down() -> None:
     assert container["resources"].keys() == {"requests", "limits"}
 
 
-def test_nothing_refers_to_what_is_not_there() -> None:
+def test_references_between_objects_are_valid() -> None:
     objects = render(components=COMPONENTS)
-    there = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
+    existing = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for obj in objects:
         if obj["kind"].endswith("Binding"):
-            assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in there
+            assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in existing
             for subject in obj["subjects"]:
-                assert (subject["kind"], subject["name"]) in there
+                assert (subject["kind"], subject["name"]) in existing
         for hook in obj.get("webhooks", ()):
-            assert ("Service", hook["clientConfig"]["service"]["name"]) in there
+            assert ("Service", hook["clientConfig"]["service"]["name"]) in existing
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_nothing_refers_to_what_is_not_there() -> None:
         (("--with", "everything"), "--with"),
     ],
 )
-def test_bad_arguments_are_refused(arguments: tuple[str, ...], word: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], word: str) -> None:
     result = CliRunner().invoke(cli, ["manifests", *arguments])
     assert result.exit_code == 2
     assert word in result.output
 
 
-def test_the_matrix_is_one_and_the_same_everywhere() -> None:
+def test_compatibility_matrix_is_consistent() -> None:
     stack = yaml.safe_load((ROOT / "config" / "stack.yaml").read_text())["components"]
     readme = (ROOT / "README.md").read_text()
     matrix = readme.partition("<!-- Compatibility Matrix start -->")[2].partition("<!-- Compatibility Matrix end -->")[
@@ -144,15 +144,18 @@ def test_the_matrix_is_one_and_the_same_everywhere() -> None:
     ]
     result = CliRunner().invoke(cli, ["version", "--stack"])
     assert result.exit_code == 0
-    said = dict(line.rsplit(None, 1) for line in result.output.splitlines())
-    assert [each["name"] for each in stack] == list(said)
-    for each in stack:
-        assert f"| {each['name']} | [{each['version']}]({each['releases']}{each['version']}) |" in matrix
-        assert said[each["name"]] == each["version"]
-    assert said["CodeFlare Operator"] == f"v{__version__}"
+    versions = dict(line.rsplit(None, 1) for line in result.output.splitlines())
+    assert [component["name"] for component in stack] == list(versions)
+    for component in stack:
+        assert (
+            f"| {component['name']} | [{component['version']}]({component['releases']}{component['version']}) |"
+            in matrix
+        )
+        assert versions[component["name"]] == component["version"]
+    assert versions["CodeFlare Operator"] == f"v{__version__}"
 
 
-def test_uninstall_says_in_one_line_what_is_missing(tmp_path: Path) -> None:
+def test_uninstall_reports_missing_kubeconfig_in_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["uninstall", "--kubeconfig", str(tmp_path / "none")])
     assert result.exit_code == 1
     assert len(result.output.strip().splitlines()) == 1

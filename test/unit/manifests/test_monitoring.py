@@ -1,4 +1,4 @@
-"""Every metric that alerts and dashboard ask for is one that the operator has."""
+"""The alerts and the dashboard only use metrics and labels that the operator exports."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
 
 ROOT = Path(__file__).parents[3]
-OF_PROMETHEUS = {"up", "process_resident_memory_bytes"}
-"""Made by Prometheus itself, and (on Linux alone) by its client library."""
+PROMETHEUS_METRICS = {"up", "process_resident_memory_bytes"}
+"""Metrics of Prometheus itself and, only on Linux, of its client library."""
 
 _METRIC = re.compile(r"\b([a-z_][a-z0-9_]*)\{")
-_BY = re.compile(r"\bby \(([^)]*)\)")
+_BY_LABELS = re.compile(r"\bby \(([^)]*)\)")
 
 
 @pytest.fixture(scope="module")
-def metrics() -> dict[str, set[str]]:
-    """The operator's metrics with everything on: what samples are called, and the labels that they have."""
-    everything = OperatorConfiguration.model_validate({"appwrapper": {"enabled": True}})
-    options = webhook_options(everything.webhook, "ns")
-    manager = new_manager(ClientConfig(server="https://localhost"), everything, "ns", options)
-    PhaseMetrics(manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader)  # made when their API is served
+def operator_metrics() -> dict[str, set[str]]:
+    """Return the names of all samples with their labels, with every feature enabled."""
+    all_enabled = OperatorConfiguration.model_validate({"appwrapper": {"enabled": True}})
+    options = webhook_options(all_enabled.webhook, "ns")
+    manager = new_manager(ClientConfig(server="https://localhost"), all_enabled, "ns", options)
+    PhaseMetrics(
+        manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader
+    )  # registered when the AppWrapper API is served
     found: dict[str, set[str]] = {}
     for family in manager.metrics.registry.collect():
         names = {family.name, *(sample.name for sample in family.samples)}
@@ -53,19 +55,19 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
-@pytest.mark.parametrize(("where", "expression"), list(expressions()))
-def test_each_metric_exists(metrics: dict[str, set[str]], where: str, expression: str) -> None:
+@pytest.mark.parametrize(("title", "expression"), list(expressions()))
+def test_used_metric_exists_with_its_labels(operator_metrics: dict[str, set[str]], title: str, expression: str) -> None:
     used = set(_METRIC.findall(expression))
-    assert used, f"{where}: no metric in {expression}"
-    assert used - OF_PROMETHEUS <= metrics.keys(), where
-    for labels in _BY.findall(expression):
-        for name in used - OF_PROMETHEUS:
-            known = metrics[name]
-            wanted = {label.strip() for label in labels.split(",")}
-            assert not known or wanted <= known | {"le"}, f"{where}: {name} has {known}"
+    assert used, f"{title}: no metric in {expression}"
+    assert used - PROMETHEUS_METRICS <= operator_metrics.keys(), title
+    for labels in _BY_LABELS.findall(expression):
+        for name in used - PROMETHEUS_METRICS:
+            known = operator_metrics[name]
+            labels_in_query = {label.strip() for label in labels.split(",")}
+            assert not known or labels_in_query <= known | {"le"}, f"{title}: {name} has {known}"
 
 
-def test_the_dashboard_shows_what_is_promised() -> None:
+def test_dashboard_contains_documented_metrics() -> None:
     panels: list[dict[str, Any]] = dashboard()["panels"]
     text = json.dumps(panels)
     for metric in (
@@ -76,12 +78,12 @@ def test_the_dashboard_shows_what_is_promised() -> None:
         "appwrapper_status_phase",
     ):
         assert metric in text
-    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
-    assert len(set(places)) == len(panels)
+    positions = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+    assert len(set(positions)) == len(panels)
     assert json.loads((ROOT / "config/grafana/codeflare-operator.json").read_text()) == dashboard()
 
 
-def test_each_alert_leads_to_its_symptom_in_the_docs() -> None:
+def test_each_alert_has_a_runbook_section() -> None:
     text = (ROOT / "docs/operations.md").read_text()
     anchors = {
         re.sub(r"[^a-z0-9 -]", "", line.lstrip("#").strip().lower()).replace(" ", "-")

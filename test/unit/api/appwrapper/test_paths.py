@@ -1,4 +1,4 @@
-"""The grammar of the paths to pod templates."""
+"""Paths to pod templates: grammar, resolution and errors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ OBJECT: dict[str, Any] = {"spec": {"a": [{"t": {"x": 1}}, [{"y": 2}]], "b": {"c-
         ("template.spec.b.c-d", None),
     ],
 )
-def test_paths_lead_to_values(path: str, value: Any) -> None:
+def test_path_is_resolved_to_value(path: str, value: Any) -> None:
     assert value_at(OBJECT, path) == value
 
 
 @pytest.mark.parametrize(
-    ("path", "text"),
+    ("path", "message"),
     [
         ("", "first element of the path must be 'template'"),
         ("spec.n", "first element of the path must be 'template'"),
@@ -49,19 +49,19 @@ def test_paths_lead_to_values(path: str, value: Any) -> None:
         ("template.spec.a[0", "at path position 'template.spec.a' invalid array index '[0'"),
     ],
 )
-def test_what_leads_nowhere_says_how_far_it_led(path: str, text: str) -> None:
-    with pytest.raises(PathError) as caught:
+def test_unresolvable_path_error_contains_position(path: str, message: str) -> None:
+    with pytest.raises(PathError) as raised:
         value_at(OBJECT, path)
-    assert str(caught.value) == text
+    assert str(raised.value) == message
 
 
-def test_an_index_of_any_length_is_an_error_of_the_path() -> None:
+def test_very_long_index_is_an_error() -> None:
     with pytest.raises(PathError, match="invalid index expression"):
         value_at(OBJECT, f"template.spec.a[{'9' * 5000}]")
 
 
 @pytest.mark.parametrize("path", ["template.spec.n", "template.spec.a", "template.spec.b.c-d"])
-def test_only_objects_are_objects(path: str) -> None:
-    with pytest.raises(PathError) as caught:
+def test_object_at_rejects_other_values(path: str) -> None:
+    with pytest.raises(PathError) as raised:
         object_at(OBJECT, path)
-    assert str(caught.value) == f"at path position '{path}' non-map value"
+    assert str(raised.value) == f"at path position '{path}' non-map value"

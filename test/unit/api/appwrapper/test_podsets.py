@@ -1,4 +1,4 @@
-"""What the pods of a component are."""
+"""Pod sets of components: inference per kind, declaration and mismatches."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def ray_group(**group: Any) -> dict[str, Any]:
         ({"parallelism": 3, "completions": 3, "suspend": True}, 3),
     ],
 )
-def test_a_job_has_as_many_pods_as_run_at_a_time(spec: dict[str, Any], pods: int) -> None:
+def test_job_replicas_are_pods_running_at_the_same_time(spec: dict[str, Any], pods: int) -> None:
     assert infer_pod_sets(job(**spec)) == [{"path": "template.spec.template", "replicas": pods, "annotations": INDEX}]
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_workloads_of_apps_have_their_replicas(kind: str) -> None:
+def test_deployment_and_stateful_set_replicas(kind: str) -> None:
     assert infer_pod_sets(component("apps/v1", kind, template=TEMPLATE, replicas=3)) == [
         {"path": "template.spec.template", "replicas": 3}
     ]
@@ -70,13 +70,13 @@ def test_workloads_of_apps_have_their_replicas(kind: str) -> None:
         ({"replicas": 2, "suspend": False}, 2),
     ],
 )
-def test_a_worker_group_has_the_pods_that_kuberay_makes(group: dict[str, Any], pods: int) -> None:
+def test_worker_group_replicas_are_pods_created_by_kuberay(group: dict[str, Any], pods: int) -> None:
     head, workers = infer_pod_sets(ray_group(**group))
     assert head == {"path": "template.spec.headGroupSpec.template", "replicas": 1}
     assert workers == {"path": "template.spec.workerGroupSpecs[0].template", "replicas": pods}
 
 
-def test_a_ray_job_has_those_of_its_cluster() -> None:
+def test_ray_job_has_pod_sets_of_its_cluster() -> None:
     cluster = ray_group(replicas=2)["spec"]
     found = infer_pod_sets(component("ray.io/v1", "RayJob", entrypoint="true", rayClusterSpec=cluster))
     assert [pod_set["path"] for pod_set in found] == [
@@ -86,28 +86,28 @@ def test_a_ray_job_has_those_of_its_cluster() -> None:
     assert expected_pods(found) == 3
 
 
-def test_a_job_set_multiplies_its_jobs() -> None:
+def test_job_set_replicas_are_multiplied() -> None:
     jobs = [{"name": "a", "replicas": 2, "template": {"spec": job(parallelism=3, completions=5)["spec"]}}]
     (found,) = infer_pod_sets(component("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=jobs))
     assert (found["path"], found["replicas"]) == ("template.spec.replicatedJobs[0].template.spec.template", 6)
     assert found["annotations"]["workload.codeflare.dev.appwrapper/tas-sub-group-count"] == "2"
 
 
-def test_a_pytorch_job_needs_no_workers() -> None:
-    roles = {"Master": {"template": TEMPLATE}}
-    (found,) = infer_pod_sets(component("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=roles))
+def test_pytorch_job_without_workers() -> None:
+    replica_specs = {"Master": {"template": TEMPLATE}}
+    (found,) = infer_pod_sets(component("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replica_specs))
     assert (found["path"], found["replicas"]) == ("template.spec.pytorchReplicaSpecs.Master.template", 1)
 
 
 @pytest.mark.parametrize(
     ("api_version", "kind"), [("v1", "Service"), ("batch/v1beta1", "Job"), ("ray.io/v1alpha1", "RayCluster")]
 )
-def test_other_kinds_and_versions_have_none(api_version: str, kind: str) -> None:
+def test_other_kinds_and_versions_have_no_pod_sets(api_version: str, kind: str) -> None:
     assert infer_pod_sets(component(api_version, kind, template=TEMPLATE)) == []
 
 
 @pytest.mark.parametrize(
-    ("template", "text"),
+    ("template", "message"),
     [
         (job(parallelism="three"), "at path position 'template.spec.parallelism' non-int value three"),
         (job(parallelism=1.5), "at path position 'template.spec.parallelism' non-int value 1.5"),
@@ -157,32 +157,32 @@ def test_other_kinds_and_versions_have_none(api_version: str, kind: str) -> None
         ),
     ],
 )
-def test_what_cannot_be_counted_is_an_error_with_its_path(template: dict[str, Any], text: str) -> None:
-    with pytest.raises(PodSetError) as caught:
+def test_invalid_pod_count_error_contains_path(template: dict[str, Any], message: str) -> None:
+    with pytest.raises(PodSetError) as raised:
         infer_pod_sets(template)
-    assert str(caught.value) == text
+    assert str(raised.value) == message
 
 
-def test_long_lists_of_problems_are_cut() -> None:
+def test_long_list_of_problems_is_truncated() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {f"x{number}": 1 for number in range(25)}}
     with pytest.raises(PodSetError, match=r'unknown field "x19", and 5 more$'):
         infer_pod_sets(pod)
 
 
-def test_declared_pod_sets_win() -> None:
+def test_declared_pod_sets_take_precedence() -> None:
     declared = [{"path": "template.spec.template"}]
     assert pod_sets_of({"template": job(parallelism=3), "podSets": declared}) is declared
     assert expected_pods(pod_sets_of({"template": job(parallelism=3)})) == 3
     assert expected_pods(declared) == 1
 
 
-def test_a_pod_template_is_the_components_own() -> None:
+def test_pod_template_is_not_a_copy() -> None:
     template = copy.deepcopy(job())
     pod_template_at(template, "template.spec.template")["metadata"] = {"labels": {"a": "b"}}
     assert template["spec"]["template"]["metadata"] == {"labels": {"a": "b"}}
 
 
-def test_mismatches_of_several_paths_are_all_told() -> None:
+def test_all_mismatches_are_reported() -> None:
     inferred = [{"path": "template.a", "replicas": 1}, {"path": "template.b", "replicas": 2}]
     assert list(pod_set_mismatches([], inferred)) == []
     assert list(pod_set_mismatches(inferred, inferred)) == []

@@ -1,4 +1,4 @@
-"""Settings, injection, pods, nodes, Workloads and lending limits: what decisions are made of."""
+"""Settings, injection, pods, nodes, Workloads and lending limits: the inputs of decisions."""
 
 from __future__ import annotations
 
@@ -36,43 +36,43 @@ def settings(**annotations: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("1h30m", 5400), ("-5s", 0), ("48h", 86400), ("0", 0), (" 2s ", 2)]
+    ("string", "seconds"), [("90s", 90), ("1h30m", 5400), ("-5s", 0), ("48h", 86400), ("0", 0), (" 2s ", 2)]
 )
-def test_periods(text: str, seconds: float) -> None:
-    found = settings(failureGracePeriodDuration=text)
-    assert (found.failure_grace.total_seconds(), found.problems) == (seconds, ())
+def test_period_annotation_is_parsed(string: str, seconds: float) -> None:
+    result = settings(failureGracePeriodDuration=string)
+    assert (result.failure_grace.total_seconds(), result.problems) == (seconds, ())
 
 
-@pytest.mark.parametrize("text", ["soon", "", "5", "1d", "5 s", "1e9h"])
-def test_a_period_that_is_none_counts_as_absent(text: str) -> None:
-    found = settings(failureGracePeriodDuration=text)
-    assert found.failure_grace.total_seconds() == 60
-    assert len(found.problems) == 1
-    assert repr(text) in found.problems[0]
+@pytest.mark.parametrize("string", ["soon", "", "5", "1d", "5 s", "1e9h"])
+def test_invalid_period_is_ignored_and_reported(string: str) -> None:
+    result = settings(failureGracePeriodDuration=string)
+    assert result.failure_grace.total_seconds() == 60
+    assert len(result.problems) == 1
+    assert repr(string) in result.problems[0]
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("1h", 3600), ("0s", 604800), ("900h", 604800), ("-1s", 604800)])
-def test_the_time_to_live_is_never_longer_than_the_ceiling(text: str, seconds: float) -> None:
-    assert settings(successTTLDuration=text).success_ttl.total_seconds() == seconds
+@pytest.mark.parametrize(("string", "seconds"), [("1h", 3600), ("0s", 604800), ("900h", 604800), ("-1s", 604800)])
+def test_success_ttl_is_limited_by_ceiling(string: str, seconds: float) -> None:
+    assert settings(successTTLDuration=string).success_ttl.total_seconds() == seconds
 
 
-def test_exit_codes_that_can_be_read_count() -> None:
-    found = settings(terminalExitCodes="3, x,137")
-    assert found.terminal_exit_codes == {3, 137}
-    assert len(found.problems) == 1
-    assert not found.is_terminal(0)
+def test_valid_exit_codes_are_used() -> None:
+    result = settings(terminalExitCodes="3, x,137")
+    assert result.terminal_exit_codes == {3, 137}
+    assert len(result.problems) == 1
+    assert not result.is_terminal(0)
 
 
 def component(obj: Object, config: AppWrapperConfiguration = CONFIG, **info: Any) -> Object:
     wrapped = wrapper(status={"phase": "Resuming"})
     wrapped["spec"]["components"] = [{"template": obj, "podSetInfos": [info]}]
-    before = copy.deepcopy(wrapped)
-    made = desired_object(wrapped, components_of(wrapped)[0], config)
-    assert wrapped == before, "the AppWrapper is nobody's to change"
-    return made
+    original = copy.deepcopy(wrapped)
+    created = desired_object(wrapped, components_of(wrapped)[0], config)
+    assert wrapped == original, "the AppWrapper must not be modified"
+    return created
 
 
-def a_pod(**spec: Any) -> Object:
+def pod(**spec: Any) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -81,19 +81,19 @@ def a_pod(**spec: Any) -> Object:
     }
 
 
-def test_what_the_queue_wants_is_added_to_what_is_there() -> None:
-    made = component(
-        a_pod(tolerations=[{"operator": "Exists"}], schedulingGates=[{"name": "a"}], nodeSelector={"x": "y"}),
+def test_pod_set_info_is_added_to_template() -> None:
+    created = component(
+        pod(tolerations=[{"operator": "Exists"}], schedulingGates=[{"name": "a"}], nodeSelector={"x": "y"}),
         labels={"l": "1", "m": "2"},
         nodeSelector={"pool": "gold"},
         tolerations=[{"key": "gold"}],
         schedulingGates=[{"name": "a"}, {"name": "b"}],
     )
-    assert made["metadata"]["labels"] == {"l": "1", "m": "2", "workload.codeflare.dev/appwrapper": "w"}
-    assert made["spec"]["nodeSelector"] == {"x": "y", "pool": "gold"}
-    assert made["spec"]["tolerations"] == [{"operator": "Exists"}, {"key": "gold"}]
-    assert made["spec"]["schedulingGates"] == [{"name": "a"}, {"name": "b"}]
-    (owner,) = made["metadata"]["ownerReferences"]
+    assert created["metadata"]["labels"] == {"l": "1", "m": "2", "workload.codeflare.dev/appwrapper": "w"}
+    assert created["spec"]["nodeSelector"] == {"x": "y", "pool": "gold"}
+    assert created["spec"]["tolerations"] == [{"operator": "Exists"}, {"key": "gold"}]
+    assert created["spec"]["schedulingGates"] == [{"name": "a"}, {"name": "b"}]
+    (owner,) = created["metadata"]["ownerReferences"]
     assert (owner["controller"], owner["blockOwnerDeletion"]) == (True, True)
 
 
@@ -104,41 +104,41 @@ def test_what_the_queue_wants_is_added_to_what_is_there() -> None:
         ({"labels": {"l": "2"}}, "conflict updating labels: conflict for key=l, value1=1, value2=2"),
     ],
 )
-def test_a_conflict_is_an_error(info: dict[str, Any], message: str) -> None:
+def test_conflicting_pod_set_info_is_an_error(info: dict[str, Any], message: str) -> None:
     with pytest.raises(InjectionError, match=message):
-        component(a_pod(nodeSelector={"pool": "silver"}), **info)
+        component(pod(nodeSelector={"pool": "silver"}), **info)
 
 
-def test_a_component_of_another_namespace_is_refused() -> None:
-    obj = a_pod()
+def test_component_of_another_namespace_is_rejected() -> None:
+    obj = pod()
     obj["metadata"]["namespace"] = "other"
     with pytest.raises(InjectionError, match='namespace "other"'):
         component(obj)
 
 
-def test_each_alternative_of_an_affinity_keeps_off_marked_nodes() -> None:
+def test_each_node_selector_term_excludes_marked_nodes() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {"matchFields": []}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    obj = a_pod(affinity={"nodeAffinity": required})
-    assert component(obj)["spec"]["affinity"] == {"nodeAffinity": required}, "it wants no marked resource"
+    obj = pod(affinity={"nodeAffinity": required})
+    assert component(obj)["spec"]["affinity"] == {"nodeAffinity": required}, "it requests no marked resource"
     obj["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
     nodes = component(obj)["spec"]["affinity"]["nodeAffinity"]
-    keep_off = {"key": "autopilot.ibm.com/gpuhealth", "operator": "NotIn", "values": ["TESTING", "EVICT"]}
+    expected_expression = {"key": "autopilot.ibm.com/gpuhealth", "operator": "NotIn", "values": ["TESTING", "EVICT"]}
     for term in nodes["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]:
-        assert term["matchExpressions"][-1] == keep_off
+        assert term["matchExpressions"][-1] == expected_expression
     (preferred,) = nodes["preferredDuringSchedulingIgnoredDuringExecution"]
     assert preferred["weight"] == 50
 
 
-def test_the_scheduler_is_the_users_if_named() -> None:
+def test_scheduler_name_of_template_takes_precedence() -> None:
     config = AppWrapperConfiguration(enabled=True, scheduler_name="mine")
-    assert component(a_pod(), config)["spec"]["schedulerName"] == "mine"
-    assert component(a_pod(schedulerName="theirs"), config)["spec"]["schedulerName"] == "theirs"
+    assert component(pod(), config)["spec"]["schedulerName"] == "mine"
+    assert component(pod(schedulerName="theirs"), config)["spec"]["schedulerName"] == "theirs"
 
 
-def test_what_matters_of_a_pod() -> None:
-    ended = {"state": {"terminated": {"exitCode": 137}}}
-    found = pod_of(
+def test_pod_is_reduced_to_relevant_fields() -> None:
+    terminated_container = {"state": {"terminated": {"exitCode": 137}}}
+    result = pod_of(
         entry(
             "Pod",
             metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0},
@@ -149,10 +149,10 @@ def test_what_matters_of_a_pod() -> None:
                     {"resources": {"requests": {"example.com/nic": 2}}},
                 ],
             },
-            status={"phase": "Failed", "containerStatuses": [ended, {"state": {"running": {}}}]},
+            status={"phase": "Failed", "containerStatuses": [terminated_container, {"state": {"running": {}}}]},
         )
     )
-    assert found == Pod(
+    assert result == Pod(
         "Failed",
         node="a",
         deleting=True,
@@ -163,33 +163,33 @@ def test_what_matters_of_a_pod() -> None:
     assert pod_of(entry("Pod")) == Pod()
 
 
-def test_a_node_is_marked_by_a_label_or_a_taint() -> None:
+def test_node_is_marked_by_label_or_taint() -> None:
     config = AutopilotConfiguration()
-    mark = {"autopilot.ibm.com/gpuhealth": "EVICT"}
+    labels = {"autopilot.ibm.com/gpuhealth": "EVICT"}
     taint = {"key": "autopilot.ibm.com/gpuhealth", "value": "EVICT", "effect": "NoExecute"}
     gpu = frozenset({"nvidia.com/gpu"})
-    assert marked_resources(entry("Node", metadata={"labels": mark}), config, ["NoExecute"]) == gpu
+    assert marked_resources(entry("Node", metadata={"labels": labels}), config, ["NoExecute"]) == gpu
     assert marked_resources(entry("Node", spec={"taints": [taint]}), config, ["NoExecute"]) == gpu
-    assert not marked_resources(entry("Node", metadata={"labels": mark}), config, ["NoSchedule"])
+    assert not marked_resources(entry("Node", metadata={"labels": labels}), config, ["NoSchedule"])
     assert not marked_resources(entry("Node", spec={}), config, ["NoExecute"])
 
 
-def test_uids_are_read_from_what_this_controller_wrote_alone() -> None:
-    def said(reason: str, message: str) -> Object:
+def test_uids_are_read_only_from_conditions_of_this_controller() -> None:
+    def status_with(reason: str, message: str) -> Object:
         condition = {"type": "ResourcesDeployed", "status": "True", "reason": reason, "message": message}
         return {"conditions": [condition]}
 
     status = {
         "componentStatus": [
-            said("ComponentCreatedSuccessfully", "Job j, uid aaaa-1"),
-            said(DELETED, "Pod p, uid bbbb-2"),
-            said("ComponentCreationErrored", "Invalid value: x, uid cccc-3"),
+            status_with("ComponentCreatedSuccessfully", "Job j, uid aaaa-1"),
+            status_with(DELETED, "Pod p, uid bbbb-2"),
+            status_with("ComponentCreationErrored", "Invalid value: x, uid cccc-3"),
         ]
     }
     assert recorded_uids(wrapper(status=status)) == {"aaaa-1", "bbbb-2"}
 
 
-def queue(**limits: str) -> Object:
+def cluster_queue(**limits: str) -> Object:
     resources = [{"name": name, "nominalQuota": "8"} for name in ("cpu", "nvidia.com/gpu")]
     for resource in resources:
         if resource["name"] in limits:
@@ -197,21 +197,21 @@ def queue(**limits: str) -> Object:
     return {"spec": {"resourceGroups": [{"flavors": [{"name": "f", "resources": resources}]}]}}
 
 
-def test_lending_limits() -> None:
+def test_lending_limits_are_reduced_by_unschedulable_capacity() -> None:
     def limits(groups: list[Object] | None) -> dict[str, str] | None:
         if groups is None:
             return None
         return {item["name"]: item.get("lendingLimit", "") for item in groups[0]["flavors"][0]["resources"]}
 
-    assert lending_limits(queue(), {}) is None
-    assert limits(lending_limits(queue(), {"cpu": Decimal("2.5")})) == {"cpu": "5500m", "nvidia.com/gpu": ""}
-    assert limits(lending_limits(queue(), {"cpu": Decimal(9)})) == {"cpu": "0", "nvidia.com/gpu": ""}
-    assert lending_limits(queue(cpu="6"), {"cpu": Decimal(2)}) is None
-    assert limits(lending_limits(queue(cpu="6"), {})) == {"cpu": "", "nvidia.com/gpu": ""}
+    assert lending_limits(cluster_queue(), {}) is None
+    assert limits(lending_limits(cluster_queue(), {"cpu": Decimal("2.5")})) == {"cpu": "5500m", "nvidia.com/gpu": ""}
+    assert limits(lending_limits(cluster_queue(), {"cpu": Decimal(9)})) == {"cpu": "0", "nvidia.com/gpu": ""}
+    assert lending_limits(cluster_queue(cpu="6"), {"cpu": Decimal(2)}) is None
+    assert limits(lending_limits(cluster_queue(cpu="6"), {})) == {"cpu": "", "nvidia.com/gpu": ""}
     assert lending_limits({"spec": {}}, {"cpu": Decimal(2)}) is None
 
 
-def test_what_cannot_be_scheduled() -> None:
+def test_unschedulable_capacity_of_node() -> None:
     config = AutopilotConfiguration()
     capacity = {"capacity": {"cpu": "4", "nvidia.com/gpu": "2", "pods": "10"}}
     marked = entry("Node", metadata={"labels": {"autopilot.ibm.com/gpuhealth": "TESTING"}}, status=capacity)
@@ -223,19 +223,19 @@ def test_what_cannot_be_scheduled() -> None:
     assert unschedulable_capacity(entry("Node", status=capacity), config) == {}
 
 
-def test_a_workload_has_the_pod_sets_of_all_components() -> None:
+def test_workload_has_pod_sets_of_all_components() -> None:
     obj = wrapper("Job", "Pod")
     obj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
-    made = desired_workload(obj, WORKLOAD, ("kueue.x-k8s.io", "WorkloadPriorityClass", "high", 7))
-    assert [(item["name"], item["count"]) for item in made["spec"]["podSets"]] == [("w-0", 1), ("w-1", 1)]
-    assert made["spec"]["priority"] == 7
-    assert made["spec"]["priorityClassRef"]["name"] == "high"
-    assert made["metadata"]["name"] == workload_name(obj)
+    created = desired_workload(obj, WORKLOAD, ("kueue.x-k8s.io", "WorkloadPriorityClass", "high", 7))
+    assert [(item["name"], item["count"]) for item in created["spec"]["podSets"]] == [("w-0", 1), ("w-1", 1)]
+    assert created["spec"]["priority"] == 7
+    assert created["spec"]["priorityClassRef"]["name"] == "high"
+    assert created["metadata"]["name"] == workload_name(obj)
     old = desired_workload(obj, GVK("kueue.x-k8s.io", "v1beta1", "Workload"), ("g", "K", "high", 7))
     assert (old["spec"]["priorityClassName"], old["spec"]["priorityClassSource"]) == ("high", "g/k")
 
 
-def test_the_admission_says_what_goes_into_the_pods() -> None:
+def test_pod_set_infos_are_derived_from_admission() -> None:
     obj = wrapper("Job")
     assignment = {"name": "w-0", "flavors": {"cpu": "gold", "memory": "gold"}, "topologyAssignment": {"levels": []}}
     checks = [{"name": "c", "podSetUpdates": [{"name": "w-0", "nodeSelector": {"zone": "a"}}]}]
@@ -252,11 +252,11 @@ def test_the_admission_says_what_goes_into_the_pods() -> None:
 @pytest.mark.parametrize(
     ("completions", "succeeded", "expected"), [(None, 1, 1), (None, 9, 2), (5, 2, 0), (5, 4, 1), (None, 0, 0)]
 )
-def test_only_pods_that_nothing_follows_are_reclaimed(completions: int | None, succeeded: int, expected: int) -> None:
+def test_only_pods_without_successors_are_reclaimable(completions: int | None, succeeded: int, expected: int) -> None:
     obj = wrapper("Job")
     spec = obj["spec"]["components"][0]["template"]["spec"]
     spec["parallelism"] = 2
     if completions is not None:
         spec["completions"] = completions
-    found = reclaimable_pods(obj, [succeeded])
-    assert found == ([{"name": "w-0", "count": expected}] if expected else [])
+    result = reclaimable_pods(obj, [succeeded])
+    assert result == ([{"name": "w-0", "count": expected}] if expected else [])

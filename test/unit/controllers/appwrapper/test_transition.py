@@ -1,4 +1,4 @@
-"""The life of an AppWrapper, step by step, without any server."""
+"""Decisions about AppWrappers: the transitions between phases, without a server."""
 
 from __future__ import annotations
 
@@ -13,28 +13,33 @@ from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESO
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.runtime.objects import Object, find_condition
-from test.support.observations import CONFIG, NOW, after, later, observe, wrapper
+from test.support.observations import CONFIG, NOW, observe, seconds_later, with_decided_status, wrapper
 
-RUNS, WAITS, FAILED, DONE = Pod("Running"), Pod("Pending"), Pod("Failed", exit_codes=(1,)), Pod("Succeeded")
+RUNNING_POD, PENDING_POD, FAILED_POD, SUCCEEDED_POD = (
+    Pod("Running"),
+    Pod("Pending"),
+    Pod("Failed", exit_codes=(1,)),
+    Pod("Succeeded"),
+)
 
 
 def step(obj: Object, **observed: Any) -> tuple[Object, Decision]:
     decision = decide(observe(obj, **observed))
-    return after(obj, decision), decision
+    return with_decided_status(obj, decision), decision
 
 
-def resumed(*kinds: str, **annotations: str) -> Object:
+def resumed_wrapper(*kinds: str, **annotations: str) -> Object:
     obj, decision = step(wrapper(*kinds, **annotations))
     assert decision.add_finalizer
     obj["metadata"]["finalizers"] = [FINALIZER]
     return obj
 
 
-def running(*kinds: str, **annotations: str) -> Object:
-    obj = resumed(*kinds, **annotations)
-    there = observe(obj)
-    created = [Creation(component, uid=f"uid-{component.index}") for component in there.components]
-    return after(obj, after_creation(there, created))
+def running_wrapper(*kinds: str, **annotations: str) -> Object:
+    obj = resumed_wrapper(*kinds, **annotations)
+    observation = observe(obj)
+    created = [Creation(component, uid=f"uid-{component.index}") for component in observation.components]
+    return with_decided_status(obj, after_creation(observation, created))
 
 
 def phase(obj: Object) -> str:
@@ -45,58 +50,58 @@ def condition(obj: Object, kind: str) -> dict[str, Any]:
     return dict(find_condition(obj["status"]["conditions"], kind) or {})
 
 
-def test_from_creation_to_success() -> None:
-    obj = running("Pod", "Job")
+def test_phases_from_creation_to_success() -> None:
+    obj = running_wrapper("Pod", "Job")
     assert phase(obj) == Phase.RUNNING
     assert [item["name"] for item in obj["status"]["componentStatus"]] == ["pod-0", "job-1"]
-    obj, decision = step(obj, pods=[WAITS])
-    assert decision.deadline == later(60), "too few pods: the admission grace period"
-    obj, decision = step(obj, pods=[WAITS, RUNS])
-    assert decision.deadline == later(300), "enough pods: the warm-up grace period"
-    obj, decision = step(obj, pods=[RUNS, RUNS])
+    obj, decision = step(obj, pods=[PENDING_POD])
+    assert decision.deadline == seconds_later(60), "too few pods: the admission grace period"
+    obj, decision = step(obj, pods=[PENDING_POD, RUNNING_POD])
+    assert decision.deadline == seconds_later(300), "enough pods: the warm-up grace period"
+    obj, decision = step(obj, pods=[RUNNING_POD, RUNNING_POD])
     assert condition(obj, "PodsReady")["message"] == "2 pods running; 0 pods succeeded"
     assert decision.deadline is None
-    obj, decision = step(obj, pods=[DONE, DONE], now=later(5))
+    obj, decision = step(obj, pods=[SUCCEEDED_POD, SUCCEEDED_POD], now=seconds_later(5))
     assert phase(obj) == Phase.SUCCEEDED
-    obj, decision = step(obj, now=later(10))
-    assert decision.deadline == later(5 + 7 * 24 * 3600)
+    obj, decision = step(obj, now=seconds_later(10))
+    assert decision.deadline == seconds_later(5 + 7 * 24 * 3600)
 
 
-def test_a_decision_that_changes_nothing_is_not_written() -> None:
-    obj = running()
-    obj, _ = step(obj, pods=[RUNS])
-    again, _ = step(obj, pods=[RUNS], now=later(3600))
-    assert again == obj
+def test_unchanged_observation_keeps_status() -> None:
+    obj = running_wrapper()
+    obj, _ = step(obj, pods=[RUNNING_POD])
+    repeated, _ = step(obj, pods=[RUNNING_POD], now=seconds_later(3600))
+    assert repeated == obj
 
 
-def test_times_are_kept_to_the_microsecond() -> None:
-    assert condition(running(), RESOURCES_DEPLOYED)["lastTransitionTime"] == "2026-01-01T12:00:00.250000Z"
+def test_transition_times_have_microseconds() -> None:
+    assert condition(running_wrapper(), RESOURCES_DEPLOYED)["lastTransitionTime"] == "2026-01-01T12:00:00.250000Z"
 
 
-def test_failed_pods_are_borne_until_the_grace_period_is_over() -> None:
-    obj, decision = step(running(failureGracePeriodDuration="2s"), pods=[FAILED])
+def test_failed_pods_are_tolerated_during_grace_period() -> None:
+    obj, decision = step(running_wrapper(failureGracePeriodDuration="2s"), pods=[FAILED_POD])
     assert phase(obj) == Phase.RUNNING
-    assert decision.deadline == later(2)
-    early, _ = step(obj, pods=[FAILED], now=later(1.999))
-    assert phase(early) == Phase.RUNNING
-    healed, _ = step(obj, pods=[RUNS], now=later(1))
-    assert condition(healed, UNHEALTHY)["reason"] == "FoundNoFailedPods"
-    obj, decision = step(obj, pods=[FAILED], now=later(2))
+    assert decision.deadline == seconds_later(2)
+    before_deadline, _ = step(obj, pods=[FAILED_POD], now=seconds_later(1.999))
+    assert phase(before_deadline) == Phase.RUNNING
+    recovered, _ = step(obj, pods=[RUNNING_POD], now=seconds_later(1))
+    assert condition(recovered, UNHEALTHY)["reason"] == "FoundNoFailedPods"
+    obj, decision = step(obj, pods=[FAILED_POD], now=seconds_later(2))
     assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.RESETTING, 1)
     assert [(item.type, item.message) for item in decision.events] == [("Warning", "FoundFailedPods: 1 failed pods")]
 
 
-def test_another_sort_of_failure_has_a_grace_period_of_its_own() -> None:
-    obj = running(failureGracePeriodDuration="10s")
+def test_different_failure_restarts_grace_period() -> None:
+    obj = running_wrapper(failureGracePeriodDuration="10s")
     obj["status"]["conditions"] = [
         item
         if item["type"] != UNHEALTHY
         else {**item, "status": "True", "reason": "AutopilotNoExecute", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         for item in obj["status"]["conditions"]
     ]
-    obj, decision = step(obj, pods=[FAILED])
+    obj, decision = step(obj, pods=[FAILED_POD])
     assert phase(obj) == Phase.RUNNING
-    assert decision.deadline == later(10)
+    assert decision.deadline == seconds_later(10)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +116,14 @@ def test_another_sort_of_failure_has_a_grace_period_of_its_own() -> None:
         ({"retryLimit": "-1"}, 1, Phase.FAILED),
     ],
 )
-def test_what_a_failure_leads_to(annotations: dict[str, str], code: int, expected: Phase) -> None:
-    obj = running(failureGracePeriodDuration="0s", **annotations)
+def test_failure_leads_to_retry_or_failed_phase(annotations: dict[str, str], code: int, expected: Phase) -> None:
+    obj = running_wrapper(failureGracePeriodDuration="0s", **annotations)
     obj, _ = step(obj, pods=[Pod("Failed", exit_codes=(0, code))])
     assert phase(obj) == expected
 
 
-def test_an_evacuation_is_no_retry_and_never_the_end() -> None:
-    obj = running(retryLimit="0")
+def test_eviction_from_node_is_not_counted_as_retry() -> None:
+    obj = running_wrapper(retryLimit="0")
     on_gpu = Pod("Running", node="b", resources=frozenset({"nvidia.com/gpu"}))
     marked = {"b": frozenset({"nvidia.com/gpu"}), "a": frozenset({"nvidia.com/gpu"})}
     obj, decision = step(obj, pods=[on_gpu], no_execute=marked)
@@ -127,38 +132,38 @@ def test_an_evacuation_is_no_retry_and_never_the_end() -> None:
     assert decision.events[0].message == "Workload contains pods using NoExecute resources on Nodes: b"
 
 
-def test_a_deleted_component_is_the_end_and_one_of_a_vanished_kind_says_so() -> None:
-    obj, _ = step(running("Pod", "Job"), objects=[ComponentObject(uid="uid-0"), None], unserved=frozenset({1}))
+def test_missing_component_fails_and_unserved_kind_is_reported() -> None:
+    obj, _ = step(running_wrapper("Pod", "Job"), objects=[ComponentObject(uid="uid-0"), None], unserved=frozenset({1}))
     assert phase(obj) == Phase.FAILED
     assert condition(obj, UNHEALTHY)["message"] == (
         "Only found 1 deployed components, but was expecting 2; the API server does not serve Job (batch/v1) any more"
     )
 
 
-def test_an_object_that_took_the_name_is_no_component() -> None:
-    obj, _ = step(running("Pod"), objects=[ComponentObject(uid="other", owned=False)])
+def test_unowned_object_is_not_a_component() -> None:
+    obj, _ = step(running_wrapper("Pod"), objects=[ComponentObject(uid="other", owned=False)])
     assert condition(obj, UNHEALTHY)["reason"] == "MissingComponent"
     obj, decision = step(obj, objects=[ComponentObject(uid="other", owned=False)])
     assert decision.deletions == []
     assert condition(obj, RESOURCES_DEPLOYED)["status"] == "False"
 
 
-def test_the_pause_counts_from_the_end_of_the_reset() -> None:
-    obj = running(failureGracePeriodDuration="0s", retryPausePeriodDuration="8s")
-    obj, _ = step(obj, pods=[FAILED])
-    obj, decision = step(obj, pods=[FAILED], now=later(1))
+def test_retry_pause_starts_after_reset() -> None:
+    obj = running_wrapper(failureGracePeriodDuration="0s", retryPausePeriodDuration="8s")
+    obj, _ = step(obj, pods=[FAILED_POD])
+    obj, decision = step(obj, pods=[FAILED_POD], now=seconds_later(1))
     assert [item.uid for item in decision.deletions] == ["uid-0"]
-    obj, decision = step(obj, objects=[None], now=later(20))
-    assert (phase(obj), decision.deadline) == (Phase.RESETTING, later(28))
-    obj, _ = step(obj, objects=[None], now=later(27.9))
+    obj, decision = step(obj, objects=[None], now=seconds_later(20))
+    assert (phase(obj), decision.deadline) == (Phase.RESETTING, seconds_later(28))
+    obj, _ = step(obj, objects=[None], now=seconds_later(27.9))
     assert phase(obj) == Phase.RESETTING
-    obj, _ = step(obj, objects=[None], now=later(28))
+    obj, _ = step(obj, objects=[None], now=seconds_later(28))
     assert phase(obj) == Phase.RESUMING
     assert "conditions" not in obj["status"]["componentStatus"][0]
 
 
-def test_what_failed_is_kept_once_and_from_the_failure_on() -> None:
-    obj = running(failureGracePeriodDuration="0s", retryLimit="0", deletionOnFailureGracePeriodDuration="4s")
+def test_failed_components_are_kept_once_from_failure_on() -> None:
+    obj = running_wrapper(failureGracePeriodDuration="0s", retryLimit="0", deletionOnFailureGracePeriodDuration="4s")
     obj["status"]["conditions"].append(
         {
             "type": DELETING_RESOURCES,
@@ -168,40 +173,40 @@ def test_what_failed_is_kept_once_and_from_the_failure_on() -> None:
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
     )
-    obj, _ = step(obj, pods=[FAILED])
-    obj, decision = step(obj, pods=[FAILED])
-    assert (condition(obj, DELETING_RESOURCES)["reason"], decision.deadline) == ("DeletionPaused", later(4))
-    obj, decision = step(obj, pods=[FAILED], now=later(4))
+    obj, _ = step(obj, pods=[FAILED_POD])
+    obj, decision = step(obj, pods=[FAILED_POD])
+    assert (condition(obj, DELETING_RESOURCES)["reason"], decision.deadline) == ("DeletionPaused", seconds_later(4))
+    obj, decision = step(obj, pods=[FAILED_POD], now=seconds_later(4))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
-    obj, _ = step(obj, objects=[ComponentObject(uid="uid-0", deleting=True)], pods=[FAILED], now=later(5))
+    obj, _ = step(obj, objects=[ComponentObject(uid="uid-0", deleting=True)], pods=[FAILED_POD], now=seconds_later(5))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionInitiated"
-    obj, _ = step(obj, objects=[None], now=later(6))
+    obj, _ = step(obj, objects=[None], now=seconds_later(6))
     assert condition(obj, DELETING_RESOURCES)["reason"] == "DeletionComplete"
     assert condition(obj, "QuotaReserved")["status"] == "False"
-    again, _ = step(obj, objects=[None], now=later(7))
-    assert again == obj
+    repeated, _ = step(obj, objects=[None], now=seconds_later(7))
+    assert repeated == obj
 
 
-def test_force_is_for_what_is_ours_and_nothing_else_is_waited_for_then() -> None:
-    obj = running(forcefulDeletionGracePeriodDuration="6s")
+def test_only_owned_pods_are_deleted_by_force_and_others_do_not_block() -> None:
+    obj = running_wrapper(forcefulDeletionGracePeriodDuration="6s")
     obj["spec"]["suspend"] = True
-    obj, _ = step(obj, pods=[RUNS])
-    obj, decision = step(obj, pods=[RUNS])
-    assert decision.deadline == later(6)
-    waiting, decision = step(obj, objects=[None], pods=[RUNS], owned=False, now=later(5.9))
+    obj, _ = step(obj, pods=[RUNNING_POD])
+    obj, decision = step(obj, pods=[RUNNING_POD])
+    assert decision.deadline == seconds_later(6)
+    waiting, decision = step(obj, objects=[None], pods=[RUNNING_POD], owned=False, now=seconds_later(5.9))
     assert (phase(waiting), decision.deletions) == (Phase.SUSPENDING, [])
-    forced, decision = step(obj, objects=[None], pods=[RUNS], now=later(6))
+    forced, decision = step(obj, objects=[None], pods=[RUNNING_POD], now=seconds_later(6))
     assert [(item.uid, item.force) for item in decision.deletions] == [("pod-0", True)]
     assert phase(forced) == Phase.SUSPENDING
-    _, decision = step(obj, objects=[None], pods=[Pod("Running", deleting=True, forced=True)], now=later(7))
+    _, decision = step(obj, objects=[None], pods=[Pod("Running", deleting=True, forced=True)], now=seconds_later(7))
     assert decision.deletions == []
-    done, decision = step(obj, objects=[None], pods=[RUNS], owned=False, now=later(6))
+    done, decision = step(obj, objects=[None], pods=[RUNNING_POD], owned=False, now=seconds_later(6))
     assert (phase(done), decision.deletions) == (Phase.SUSPENDED, [])
 
 
-def test_a_new_admission_counts_retries_anew() -> None:
-    obj = running(failureGracePeriodDuration="0s")
-    obj, _ = step(obj, pods=[FAILED])
+def test_retries_are_reset_on_new_admission() -> None:
+    obj = running_wrapper(failureGracePeriodDuration="0s")
+    obj, _ = step(obj, pods=[FAILED_POD])
     obj["spec"]["suspend"] = True
     obj, decision = step(obj)
     assert (phase(obj), decision.events[0].reason) == (Phase.SUSPENDING, "Suspending")
@@ -213,7 +218,7 @@ def test_a_new_admission_counts_retries_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("creation", "seconds", "expected", "again"),
+    ("creation", "seconds", "expected", "retry_after"),
     [
         ({"error": "exceeded quota"}, 0, Phase.RESUMING, 1.0),
         ({"error": "exceeded quota"}, 59.5, Phase.RESUMING, 60.0),
@@ -221,16 +226,18 @@ def test_a_new_admission_counts_retries_anew() -> None:
         ({"error": "is invalid", "fatal": True}, 0, Phase.FAILED, None),
     ],
 )
-def test_a_refused_creation(creation: dict[str, Any], seconds: float, expected: Phase, again: float | None) -> None:
-    there = observe(resumed(), now=later(seconds))
-    decision = after_creation(there, [Creation(there.components[0], **creation)])
+def test_denied_component_creation(
+    creation: dict[str, Any], seconds: float, expected: Phase, retry_after: float | None
+) -> None:
+    observation = observe(resumed_wrapper(), now=seconds_later(seconds))
+    decision = after_creation(observation, [Creation(observation.components[0], **creation)])
     assert decision.status.phase == expected
-    assert decision.deadline == (None if again is None else later(again))
+    assert decision.deadline == (None if retry_after is None else seconds_later(retry_after))
     if expected != Phase.RESUMING:
         assert decision.events[0].message == f"CreateFailed: error creating components: {creation['error']}"
 
 
-def test_nothing_is_deployed_before_it_is_admitted() -> None:
+def test_components_are_not_deployed_before_admission() -> None:
     obj, decision = step(wrapper(), awaits_admission=True)
     assert (phase(obj), decision.add_finalizer) == (Phase.SUSPENDED, False)
     waiting, decision = step(obj, awaits_admission=True)
@@ -239,7 +246,7 @@ def test_nothing_is_deployed_before_it_is_admitted() -> None:
     assert (phase(obj), decision.add_finalizer) == (Phase.RESUMING, True)
 
 
-def test_annotations_that_cannot_be_read_are_told_at_the_deployment() -> None:
+def test_invalid_annotations_are_reported_on_deployment() -> None:
     obj, decision = step(wrapper(retryLimit="many"))
     problem = "annotation workload.codeflare.dev.appwrapper/retryLimit: 'many': must be an integer; 3 is used"
     assert [(item.type, item.reason, item.message) for item in decision.events] == [
@@ -248,8 +255,8 @@ def test_annotations_that_cannot_be_read_are_told_at_the_deployment() -> None:
     assert condition(obj, RESOURCES_DEPLOYED)["message"] == f"Suspend is false; {problem}"
 
 
-def test_deletion_frees_the_finalizer_once_all_is_gone() -> None:
-    obj = running()
+def test_finalizer_is_removed_after_components_are_deleted() -> None:
+    obj = running_wrapper()
     obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     obj, decision = step(obj)
     assert (phase(obj), decision.remove_finalizer, len(decision.deletions)) == (Phase.TERMINATING, False, 1)
@@ -258,20 +265,20 @@ def test_deletion_frees_the_finalizer_once_all_is_gone() -> None:
     assert condition(obj, "QuotaReserved")["reason"] == "Terminating"
 
 
-def test_an_unknown_phase_is_an_error() -> None:
+def test_unknown_phase_is_an_error() -> None:
     with pytest.raises(ValueError, match="Dancing"):
         decide(observe(wrapper(status={"phase": "Dancing"})))
 
 
-def test_generated_names_are_those_of_the_deployment() -> None:
-    obj = resumed()
+def test_generated_names_are_stable_per_deployment() -> None:
+    obj = resumed_wrapper()
     obj["spec"]["components"][0]["template"]["metadata"] = {"generateName": "gen-"}
     (first,), (second,) = components_of(obj), components_of(obj)
     assert first.key.name == second.key.name
     assert first.key.name.startswith("gen-")
     assert desired_object(obj, first, CONFIG)["metadata"]["name"] == first.key.name
-    another = {**obj, "metadata": {**obj["metadata"], "uid": "other"}}
-    assert components_of(another)[0].key.name != first.key.name
+    other_wrapper = {**obj, "metadata": {**obj["metadata"], "uid": "other"}}
+    assert components_of(other_wrapper)[0].key.name != first.key.name
     for item in obj["status"]["conditions"]:
         item["lastTransitionTime"] = "2026-01-02T00:00:00Z"
     assert components_of(obj)[0].key.name != first.key.name

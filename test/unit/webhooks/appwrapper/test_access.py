@@ -1,4 +1,4 @@
-"""What API servers are asked about the kinds of an AppWrapper, and the labels of its creator."""
+"""Access reviews for the kinds of an AppWrapper, and the labels of its creator and queue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALICE = UserInfo("alice", "a-1", ("team", "system:authenticated"), {"scopes": ("
 
 
 def group(name: str, *resources: tuple[str, str, bool], stale: bool = False) -> dict[str, Any]:
-    """A group of the aggregated discovery document."""
+    """Return a group of an aggregated discovery document."""
     items = [
         {
             "resource": plural,
@@ -50,7 +50,7 @@ def discovery(*groups: dict[str, Any]) -> dict[str, Any]:
 
 
 CORE = discovery(group("", ("Pod", "pods", True), ("Node", "nodes", False)))
-OTHERS = (
+OTHER_GROUPS = (
     group("batch", ("Job", "jobs", True)),
     group("authorization.k8s.io", ("SubjectAccessReview", "subjectaccessreviews", False)),
 )
@@ -58,9 +58,9 @@ OTHERS = (
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer().run() as running:
-        running.answer("GET", "/api", CORE)
-        yield running
+    async with ApiServer().run() as server:
+        server.answer("GET", "/api", CORE)
+        yield server
 
 
 @pytest.fixture
@@ -73,15 +73,15 @@ def reviews(server: ApiServer) -> list[Any]:
     return [request.body for request in server.all_requests if request.path == REVIEWS]
 
 
-async def only_pods(request: web.Request) -> web.StreamResponse:
+async def allow_pods(request: web.Request) -> web.StreamResponse:
     review = await request.json()
     allowed = review["spec"]["resourceAttributes"]["resource"] == "pods"
     return web.json_response({**review, "status": {"allowed": allowed}}, status=201)
 
 
-async def test_each_kind_is_asked_about_once_as_the_user(server: ApiServer, client: Client) -> None:
-    server.answer("GET", "/apis", discovery(*OTHERS))
-    server.answer("POST", REVIEWS, only_pods)
+async def test_access_to_each_kind_is_reviewed_once_for_the_user(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
+    server.answer("POST", REVIEWS, allow_pods)
     found = await AccessReviewer(client, check_permissions=True).review([POD, JOB, NODE, THING, POD, JOB], "ns", ALICE)
     assert found[POD].resource is not None
     assert (found[POD].denial, found[POD].failure) == ("", "")
@@ -90,8 +90,10 @@ async def test_each_kind_is_asked_about_once_as_the_user(server: ApiServer, clie
     assert node is not None
     assert not node.namespaced
     assert (found[THING].resource, found[THING].failure) == (None, "")
-    asked = sorted((review["spec"] for review in reviews(server)), key=lambda spec: spec["resourceAttributes"]["group"])
-    assert asked == [
+    requests = sorted(
+        (review["spec"] for review in reviews(server)), key=lambda spec: spec["resourceAttributes"]["group"]
+    )
+    assert requests == [
         {
             "resourceAttributes": {
                 "namespace": "ns",
@@ -109,40 +111,45 @@ async def test_each_kind_is_asked_about_once_as_the_user(server: ApiServer, clie
     ]
 
 
-async def test_kinds_are_looked_up_even_if_rights_are_not(server: ApiServer, client: Client) -> None:
-    server.answer("GET", "/apis", discovery(*OTHERS))
+async def test_kinds_are_resolved_without_permission_check(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
     found = await AccessReviewer(client, check_permissions=False).review([JOB, THING], "ns", ALICE)
     assert found[JOB].resource is not None
     assert found[THING].resource is None
     assert reviews(server) == []
 
 
-async def test_all_reviews_are_under_way_at_once(server: ApiServer, client: Client) -> None:
+async def test_reviews_are_sent_concurrently(server: ApiServer, client: Client) -> None:
     arrived = asyncio.Barrier(2)
 
-    async def together(request: web.Request) -> web.StreamResponse:
+    async def allow_pods_when_both_arrived(request: web.Request) -> web.StreamResponse:
         await arrived.wait()
-        return await only_pods(request)
+        return await allow_pods(request)
 
-    server.answer("GET", "/apis", discovery(*OTHERS))
-    server.answer("POST", REVIEWS, together)
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
+    server.answer("POST", REVIEWS, allow_pods_when_both_arrived)
     async with asyncio.timeout(10):
         found = await AccessReviewer(client, check_permissions=True).review([POD, JOB], "ns", ALICE)
     assert found[JOB].denial
 
 
-async def test_what_cannot_be_found_out_is_no_denial(server: ApiServer, client: Client) -> None:
-    server.answer("GET", "/apis", discovery(*OTHERS, group("example.com", stale=True)))
-    refusal = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "the operator may not ask"}
-    server.answer("POST", REVIEWS, json(refusal, code=403))
+async def test_failed_review_is_not_a_denial(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS, group("example.com", stale=True)))
+    denial = {
+        "kind": "Status",
+        "code": 403,
+        "reason": "Forbidden",
+        "message": "the operator is not allowed to review access",
+    }
+    server.answer("POST", REVIEWS, json(denial, code=403))
     found = await AccessReviewer(client, check_permissions=True).review([POD, THING], "ns", ALICE)
     assert (found[POD].resource, found[POD].denial) == (None, "")
-    assert "the operator may not ask" in found[POD].failure
+    assert "the operator is not allowed to review access" in found[POD].failure
     assert found[THING].failure == "example.com/v1 is registered, but its API server does not respond"
 
 
 @pytest.mark.parametrize(
-    ("text", "label"),
+    ("user_name", "label"),
     [
         ("", ""),
         ("plain.name_1-2", "plain.name_1-2"),
@@ -156,19 +163,19 @@ async def test_what_cannot_be_found_out_is_no_denial(server: ApiServer, client: 
         ("x" * 62 + "-" + "y", "x" * 62),
     ],
 )
-def test_any_name_of_a_user_becomes_a_label(text: str, label: str) -> None:
-    assert sanitized_label(text) == label
+def test_user_name_is_sanitized_to_label(user_name: str, label: str) -> None:
+    assert sanitized_label(user_name) == label
 
 
 @pytest.mark.parametrize("metadata", [{}, {"labels": None}, {"labels": {USER_LABEL: "root", USER_ID_LABEL: "0"}}])
-def test_the_creators_labels_cannot_be_chosen(metadata: dict[str, Any]) -> None:
+def test_creator_labels_cannot_be_chosen_by_user(metadata: dict[str, Any]) -> None:
     obj: Object = {"metadata": metadata}
     set_labels(obj, ALICE, "")
     assert obj["metadata"]["labels"] == {USER_LABEL: "alice", USER_ID_LABEL: "a-1"}
 
 
 @pytest.mark.parametrize(("own", "queue"), [({}, "team"), ({QUEUE_NAME_LABEL: ""}, ""), ({QUEUE_NAME_LABEL: "q"}, "q")])
-def test_the_default_queue_is_for_those_who_name_none(own: dict[str, str], queue: str) -> None:
+def test_default_queue_applies_only_without_queue_label(own: dict[str, str], queue: str) -> None:
     obj: Object = {"metadata": {"labels": own}}
     set_labels(obj, ALICE, "team")
     assert obj["metadata"]["labels"][QUEUE_NAME_LABEL] == queue

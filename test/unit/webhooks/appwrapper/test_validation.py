@@ -1,4 +1,4 @@
-"""What is wrong with AppWrappers, beyond what was recorded."""
+"""Validation of AppWrappers in cases that were not recorded."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def resource(gvk: GVK, plural: str, *, namespaced: bool = True, verbs: str = "cr
 
 
 ACCESS = {
-    gvk: resource(gvk, plural, **how)
-    for gvk, plural, how in (
+    gvk: resource(gvk, plural, **options)
+    for gvk, plural, options in (
         (POD_KIND, "pods", {}),
         (GVK("batch", "v1", "Job"), "jobs", {}),
         (GVK("apps", "v1", "Deployment"), "deployments", {}),
@@ -40,7 +40,7 @@ def template(api_version: str, kind: str, name: str = "x", **spec: Any) -> dict[
 
 
 def wrapper(*templates: Any, name: str = "aw") -> Object:
-    components = [each if isinstance(each, dict) and "template" in each else {"template": each} for each in templates]
+    components = [item if isinstance(item, dict) and "template" in item else {"template": item} for item in templates]
     return {"metadata": {"name": name, "namespace": "ns"}, "spec": {"components": components}}
 
 
@@ -48,19 +48,19 @@ def errors(obj: Object, access: dict[GVK, Access] | None = None) -> list[str]:
     return [str(error) for error in create_errors(obj, "ns", ACCESS if access is None else access)]
 
 
-def test_one_pod_is_enough() -> None:
+def test_appwrapper_with_one_pod_is_valid() -> None:
     assert errors(wrapper(POD)) == []
     assert errors(wrapper(POD, template("v1", "Service"))) == []
 
 
 @pytest.mark.parametrize("length", [63, 64])
-def test_a_name_must_do_as_a_label(length: int) -> None:
-    told = ["metadata.name: Too long: may not be more than 63 bytes"] if length > 63 else []
-    assert errors(wrapper(POD, name="a" * length)) == told
+def test_name_must_be_a_valid_label_value(length: int) -> None:
+    expected = ["metadata.name: Too long: may not be more than 63 bytes"] if length > 63 else []
+    assert errors(wrapper(POD, name="a" * length)) == expected
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "expected"),
     [
         (None, ["template: Invalid value: must be of type object"]),
         ("Pod", ["template: Invalid value: must be of type object"]),
@@ -72,13 +72,13 @@ def test_a_name_must_do_as_a_label(length: int) -> None:
         ({**POD, "metadata": {"name": ["p"]}}, ["template.metadata.name: Invalid value: must be of type string"]),
     ],
 )
-def test_a_template_that_is_no_object_is_a_field_error(broken: Any, told: list[str]) -> None:
+def test_malformed_template_is_a_field_error(broken: Any, expected: list[str]) -> None:
     obj = wrapper(POD, {"template": broken})
     assert component_kinds(obj) == {POD_KIND}
-    assert errors(obj) == [f"spec.components[1].{text}" for text in told]
+    assert errors(obj) == [f"spec.components[1].{message}" for message in expected]
 
 
-def test_without_components_there_are_no_pods() -> None:
+def test_appwrapper_without_components_is_invalid() -> None:
     specs: list[Object] = [{}, {"components": None}, {"components": []}]
     for spec in specs:
         assert errors({"metadata": {"name": "aw"}, "spec": spec}) == [
@@ -86,19 +86,19 @@ def test_without_components_there_are_no_pods() -> None:
         ]
 
 
-def test_pod_sets_without_a_pod_are_refused() -> None:
-    told = ["spec.components: Invalid value: components contains no pods: all podspecs have 0 replicas"]
+def test_pod_sets_without_pods_are_invalid() -> None:
+    expected = ["spec.components: Invalid value: components contains no pods: all podspecs have 0 replicas"]
     job = template("batch/v1", "Job", parallelism=0, template={"spec": POD_SPEC})
-    assert errors(wrapper(job)) == told
+    assert errors(wrapper(job)) == expected
     assert errors(wrapper(job, POD)) == []
     declared = {
         "template": template("v1", "Service", t={"spec": POD_SPEC}),
         "podSets": [{"path": "template.spec.t", "replicas": 0}],
     }
-    assert errors(wrapper(declared)) == told
+    assert errors(wrapper(declared)) == expected
 
 
-def test_each_component_is_judged() -> None:
+def test_each_component_is_validated() -> None:
     obj = wrapper(
         template("v1", "PersistentVolume"),
         template("v1", "Binding"),
@@ -108,14 +108,14 @@ def test_each_component_is_judged() -> None:
         template("batch/v1", "Job", parallelism=-1, template={"spec": POD_SPEC}),
         POD,
     )
-    access = {**ACCESS, GVK("example.com", "v1", "Thing"): Access(failure="the API server does not answer")}
+    access = {**ACCESS, GVK("example.com", "v1", "Thing"): Access(failure="the API server does not respond")}
     assert errors(obj, access) == [
         (
             "spec.components[0].template: Forbidden: AppWrappers cannot create cluster-scoped objects such as "
             "persistentvolumes"
         ),
         "spec.components[1].template: Forbidden: AppWrappers cannot create bindings, which are not stored",
-        "spec.components[2].template: Internal error: the API server does not answer",
+        "spec.components[2].template: Internal error: the API server does not respond",
         "spec.components[3].template: Forbidden: Nested AppWrappers are forbidden",
         (
             "spec.components[4].template.metadata.namespace: Forbidden: "
@@ -129,20 +129,20 @@ def test_each_component_is_judged() -> None:
     ]
 
 
-def test_the_same_name_is_another_object_of_another_kind() -> None:
+def test_duplicate_names_of_different_kinds_are_valid() -> None:
     service, unnamed = template("v1", "Service", name="p"), {**POD, "metadata": {"generateName": "p-"}}
     assert errors(wrapper(POD, service, unnamed, unnamed)) == []
 
 
-def test_nobody_is_asked_about_nested_appwrappers() -> None:
+def test_nested_appwrappers_are_not_reviewed() -> None:
     assert component_kinds(wrapper(POD, POD, template("workload.codeflare.dev/v1", "AppWrapper"))) == {POD_KIND}
 
 
 @pytest.mark.parametrize("replicas", [-1, 2**31])
-def test_declared_replicas_have_bounds(replicas: int) -> None:
+def test_declared_replicas_are_limited(replicas: int) -> None:
     pod_sets = [{"path": "template.spec.template", "replicas": replicas}]
-    thing = {"template": template("v1", "Service", template={"spec": POD_SPEC}), "podSets": pod_sets}
-    assert errors(wrapper(thing)) == [
+    component = {"template": template("v1", "Service", template={"spec": POD_SPEC}), "podSets": pod_sets}
+    assert errors(wrapper(component)) == [
         (
             f"spec.components[0].podSets[0].replicas: Invalid value: {replicas}: "
             "must be between 0 and 2147483647, inclusive"
@@ -150,7 +150,7 @@ def test_declared_replicas_have_bounds(replicas: int) -> None:
     ]
 
 
-def test_declared_pod_sets_are_printed_as_go_prints_them() -> None:
+def test_declared_pod_sets_are_formatted_as_in_go() -> None:
     job = template("batch/v1", "Job", template={"spec": POD_SPEC})
     pod_sets = [{"annotations": {"a": "<b>"}, "path": "template.spec.template", "replicas": 2}]
     assert errors(wrapper({"template": job, "podSets": pod_sets})) == [
@@ -162,17 +162,19 @@ def test_declared_pod_sets_are_printed_as_go_prints_them() -> None:
     ]
 
 
-def test_a_denial_does_not_print_templates() -> None:
+def test_denial_does_not_contain_templates() -> None:
     secret = {
         **POD,
         "spec": {**POD_SPEC, "containers": [{"name": "main", "env": [{"name": "A", "value": "s3cret"}], "x": 1}]},
     }
-    told = errors(wrapper(*[secret] * 9))
-    assert told
-    assert "s3cret" not in " ".join(told)
+    messages = errors(wrapper(*[secret] * 9))
+    assert messages
+    assert "s3cret" not in " ".join(messages)
 
 
 class TestUpdate:
+    """Updates of an AppWrapper with a Job and a Pod."""
+
     old = wrapper(
         {
             "template": template("batch/v1", "Job", template={"spec": POD_SPEC}, parallelism=1, suspend=True),
@@ -181,45 +183,45 @@ class TestUpdate:
         POD,
     )
 
-    def changed(self) -> tuple[Object, list[dict[str, Any]]]:
+    def copy_of_old(self) -> tuple[Object, list[dict[str, Any]]]:
         new = copy.deepcopy(self.old)
         return new, new["spec"]["components"]
 
-    def told(self, new: Object) -> list[str]:
+    def immutable_fields(self, new: Object) -> list[str]:
         return [
             str(error).removesuffix(": Forbidden: attempt to change immutable field")
             for error in update_errors(self.old, new)
         ]
 
-    def test_queues_suspend_and_inject(self) -> None:
-        new, components = self.changed()
+    def test_queue_fields_are_mutable(self) -> None:
+        new, components = self.copy_of_old()
         components[0]["podSetInfos"] = [{"nodeSelector": {"a": "b"}}]
         components[0]["annotations"] = {"a": "b"}
         components[0]["podSets"][0]["annotations"] = {"a": "b"}
         del components[0]["podSets"][0]["replicas"]
         new["spec"]["suspend"] = True
         new["metadata"]["labels"] = {"a": "b"}
-        assert self.told(new) == []
+        assert self.immutable_fields(new) == []
 
     @pytest.mark.parametrize("value", [1.0, True, "1", 2])
-    def test_a_template_stays_as_it_is(self, value: Any) -> None:
-        new, components = self.changed()
+    def test_template_is_immutable(self, value: Any) -> None:
+        new, components = self.copy_of_old()
         components[0]["template"]["spec"]["parallelism"] = value
-        assert self.told(new) == ["spec.components[0].template.raw"]
+        assert self.immutable_fields(new) == ["spec.components[0].template.raw"]
 
-    def test_the_order_of_keys_is_no_change(self) -> None:
-        new, components = self.changed()
+    def test_order_of_keys_is_not_a_change(self) -> None:
+        new, components = self.copy_of_old()
         components[1]["template"] = dict(reversed(components[1]["template"].items()))
-        assert self.told(new) == []
+        assert self.immutable_fields(new) == []
 
-    def test_all_changes_are_told(self) -> None:
-        new, components = self.changed()
+    def test_all_changes_are_reported(self) -> None:
+        new, components = self.copy_of_old()
         components[0]["podSets"] = [{"path": "template.spec", "replicas": 2}]
         components[1]["podSets"] = [{"path": "template"}]
         components[1]["template"]["x"] = 1
         new["metadata"]["labels"] = {USER_LABEL: "eve"}
         new["spec"]["managedBy"] = ""
-        assert self.told(new) == [
+        assert self.immutable_fields(new) == [
             "spec.components[0].podsets[0].replicas",
             "spec.components[0].podsets[0].path",
             "spec.components[1].template.raw",

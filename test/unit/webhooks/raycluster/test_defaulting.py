@@ -1,3 +1,5 @@
+"""Defaulting of RayClusters: injection of the OAuth proxy and of TLS, on creation and on update."""
+
 from __future__ import annotations
 
 import copy
@@ -28,76 +30,83 @@ from test.support.ray_clusters import (
 )
 
 TLS_ENV = ["MY_POD_IP", "RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"]
-MARK = f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this annotation when a RayCluster is created"
+VERSION_FIELD = (
+    f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this annotation when a RayCluster is created"
+)
 
 
 # --- creation ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_cluster_is_marked_with_the_operators_version() -> None:
+def test_new_cluster_is_annotated_with_operator_version() -> None:
     assert create(ray_cluster()).cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
 
 
-def test_somebody_elses_version_gives_way_with_a_warning() -> None:
-    made = create(ray_cluster(version="v0"))
-    assert made.cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
-    assert made.warnings == (f"{MARK}; the value 'v0' was replaced",)
+def test_version_set_by_user_is_replaced_with_warning() -> None:
+    result = create(ray_cluster(version="v0"))
+    assert result.cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
+    assert result.warnings == (f"{VERSION_FIELD}; the value 'v0' was replaced",)
 
 
-def test_the_names_of_what_is_injected_are_those_of_a_marked_cluster() -> None:
-    made = created(worker())
-    expected = names_of(made)
-    assert head_of(made)["serviceAccountName"] == expected.proxy_service_account
-    assert named(head_of(made)["volumes"], "proxy-tls-secret")["secret"] == {"secretName": expected.proxy_tls_secret}
-    for pod in (head_of(made), worker_of(made)):
+def test_injected_parts_use_names_of_annotated_cluster() -> None:
+    injected = created(worker())
+    expected = names_of(injected)
+    assert head_of(injected)["serviceAccountName"] == expected.proxy_service_account
+    assert named(head_of(injected)["volumes"], "proxy-tls-secret")["secret"] == {
+        "secretName": expected.proxy_tls_secret
+    }
+    for pod in (head_of(injected), worker_of(injected)):
         assert named(pod["volumes"], "ca-vol")["secret"] == {"secretName": expected.ca_secret}
-    proxy = named(head_of(made)["containers"], "oauth-proxy")
+    proxy = named(head_of(injected)["containers"], "oauth-proxy")
     assert proxy["env"][0]["valueFrom"]["secretKeyRef"]["name"] == expected.cookie_secret
     assert f"--openshift-service-account={expected.proxy_service_account}" in proxy["args"]
 
 
-def test_no_worker_gets_a_proxy() -> None:
-    made = created(worker())
-    assert names(worker_of(made)["containers"]) == ["ray-worker"]
-    assert "serviceAccountName" not in worker_of(made)
+def test_workers_get_no_oauth_proxy() -> None:
+    injected = created(worker())
+    assert names(worker_of(injected)["containers"]) == ["ray-worker"]
+    assert "serviceAccountName" not in worker_of(injected)
 
 
 def test_every_worker_group_gets_tls() -> None:
-    made = created(worker("a"), worker("b"))
-    for at in (0, 1):
-        pod = worker_of(made, at)
+    injected = created(worker("a"), worker("b"))
+    for index in (0, 1):
+        pod = worker_of(injected, index)
         assert names(pod["containers"][0]["env"]) == TLS_ENV
         assert names(pod["initContainers"]) == ["create-cert"]
         assert names(pod["volumes"]) == ["ca-vol", "server-cert"]
 
 
-def test_nothing_is_injected_where_nothing_is_asked_for() -> None:
+def test_nothing_is_injected_when_disabled() -> None:
     cluster = ray_cluster(worker())
-    made = create(cluster, NOTHING)
-    assert made.cluster["spec"] == cluster["spec"]
-    assert made.warnings == ()
+    result = create(cluster, NOTHING)
+    assert result.cluster["spec"] == cluster["spec"]
+    assert result.warnings == ()
 
 
-def test_nothing_empty_is_added_and_nothing_empty_of_the_users_goes() -> None:
+def test_empty_fields_are_neither_added_nor_removed() -> None:
     cluster = ray_cluster(worker(), head={"containers": [{"name": "ray", "resources": {}, "env": []}]})
     cluster["spec"]["headGroupSpec"]["template"]["metadata"] = {}
-    made = create(cluster).cluster
-    assert made["spec"]["headGroupSpec"]["template"]["metadata"] == {}
-    assert head_of(made)["containers"][0]["resources"] == {}
-    assert "metadata" not in made["spec"]["workerGroupSpecs"][0]["template"]
-    for pod in (head_of(made), worker_of(made)):
-        for container in pod["containers"][1:] + pod["initContainers"] + worker_of(made)["containers"]:
+    defaulted = create(cluster).cluster
+    assert defaulted["spec"]["headGroupSpec"]["template"]["metadata"] == {}
+    assert head_of(defaulted)["containers"][0]["resources"] == {}
+    assert "metadata" not in defaulted["spec"]["workerGroupSpecs"][0]["template"]
+    for pod in (head_of(defaulted), worker_of(defaulted)):
+        for container in pod["containers"][1:] + pod["initContainers"] + worker_of(defaulted)["containers"]:
             assert "resources" not in container
     assert create(cluster, NOTHING).cluster["spec"] == cluster["spec"]
 
 
-def test_the_images_come_from_the_settings() -> None:
-    made = created(worker(), settings=replace(BOTH, images=Images("proxy:1", "cert:1")))
-    assert named(head_of(made)["containers"], "oauth-proxy")["image"] == "proxy:1"
-    assert [pod["initContainers"][0]["image"] for pod in (head_of(made), worker_of(made))] == ["cert:1", "cert:1"]
+def test_images_come_from_settings() -> None:
+    injected = created(worker(), settings=replace(BOTH, images=Images("proxy:1", "cert:1")))
+    assert named(head_of(injected)["containers"], "oauth-proxy")["image"] == "proxy:1"
+    assert [pod["initContainers"][0]["image"] for pod in (head_of(injected), worker_of(injected))] == [
+        "cert:1",
+        "cert:1",
+    ]
 
 
-def test_the_images_come_from_the_environment_where_it_names_any() -> None:
+def test_images_come_from_environment_variables_if_set() -> None:
     assert Images.from_environment({"OAUTH_PROXY_IMAGE": "a", "CERT_GENERATOR_IMAGE": "b"}) == Images("a", "b")
     assert Images.from_environment({"OAUTH_PROXY_IMAGE": ""}) == Images()
     assert Images().oauth_proxy.startswith("registry.redhat.io/openshift4/ose-oauth-proxy@sha256:1ea6a01b")
@@ -105,34 +114,34 @@ def test_the_images_come_from_the_environment_where_it_names_any() -> None:
 
 
 @pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS])
-def test_to_inject_twice_is_to_inject_once(settings: InjectionSettings) -> None:
+def test_injection_is_idempotent(settings: InjectionSettings) -> None:
     first = create(ray_cluster(worker()), settings)
-    again = default(first.cluster, None, settings)
-    assert again == DefaultingResult(first.cluster)
+    repeated = default(first.cluster, None, settings)
+    assert repeated == DefaultingResult(first.cluster)
     assert default(first.cluster, first.cluster, settings) == DefaultingResult(first.cluster)
 
 
-def test_what_the_go_operator_injected_is_taken_for_the_same() -> None:
-    made = created(worker())
-    for pod in (head_of(made), worker_of(made)):
+def test_parts_injected_by_the_go_operator_are_recognized() -> None:
+    injected = created(worker())
+    for pod in (head_of(injected), worker_of(injected)):
         for container in pod["containers"][1:] + pod["initContainers"]:
             container["resources"] = {}
-    assert default(made, None, BOTH) == DefaultingResult(made)
+    assert default(injected, None, BOTH) == DefaultingResult(injected)
 
 
-def test_what_is_injected_belongs_to_the_object_alone() -> None:
-    made = created(worker())
-    for pod in (head_of(made), worker_of(made)):
+def test_injected_parts_are_not_shared_between_objects() -> None:
+    injected = created(worker())
+    for pod in (head_of(injected), worker_of(injected)):
         for item in pod["containers"][0]["env"] + pod["containers"][0]["volumeMounts"]:
             item.clear()
     assert named(worker_of(created(worker()))["containers"][0]["env"], "RAY_USE_TLS")["value"] == "1"
 
 
-# --- what of the user's gives way, and what does not ------------------------------------------------------------------
+# --- conflicts with parts of the user ---------------------------------------------------------------------------------
 
 
-def test_the_users_own_entries_stay_where_they_are() -> None:
-    mine: Cluster = {
+def test_entries_of_user_keep_their_positions() -> None:
+    user_part: Cluster = {
         "containers": [
             {"name": "ray", "env": [{"name": "A", "value": "1"}], "volumeMounts": [{"name": "d", "mountPath": "/d"}]},
             {"name": "side"},
@@ -141,9 +150,9 @@ def test_the_users_own_entries_stay_where_they_are() -> None:
         "volumes": [{"name": "d", "emptyDir": {}}],
         "priorityClassName": "high",
     }
-    made = create(ray_cluster(head=copy.deepcopy(mine)))
-    pod = head_of(made.cluster)
-    assert made.warnings == ()
+    result = create(ray_cluster(head=copy.deepcopy(user_part)))
+    pod = head_of(result.cluster)
+    assert result.warnings == ()
     assert names(pod["containers"]) == ["ray", "side", "oauth-proxy"]
     assert pod["containers"][1] == {"name": "side"}
     assert names(pod["containers"][0]["env"]) == ["A", *TLS_ENV]
@@ -174,14 +183,14 @@ def test_the_users_own_entries_stay_where_they_are() -> None:
         ({"containers": [{"name": "r"}, {"name": "oauth-proxy", "image": "evil"}]}, "containers", "oauth-proxy"),
     ],
 )
-def test_what_bears_the_name_of_an_injected_part_gives_way_with_a_warning(pod: Cluster, field: str, name: str) -> None:
-    made = create(ray_cluster(head=pod))
-    assert made.warnings == (f"{HEAD}.{field}: {name}: replaced, because the operator injects its own",)
+def test_user_part_with_name_of_injected_part_is_replaced_with_warning(pod: Cluster, field: str, name: str) -> None:
+    result = create(ray_cluster(head=pod))
+    assert result.warnings == (f"{HEAD}.{field}: {name}: replaced, because the operator injects its own",)
     clean = create(ray_cluster(head={"containers": [{"name": "r"}]})).cluster
     if field != "serviceAccountName":
-        ours, theirs = (next(iter(_field(head_of(one), field, name))) for one in (clean, made.cluster))
-        assert theirs == ours
-        assert len(_field(head_of(made.cluster), field, name)) == 1
+        injected, actual = (next(iter(_field(head_of(cluster), field, name))) for cluster in (clean, result.cluster))
+        assert actual == injected
+        assert len(_field(head_of(result.cluster), field, name)) == 1
 
 
 def _field(pod: Cluster, field: str, name: str) -> list[Cluster]:
@@ -190,52 +199,58 @@ def _field(pod: Cluster, field: str, name: str) -> list[Cluster]:
     return [item for item in pod[field] if item["name"] == name]
 
 
-def test_workers_warnings_name_their_index() -> None:
-    made = create(ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}])))
-    assert made.warnings == (
+def test_worker_warnings_contain_group_index() -> None:
+    result = create(ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}])))
+    assert result.warnings == (
         "spec.workerGroupSpecs[1].template.spec.volumes: ca-vol: replaced, because the operator injects its own",
     )
 
 
-def test_a_second_variable_of_the_same_name_cannot_win() -> None:
+def test_duplicate_variable_cannot_override_injected_one() -> None:
     env = [{"name": "RAY_USE_TLS", "value": "1"}, {"name": "RAY_USE_TLS", "value": "0"}]
-    made = create(ray_cluster(head={"containers": [{"name": "ray", "env": env}]}))
-    assert named(head_of(made.cluster)["containers"][0]["env"], "RAY_USE_TLS") == {"name": "RAY_USE_TLS", "value": "1"}
-    assert len(made.warnings) == 1
+    result = create(ray_cluster(head={"containers": [{"name": "ray", "env": env}]}))
+    assert named(head_of(result.cluster)["containers"][0]["env"], "RAY_USE_TLS") == {
+        "name": "RAY_USE_TLS",
+        "value": "1",
+    }
+    assert len(result.warnings) == 1
 
 
-def test_another_mount_at_the_path_of_an_injected_one_gives_way() -> None:
+def test_mount_at_path_of_injected_mount_is_replaced() -> None:
     mounts = [{"name": "d", "mountPath": "/home/ray/workspace/tls/"}, {"name": "e", "mountPath": "/e"}]
-    made = create(ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]}))
-    assert names(head_of(made.cluster)["containers"][0]["volumeMounts"]) == ["server-cert", "e", "ca-vol"]
-    assert made.warnings == (
+    result = create(ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]}))
+    assert names(head_of(result.cluster)["containers"][0]["volumeMounts"]) == ["server-cert", "e", "ca-vol"]
+    assert result.warnings == (
         f"{HEAD}.containers[0].volumeMounts: server-cert: replaced, because the operator injects its own",
     )
 
 
-def test_a_further_mount_of_an_injected_volume_stays() -> None:
+def test_additional_mount_of_injected_volume_is_kept() -> None:
     old = created()
     new = copy.deepcopy(old)
-    mine = {"name": "server-cert", "mountPath": "/certificates", "readOnly": True}
-    head_of(new)["containers"][0]["volumeMounts"].append(mine)
+    user_part = {"name": "server-cert", "mountPath": "/certificates", "readOnly": True}
+    head_of(new)["containers"][0]["volumeMounts"].append(user_part)
     assert default(new, old, BOTH) == DefaultingResult(new)
 
 
 # --- which container runs Ray -----------------------------------------------------------------------------------------
 
 
-def test_a_users_container_called_like_the_proxy_never_gets_the_settings_for_ray() -> None:
+def test_user_container_named_like_the_proxy_gets_no_ray_settings() -> None:
     pod = {"containers": [{"name": "oauth-proxy", "image": "mine"}, {"name": "ray", "image": "ray"}]}
-    made = create(ray_cluster(worker(**copy.deepcopy(pod)), head=pod), MTLS)
-    for found in (head_of(made.cluster), worker_of(made.cluster)):
+    result = create(ray_cluster(worker(**copy.deepcopy(pod)), head=pod), MTLS)
+    for found in (head_of(result.cluster), worker_of(result.cluster)):
         assert found["containers"][0] == {"name": "oauth-proxy", "image": "mine"}
         assert names(found["containers"][1]["env"]) == TLS_ENV
-    assert [text.partition(": ")[0] for text in made.warnings] == [f"{HEAD}.containers[0]", f"{WORKER}.containers[0]"]
-    assert "the settings for Ray were injected into 'ray': make that the first container" in made.warnings[0]
+    assert [warning.partition(": ")[0] for warning in result.warnings] == [
+        f"{HEAD}.containers[0]",
+        f"{WORKER}.containers[0]",
+    ]
+    assert "the settings for Ray were injected into 'ray': make that the first container" in result.warnings[0]
 
 
 @pytest.mark.parametrize("image", ["mine", Images().oauth_proxy])
-def test_the_injected_proxy_never_stands_where_kuberay_starts_ray(image: str) -> None:
+def test_injected_proxy_is_never_the_first_container(image: str) -> None:
     pod = {"containers": [{"name": "oauth-proxy", "image": image}, {"name": "ray"}, {"name": "side"}]}
     found = head_of(create(ray_cluster(head=pod)).cluster)
     assert names(found["containers"]) == ["ray", "side", "oauth-proxy"]
@@ -243,16 +258,16 @@ def test_the_injected_proxy_never_stands_where_kuberay_starts_ray(image: str) ->
     assert names(found["containers"][2]["env"]) == ["COOKIE_SECRET"]
 
 
-def test_an_edit_that_puts_the_proxy_first_is_put_right() -> None:
+def test_update_that_moves_proxy_first_is_corrected() -> None:
     old = created(head={"containers": [{"name": "ray"}, {"name": "side"}]})
     new = copy.deepcopy(old)
     head_of(new)["containers"].reverse()
-    made = default(new, old, BOTH)
-    assert names(head_of(made.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
-    assert made.warnings[0].endswith("so the injected container oauth-proxy was moved to the end")
+    result = default(new, old, BOTH)
+    assert names(head_of(result.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
+    assert result.warnings[0].endswith("so the injected container oauth-proxy was moved to the end")
 
 
-def test_where_the_go_operator_left_the_proxy_first_it_stays() -> None:
+def test_proxy_placed_first_by_the_go_operator_is_kept() -> None:
     old = created(head={"containers": [{"name": "ray"}, {"name": "side"}]}, settings=OAUTH)
     head_of(old)["containers"].reverse()
     new = copy.deepcopy(old)
@@ -263,7 +278,7 @@ def test_where_the_go_operator_left_the_proxy_first_it_stays() -> None:
 # --- KubeRay's own TLS and authentication -----------------------------------------------------------------------------
 
 
-def test_where_kuberay_sees_to_tls_or_authentication_ours_is_not_injected() -> None:
+def test_nothing_is_injected_when_kuberay_provides_tls_or_authentication() -> None:
     with_tls = created(worker(), tlsOptions={"enabled": True})
     assert names(head_of(with_tls)["containers"]) == ["ray-head", "oauth-proxy"]
     assert "initContainers" not in head_of(with_tls)
@@ -274,30 +289,30 @@ def test_where_kuberay_sees_to_tls_or_authentication_ours_is_not_injected() -> N
     assert "serviceAccountName" not in head_of(with_tokens)
 
 
-def test_turning_on_kuberays_tls_takes_ours_out() -> None:
+def test_enabling_kuberay_tls_removes_injected_tls() -> None:
     old = created(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]})
     new = copy.deepcopy(old)
     new["spec"]["tlsOptions"] = {"enabled": True}
-    made = default(new, old, BOTH)
-    wanted = created(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True})
-    assert made.cluster == wanted
+    result = default(new, old, BOTH)
+    expected = created(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True})
+    assert result.cluster == expected
     removed = "removed, because the RayCluster uses KubeRay's own tlsOptions"
-    assert f"{HEAD}.initContainers: create-cert: {removed}" in made.warnings
-    assert f"{WORKER}.volumes: ca-vol, server-cert: {removed}" in made.warnings
-    assert default(made.cluster, made.cluster, BOTH) == DefaultingResult(made.cluster)
+    assert f"{HEAD}.initContainers: create-cert: {removed}" in result.warnings
+    assert f"{WORKER}.volumes: ca-vol, server-cert: {removed}" in result.warnings
+    assert default(result.cluster, result.cluster, BOTH) == DefaultingResult(result.cluster)
 
 
-def test_turning_on_kuberays_authentication_takes_the_proxy_out() -> None:
+def test_enabling_kuberay_authentication_removes_proxy() -> None:
     old = created()
     new = copy.deepcopy(old)
     new["spec"]["authOptions"] = {"mode": "token"}
-    made = default(new, old, BOTH)
-    assert made.cluster == created(authOptions={"mode": "token"})
+    result = default(new, old, BOTH)
+    assert result.cluster == created(authOptions={"mode": "token"})
     removed = "removed, because the RayCluster uses KubeRay's own authOptions"
-    assert f"{HEAD}.containers: oauth-proxy: {removed}" in made.warnings
+    assert f"{HEAD}.containers: oauth-proxy: {removed}" in result.warnings
 
 
-def test_turning_off_kuberays_brings_ours() -> None:
+def test_disabling_kuberay_tls_and_authentication_injects_parts() -> None:
     old = created(worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"})
     new = copy.deepcopy(old)
     del new["spec"]["tlsOptions"], new["spec"]["authOptions"]
@@ -307,7 +322,7 @@ def test_turning_off_kuberays_brings_ours() -> None:
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
-def test_another_version_or_image_of_the_operator_changes_nothing() -> None:
+def test_operator_upgrade_changes_no_existing_cluster() -> None:
     old = created(worker())
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
@@ -315,14 +330,14 @@ def test_another_version_or_image_of_the_operator_changes_nothing() -> None:
     assert default(new, old, upgraded) == DefaultingResult(new)
 
 
-def test_a_cluster_without_the_mark_keeps_its_old_names_and_its_template() -> None:
+def test_cluster_without_version_annotation_is_unchanged() -> None:
     old = ray_cluster(worker(), head={"serviceAccountName": "mine"})
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
     assert default(new, old, BOTH) == DefaultingResult(new)
 
 
-def test_a_cluster_with_injected_parts_under_old_names_keeps_them() -> None:
+def test_injected_parts_with_old_names_are_kept() -> None:
     old = created(worker())
     del old["metadata"]["annotations"]
     expected = names_of(old)
@@ -332,17 +347,17 @@ def test_a_cluster_with_injected_parts_under_old_names_keeps_them() -> None:
         named(pod["volumes"], "ca-vol")["secret"]["secretName"] = expected.ca_secret
     new = copy.deepcopy(old)
     del head_of(new)["serviceAccountName"], head_of(new)["containers"][1], head_of(new)["volumes"]
-    made = default(new, old, BOTH)
-    assert made.cluster == old
-    assert len(made.warnings) == 4
+    result = default(new, old, BOTH)
+    assert result.cluster == old
+    assert len(result.warnings) == 4
 
 
 @pytest.mark.parametrize(("before", "after"), [("v0", None), ("v0", "mine"), (None, "mine")])
-def test_nobody_changes_the_mark(before: str | None, after: str | None) -> None:
-    made = default(ray_cluster(version=after), ray_cluster(version=before), NOTHING)
-    assert made.cluster["metadata"].get("annotations", {}).get(VERSION_ANNOTATION) == before
-    assert ("annotations" in made.cluster["metadata"]) == (before is not None)
-    assert made.warnings == (f"{MARK}; it is immutable, so the change was reverted",)
+def test_version_annotation_is_immutable(before: str | None, after: str | None) -> None:
+    result = default(ray_cluster(version=after), ray_cluster(version=before), NOTHING)
+    assert result.cluster["metadata"].get("annotations", {}).get(VERSION_ANNOTATION) == before
+    assert ("annotations" in result.cluster["metadata"]) == (before is not None)
+    assert result.warnings == (f"{VERSION_FIELD}; it is immutable, so the change was reverted",)
 
 
 def _remove_proxy(cluster: Cluster) -> None:
@@ -357,65 +372,65 @@ def _add_argument(cluster: Cluster) -> None:
     head_of(cluster)["containers"][1]["args"].append("--extra")
 
 
-def _other_account(cluster: Cluster) -> None:
+def _change_account(cluster: Cluster) -> None:
     head_of(cluster)["serviceAccountName"] = "other"
 
 
-def _no_account(cluster: Cluster) -> None:
+def _remove_account(cluster: Cluster) -> None:
     del head_of(cluster)["serviceAccountName"]
 
 
-def _no_env(cluster: Cluster) -> None:
+def _remove_env(cluster: Cluster) -> None:
     worker_of(cluster)["containers"][0]["env"] = []
 
 
-def _other_volume(cluster: Cluster) -> None:
+def _change_volume(cluster: Cluster) -> None:
     worker_of(cluster)["volumes"][0] = {"name": "ca-vol", "emptyDir": {}}
 
 
-def _other_mount(cluster: Cluster) -> None:
+def _change_mount(cluster: Cluster) -> None:
     worker_of(cluster)["containers"][0]["volumeMounts"][1]["mountPath"] = "/other"
 
 
-def _other_command(cluster: Cluster) -> None:
+def _change_command(cluster: Cluster) -> None:
     worker_of(cluster)["initContainers"][0]["command"] = ["true"]
 
 
-def _no_init(cluster: Cluster) -> None:
+def _remove_init_containers(cluster: Cluster) -> None:
     del head_of(cluster)["initContainers"]
 
 
-BACK = "injected by the operator, so the change was reverted"
+REVERTED = "injected by the operator, so the change was reverted"
 
 
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
-        (_remove_proxy, f"{HEAD}.containers: oauth-proxy: {BACK}"),
-        (_change_image, f"{HEAD}.containers: oauth-proxy: {BACK}"),
-        (_add_argument, f"{HEAD}.containers: oauth-proxy: {BACK}"),
-        (_other_account, f"{HEAD}.serviceAccountName: other: {BACK}"),
+        (_remove_proxy, f"{HEAD}.containers: oauth-proxy: {REVERTED}"),
+        (_change_image, f"{HEAD}.containers: oauth-proxy: {REVERTED}"),
+        (_add_argument, f"{HEAD}.containers: oauth-proxy: {REVERTED}"),
+        (_change_account, f"{HEAD}.serviceAccountName: other: {REVERTED}"),
         (
-            _no_account,
-            f"{HEAD}.serviceAccountName: {names_of(ray_cluster(version='v1')).proxy_service_account}: {BACK}",
+            _remove_account,
+            f"{HEAD}.serviceAccountName: {names_of(ray_cluster(version='v1')).proxy_service_account}: {REVERTED}",
         ),
-        (_no_env, f"{WORKER}.containers[0].env: {', '.join(TLS_ENV)}: {BACK}"),
-        (_other_volume, f"{WORKER}.volumes: ca-vol: {BACK}"),
-        (_other_mount, f"{WORKER}.containers[0].volumeMounts: server-cert: {BACK}"),
-        (_other_command, f"{WORKER}.initContainers: create-cert: {BACK}"),
-        (_no_init, f"{HEAD}.initContainers: create-cert: {BACK}"),
+        (_remove_env, f"{WORKER}.containers[0].env: {', '.join(TLS_ENV)}: {REVERTED}"),
+        (_change_volume, f"{WORKER}.volumes: ca-vol: {REVERTED}"),
+        (_change_mount, f"{WORKER}.containers[0].volumeMounts: server-cert: {REVERTED}"),
+        (_change_command, f"{WORKER}.initContainers: create-cert: {REVERTED}"),
+        (_remove_init_containers, f"{HEAD}.initContainers: create-cert: {REVERTED}"),
     ],
 )
-def test_an_edit_of_an_injected_part_is_put_back_with_a_warning(change: Any, warning: str) -> None:
+def test_change_of_injected_part_is_reverted_with_warning(change: Any, warning: str) -> None:
     old = created(worker(), settings=replace(BOTH, images=Images("proxy:0", "cert:0")))
     new = copy.deepcopy(old)
     change(new)
-    made = default(new, old, BOTH)
-    assert made.cluster == old
-    assert made.warnings == (warning,)
+    result = default(new, old, BOTH)
+    assert result.cluster == old
+    assert result.warnings == (warning,)
 
 
-def test_the_users_own_edits_pass() -> None:
+def test_changes_of_user_parts_are_kept() -> None:
     old = created(worker())
     new = copy.deepcopy(old)
     head_of(new)["containers"][0]["image"] = "ray:new"
@@ -425,51 +440,51 @@ def test_the_users_own_edits_pass() -> None:
     assert default(new, old, BOTH) == DefaultingResult(new)
 
 
-def test_a_new_worker_group_gets_what_the_head_has() -> None:
+def test_new_worker_group_gets_injected_parts_if_head_has_them() -> None:
     old = created(worker("a"))
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"].insert(0, worker("b"))
-    made = default(new, old, BOTH)
-    assert made == DefaultingResult(created(worker("b"), worker("a")))
-    plain = ray_cluster(worker("a"))
+    result = default(new, old, BOTH)
+    assert result == DefaultingResult(created(worker("b"), worker("a")))
+    without_injection = ray_cluster(worker("a"))
     added = ray_cluster(worker("a"), worker("b"))
-    assert default(added, plain, BOTH) == DefaultingResult(added)
+    assert default(added, without_injection, BOTH) == DefaultingResult(added)
 
 
-def test_with_a_concern_turned_off_its_parts_are_nobodys() -> None:
+def test_parts_of_disabled_injection_can_be_changed() -> None:
     old = created(worker())
     new = copy.deepcopy(old)
     _remove_proxy(new)
-    _no_env(new)
-    _other_account(new)
+    _remove_env(new)
+    _change_account(new)
     assert default(new, old, NOTHING) == DefaultingResult(new)
 
 
-def test_a_concern_turned_on_later_changes_no_cluster_by_itself() -> None:
+def test_enabling_injection_changes_no_existing_cluster() -> None:
     old = created(worker(), settings=NOTHING)
     assert default(copy.deepcopy(old), old, BOTH) == DefaultingResult(old)
 
 
-def test_a_users_own_sidecar_that_only_looks_injected_is_theirs_to_change() -> None:
+def test_user_sidecar_named_like_the_proxy_can_be_changed() -> None:
     old = ray_cluster(head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]})
     new = copy.deepcopy(old)
     _change_image(new)
     assert default(new, old, BOTH) == DefaultingResult(new)
 
 
-def test_the_certificate_follows_an_edit_of_the_head_services_name_without_a_warning() -> None:
+def test_certificate_follows_renamed_head_service_without_warning() -> None:
     old = created()
     new = copy.deepcopy(old)
     new["spec"]["headGroupSpec"]["headService"] = {"metadata": {"name": "other"}}
-    made = default(new, old, BOTH)
-    assert made.warnings == ()
-    command = head_of(made.cluster)["initContainers"][0]["command"][2]
+    result = default(new, old, BOTH)
+    assert result.warnings == ()
+    command = head_of(result.cluster)["initContainers"][0]["command"][2]
     assert 'DNS.6 = other.ns.svc">./domain.ext' in command
     assert command.replace("other.ns.svc", "rc-head-svc.ns.svc") == head_of(old)["initContainers"][0]["command"][2]
-    assert default(made.cluster, made.cluster, BOTH) == DefaultingResult(made.cluster)
+    assert default(result.cluster, result.cluster, BOTH) == DefaultingResult(result.cluster)
 
 
-def test_a_cluster_that_is_being_deleted_is_left_alone() -> None:
+def test_deleting_cluster_is_unchanged() -> None:
     old = created(worker())
     new = copy.deepcopy(old)
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -477,7 +492,7 @@ def test_a_cluster_that_is_being_deleted_is_left_alone() -> None:
     assert default(new, old, BOTH) == DefaultingResult(new)
 
 
-# --- what cannot work -------------------------------------------------------------------------------------------------
+# --- invalid clusters -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -498,10 +513,10 @@ def test_a_cluster_that_is_being_deleted_is_left_alone() -> None:
         {"tlsOptions": True},
     ],
 )
-def test_what_cannot_be_read_or_run_is_left_for_the_validator(spec: Any) -> None:
+def test_invalid_spec_is_left_to_the_validator(spec: Any) -> None:
     cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "rc"}, "spec": spec}
-    made = default(cluster, None, BOTH)
-    assert made.cluster["spec"] == spec
+    result = default(cluster, None, BOTH)
+    assert result.cluster["spec"] == spec
     assert default(cluster, cluster, BOTH).cluster["spec"] == spec
     assert default(ray_cluster(), cluster, BOTH).cluster["spec"] == ray_cluster()["spec"]
 
@@ -509,7 +524,7 @@ def test_what_cannot_be_read_or_run_is_left_for_the_validator(spec: Any) -> None
 @pytest.mark.parametrize(
     ("name", "hint"), [("n" * 54, "longer than 53 characters"), ("9lives", "not a DNS-1035 label")]
 )
-def test_names_that_kuberay_ignores_are_warned_of(name: str, hint: str) -> None:
+def test_names_ignored_by_kuberay_cause_warnings(name: str, hint: str) -> None:
     cluster = ray_cluster()
     cluster["metadata"]["name"] = name
     (warning,) = create(cluster).warnings

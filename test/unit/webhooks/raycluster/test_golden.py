@@ -1,7 +1,7 @@
-"""What the Go operator's webhooks made of RayClusters, and what these make of them.
+"""The recorded admissions of RayClusters, replayed with the defaulting and validation functions.
 
-Every recorded create and patch of a RayCluster, in all configurations, is put to the pure functions: what comes out is
-what was persisted, but for the differences that docs/differences.md lists under "Admission".
+For every recorded create and patch of a RayCluster, in all configurations, the result must equal the persisted object,
+except for the differences that docs/differences.md lists under "Admission".
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from test.support.recordings import load, raycluster_cases
 
 
 @pytest.mark.parametrize("case", raycluster_cases())
-def test_recorded_admission(case: str) -> None:
-    play = Play(load(case))
-    play.run()
-    assert play.compared or case.endswith("old-names-annotated-by-hand")
+def test_recorded_admissions(case: str) -> None:
+    replay = Play(load(case))
+    replay.run()
+    assert replay.compared or case.endswith("old-names-annotated-by-hand")
 
 
-def test_each_difference_is_written_down() -> None:
+def test_each_difference_is_documented() -> None:
     text = (Path(__file__).parents[4] / "docs" / "differences.md").read_text()
-    _, _, after = text.partition("### Admission")
-    section, _, _ = after.partition("###")
+    _, _, section_and_rest = text.partition("### Admission")
+    section, _, _ = section_and_rest.partition("###")
     for scenario in (*OTHER_HEAD_SERVICE, *REFUSED_HERE, *UNTOUCHED_HERE, "kuberay-sample"):
         assert f"/{scenario}`" in section, scenario
     for field in ("resources", "metadata", "scaleStrategy"):

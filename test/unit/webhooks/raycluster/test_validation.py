@@ -1,3 +1,5 @@
+"""Validation of RayClusters on creation and update, after defaulting."""
+
 from __future__ import annotations
 
 import copy
@@ -29,157 +31,167 @@ from test.support.ray_clusters import (
 NO_CONTAINER = "Required value: the group must have a container that runs Ray"
 
 
-def refusals(cluster: Cluster, settings: InjectionSettings = BOTH) -> list[str]:
-    """What is said of a new cluster, after both webhooks."""
+def creation_errors(cluster: Cluster, settings: InjectionSettings = BOTH) -> list[str]:
+    """Return the errors of a new cluster after defaulting."""
     return [str(error) for error in create_errors(default(cluster, None, settings).cluster, settings)]
 
 
-def update_refusals(old: Cluster, new: Cluster, settings: InjectionSettings = BOTH) -> list[str]:
-    """What the validator says of an update that the mutating webhook did not see."""
+def update_error_messages(old: Cluster, new: Cluster, settings: InjectionSettings = BOTH) -> list[str]:
+    """Return the errors of an update that was not defaulted."""
     return [str(error) for error in update_errors(old, new, settings)]
 
 
 @pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS, NOTHING])
-def test_what_was_defaulted_is_valid(settings: InjectionSettings) -> None:
-    made = created(worker(), settings=settings)
-    assert create_errors(made, settings) == []
-    assert update_errors(made, copy.deepcopy(made), settings) == []
+def test_defaulted_cluster_is_valid(settings: InjectionSettings) -> None:
+    cluster = created(worker(), settings=settings)
+    assert create_errors(cluster, settings) == []
+    assert update_errors(cluster, copy.deepcopy(cluster), settings) == []
 
 
 @pytest.mark.parametrize("settings", [BOTH, NOTHING])
-def test_enable_ingress_is_refused_in_the_words_of_the_go_operator(settings: InjectionSettings) -> None:
+def test_enable_ingress_is_rejected_with_message_of_the_go_operator(settings: InjectionSettings) -> None:
     cluster = created(settings=settings)
-    refused = copy.deepcopy(cluster)
-    refused["spec"]["headGroupSpec"]["enableIngress"] = True
+    invalid = copy.deepcopy(cluster)
+    invalid["spec"]["headGroupSpec"]["enableIngress"] = True
     reason = "RayCluster with enableIngress set to true is not allowed"
     message = f"spec.headGroupSpec.enableIngress: Invalid value: true: {reason}"
-    assert refusals(refused, settings) == [message]
-    assert update_refusals(cluster, refused, settings) == [message]
-    refused["spec"]["headGroupSpec"]["enableIngress"] = False
-    assert refusals(refused, settings) == []
+    assert creation_errors(invalid, settings) == [message]
+    assert update_error_messages(cluster, invalid, settings) == [message]
+    invalid["spec"]["headGroupSpec"]["enableIngress"] = False
+    assert creation_errors(invalid, settings) == []
 
 
 @pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS, NOTHING])
 @pytest.mark.parametrize("containers", [{"containers": []}, {"containers": None}, {}])
-def test_a_group_without_containers_is_refused_with_its_index(settings: InjectionSettings, containers: Cluster) -> None:
+def test_group_without_containers_is_rejected_with_index(settings: InjectionSettings, containers: Cluster) -> None:
     empty = {"groupName": "empty", "template": {"spec": containers}}
     cluster = ray_cluster(worker(), empty, head={"containers": containers.get("containers")})
-    assert refusals(cluster, settings) == [
+    assert creation_errors(cluster, settings) == [
         f"{HEAD}.containers: {NO_CONTAINER}",
         f"spec.workerGroupSpecs[1].template.spec.containers: {NO_CONTAINER}",
     ]
 
 
-def test_a_group_without_a_template_is_refused() -> None:
-    assert refusals(ray_cluster({"groupName": "w"})) == [f"{WORKER}.containers: {NO_CONTAINER}"]
-    assert refusals({"metadata": {"name": "rc"}}, NOTHING) == [f"{HEAD}.containers: {NO_CONTAINER}"]
+def test_group_without_template_is_rejected() -> None:
+    assert creation_errors(ray_cluster({"groupName": "w"})) == [f"{WORKER}.containers: {NO_CONTAINER}"]
+    assert creation_errors({"metadata": {"name": "rc"}}, NOTHING) == [f"{HEAD}.containers: {NO_CONTAINER}"]
 
 
-def test_the_injected_proxy_is_no_container_for_ray() -> None:
-    only = {"containers": [{"name": "oauth-proxy", "image": "ray"}]}
+def test_injected_proxy_does_not_count_as_ray_container() -> None:
+    proxy_only = {"containers": [{"name": "oauth-proxy", "image": "ray"}]}
     for settings in (BOTH, OAUTH, MTLS):
-        (error,) = refusals(ray_cluster(head=copy.deepcopy(only)), settings)
+        (error,) = creation_errors(ray_cluster(head=copy.deepcopy(proxy_only)), settings)
         assert error.startswith(f"{HEAD}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
-    assert refusals(ray_cluster(worker(**only)), OAUTH) == []
-    assert refusals(ray_cluster(head=only), NOTHING) == []
+    assert creation_errors(ray_cluster(worker(**proxy_only)), OAUTH) == []
+    assert creation_errors(ray_cluster(head=proxy_only), NOTHING) == []
 
 
-def test_the_container_for_ray_cannot_be_taken_away() -> None:
+def test_ray_container_cannot_be_removed() -> None:
     old = created()
     new = copy.deepcopy(old)
     del head_of(new)["containers"][0]
-    (error,) = update_refusals(old, default(new, old, BOTH).cluster)
+    (error,) = update_error_messages(old, default(new, old, BOTH).cluster)
     assert error.startswith(f"{HEAD}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
-    assert update_refusals(new, copy.deepcopy(new)) == []
+    assert update_error_messages(new, copy.deepcopy(new)) == []
 
 
-def test_what_was_wrong_before_does_not_keep_from_editing() -> None:
+def test_existing_errors_do_not_block_updates() -> None:
     old = ray_cluster(worker(containers=[]), head={"containers": []})
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"a": "b"}
-    assert update_refusals(old, new) == []
+    assert update_error_messages(old, new) == []
     new["spec"]["workerGroupSpecs"].append(worker("second", containers=[]))
-    assert update_refusals(old, new) == [f"spec.workerGroupSpecs[1].template.spec.containers: {NO_CONTAINER}"]
-    assert update_refusals(ray_cluster(worker()), ray_cluster(worker(containers=[]))) == [
+    assert update_error_messages(old, new) == [f"spec.workerGroupSpecs[1].template.spec.containers: {NO_CONTAINER}"]
+    assert update_error_messages(ray_cluster(worker()), ray_cluster(worker(containers=[]))) == [
         f"{WORKER}.containers: {NO_CONTAINER}"
     ]
 
 
-def test_a_name_that_no_label_can_hold_is_refused_when_the_cluster_is_created() -> None:
+def test_name_longer_than_a_label_value_is_rejected_on_create() -> None:
     cluster = ray_cluster()
     cluster["metadata"]["name"] = "n" * 64
-    assert refusals(cluster) == ["metadata.name: Too long: may not be more than 63 bytes"]
-    assert update_refusals(cluster, cluster) == []
+    assert creation_errors(cluster) == ["metadata.name: Too long: may not be more than 63 bytes"]
+    assert update_error_messages(cluster, cluster) == []
     cluster["metadata"]["name"] = "n" * 63
-    assert refusals(cluster) == []
+    assert creation_errors(cluster) == []
 
 
-def _proxy_image(cluster: Cluster) -> None:
+def _change_proxy_image(cluster: Cluster) -> None:
     head_of(cluster)["containers"][1]["image"] = "evil"
 
 
-def _no_proxy(cluster: Cluster) -> None:
+def _remove_proxy(cluster: Cluster) -> None:
     del head_of(cluster)["containers"][1]
 
 
-def _two_proxies(cluster: Cluster) -> None:
+def _add_second_proxy(cluster: Cluster) -> None:
     head_of(cluster)["containers"].append({"name": "oauth-proxy", "image": "evil"})
 
 
-def _no_proxy_volume(cluster: Cluster) -> None:
+def _remove_proxy_volume(cluster: Cluster) -> None:
     del head_of(cluster)["volumes"][0]
 
 
-def _account(cluster: Cluster) -> None:
+def _change_account(cluster: Cluster) -> None:
     head_of(cluster)["serviceAccountName"] = "other"
 
 
-def _no_init(cluster: Cluster) -> None:
+def _remove_init_containers(cluster: Cluster) -> None:
     del worker_of(cluster)["initContainers"]
 
 
-def _ca_volume(cluster: Cluster) -> None:
+def _change_ca_volume(cluster: Cluster) -> None:
     worker_of(cluster)["volumes"][0]["secret"]["secretName"] = "mine"
 
 
-def _no_tls(cluster: Cluster) -> None:
+def _disable_tls(cluster: Cluster) -> None:
     worker_of(cluster)["containers"][0]["env"][1]["value"] = "0"
 
 
-def _mount(cluster: Cluster) -> None:
+def _remove_mount(cluster: Cluster) -> None:
     del worker_of(cluster)["containers"][0]["volumeMounts"][0]
 
 
 CHANGES = [
-    (_no_proxy, f"{HEAD}.containers: Required value: OAuth Proxy container is immutable", True),
-    (_two_proxies, f"{HEAD}.containers: Invalid value: ", True),
-    (_proxy_image, f"{HEAD}.containers: Invalid value: ", False),
-    (_no_proxy_volume, f"{HEAD}.volumes: Required value: OAuth Proxy TLS Secret volume is immutable", True),
-    (_account, f'{HEAD}.serviceAccountName: Invalid value: "other": RayCluster head group service account', True),
-    (_no_init, f"{WORKER}.initContainers: Required value: create-cert Init Container is immutable", True),
-    (_ca_volume, f"{WORKER}.volumes: Invalid value: ", False),
-    (_no_tls, f"{WORKER}.containers[0].env: Invalid value: ", False),
-    (_mount, f"{WORKER}.containers[0].volumeMounts: Required value: ca-vol and server-cert volume mounts", True),
+    (_remove_proxy, f"{HEAD}.containers: Required value: OAuth Proxy container is immutable", True),
+    (_add_second_proxy, f"{HEAD}.containers: Invalid value: ", True),
+    (_change_proxy_image, f"{HEAD}.containers: Invalid value: ", False),
+    (_remove_proxy_volume, f"{HEAD}.volumes: Required value: OAuth Proxy TLS Secret volume is immutable", True),
+    (
+        _change_account,
+        f'{HEAD}.serviceAccountName: Invalid value: "other": RayCluster head group service account',
+        True,
+    ),
+    (
+        _remove_init_containers,
+        f"{WORKER}.initContainers: Required value: create-cert Init Container is immutable",
+        True,
+    ),
+    (_change_ca_volume, f"{WORKER}.volumes: Invalid value: ", False),
+    (_disable_tls, f"{WORKER}.containers[0].env: Invalid value: ", False),
+    (_remove_mount, f"{WORKER}.containers[0].volumeMounts: Required value: ca-vol and server-cert volume mounts", True),
 ]
 
 
-@pytest.mark.parametrize(("change", "error", "at_creation"), CHANGES)
-def test_what_was_injected_is_immutable_even_for_other_webhooks(change: Any, error: str, at_creation: bool) -> None:
+@pytest.mark.parametrize(("change", "error", "rejected_on_create"), CHANGES)
+def test_injected_parts_are_immutable_even_for_other_webhooks(
+    change: Any, error: str, rejected_on_create: bool
+) -> None:
     old = created(worker())
     new = copy.deepcopy(old)
     change(new)
-    (found,) = update_refusals(old, new)
+    (found,) = update_error_messages(old, new)
     assert found.startswith(error)
     assert "immutable" in found
-    # replicas of two versions inject what differs a little; that it was injected is checked all the same
-    found_at_creation = [str(item) for item in create_errors(new, BOTH)]
-    assert [text.startswith(error) for text in found_at_creation] == [True] * at_creation
+    # replicas of two operator versions inject slightly different parts, so creation only checks their presence
+    create_messages = [str(item) for item in create_errors(new, BOTH)]
+    assert [message.startswith(error) for message in create_messages] == [True] * rejected_on_create
 
 
-def test_causes_name_the_field() -> None:
+def test_cause_contains_field() -> None:
     old = created(worker())
     new = copy.deepcopy(old)
-    _no_tls(new)
+    _disable_tls(new)
     (error,) = update_errors(old, new, BOTH)
     assert error.cause() == {
         "reason": "FieldValueInvalid",
@@ -190,47 +202,47 @@ def test_causes_name_the_field() -> None:
 
 
 @pytest.mark.parametrize("change", [change for change, _, _ in CHANGES])
-def test_what_is_being_deleted_passes(change: Any) -> None:
+def test_deleting_cluster_is_not_validated(change: Any) -> None:
     old = created(worker())
     new = copy.deepcopy(old)
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     new["spec"]["headGroupSpec"]["enableIngress"] = True
     change(new)
-    assert update_refusals(old, new) == []
+    assert update_error_messages(old, new) == []
 
 
-def test_the_mark_is_immutable() -> None:
+def test_version_annotation_is_immutable() -> None:
     old = created()
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][VERSION_ANNOTATION] = "mine"
-    (error,) = update_refusals(old, new)
+    (error,) = update_error_messages(old, new)
     assert error.startswith(f'metadata.annotations[{VERSION_ANNOTATION}]: Invalid value: "mine": the version ')
 
 
-def test_an_upgraded_operator_leaves_existing_clusters_editable() -> None:
+def test_existing_clusters_can_be_updated_after_operator_upgrade() -> None:
     old = created(worker())
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 3
     upgraded = replace(BOTH, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test")
-    assert update_refusals(old, new, upgraded) == []
+    assert update_error_messages(old, new, upgraded) == []
 
 
-def test_with_a_concern_turned_off_or_left_to_kuberay_its_parts_may_go() -> None:
+def test_parts_of_disabled_injection_can_be_removed() -> None:
     old = created(worker())
     new = copy.deepcopy(old)
-    _no_proxy(new)
-    _no_tls(new)
-    assert update_refusals(old, new, NOTHING) == []
+    _remove_proxy(new)
+    _disable_tls(new)
+    assert update_error_messages(old, new, NOTHING) == []
     new["spec"]["tlsOptions"] = {"enabled": True}
     new["spec"]["authOptions"] = {"mode": "token"}
-    assert update_refusals(old, new) == []
+    assert update_error_messages(old, new) == []
 
 
-def test_a_sidecar_that_only_looks_injected_is_the_users() -> None:
+def test_user_sidecar_named_like_the_proxy_can_be_changed() -> None:
     old = ray_cluster(head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]})
     new = copy.deepcopy(old)
-    _proxy_image(new)
-    assert update_refusals(old, new) == []
+    _change_proxy_image(new)
+    assert update_error_messages(old, new) == []
 
 
 @pytest.mark.parametrize(
@@ -259,38 +271,38 @@ def test_a_sidecar_that_only_looks_injected_is_the_users() -> None:
         ),
     ],
 )
-def test_what_has_the_wrong_type_is_named(spec: Any, errors: list[str]) -> None:
+def test_wrong_types_are_reported_with_path(spec: Any, errors: list[str]) -> None:
     cluster = {"metadata": {"name": "rc", "namespace": "ns"}, "spec": spec}
-    assert refusals(cluster) == errors
-    assert update_refusals(ray_cluster(), cluster) == errors
+    assert creation_errors(cluster) == errors
+    assert update_error_messages(ray_cluster(), cluster) == errors
 
 
-ODD: list[Any] = [None, 1, "x", [], {}, [None], [{"name": {}}]]
+UNEXPECTED_VALUES: list[Any] = [None, 1, "x", [], {}, [None], [{"name": {}}]]
 
 
-def everywhere(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all that is in ``value``."""
+def all_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in ``value``."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield (*path, key)
-        yield from everywhere(item, (*path, key))
+        yield from all_paths(item, (*path, key))
 
 
-def with_odd(cluster: Cluster, path: tuple[Any, ...], odd: Any) -> Cluster:
-    made = copy.deepcopy(cluster)
-    owner: Any = made
+def replace_value(cluster: Cluster, path: tuple[Any, ...], unexpected: Any) -> Cluster:
+    changed = copy.deepcopy(cluster)
+    container: Any = changed
     for key in path[:-1]:
-        owner = owner[key]
-    owner[path[-1]] = odd
-    return made
+        container = container[key]
+    container[path[-1]] = unexpected
+    return changed
 
 
-def test_whatever_stands_wherever_is_answered() -> None:
-    full = created(worker(), tlsOptions={"enabled": False}, authOptions={"mode": "none"})
-    full["spec"]["headGroupSpec"].update(enableIngress=False, headService={"metadata": {"name": "mine"}})
-    for path in everywhere(full["spec"], ("spec",)):
-        for odd in ODD:
-            strange = with_odd(full, path, odd)
-            assert isinstance(refusals(strange), list)
-            assert isinstance(update_refusals(full, default(strange, full, BOTH).cluster), list)
-            assert isinstance(update_refusals(strange, default(full, strange, BOTH).cluster), list)
+def test_unexpected_values_never_raise() -> None:
+    valid = created(worker(), tlsOptions={"enabled": False}, authOptions={"mode": "none"})
+    valid["spec"]["headGroupSpec"].update(enableIngress=False, headService={"metadata": {"name": "mine"}})
+    for path in all_paths(valid["spec"], ("spec",)):
+        for unexpected in UNEXPECTED_VALUES:
+            malformed = replace_value(valid, path, unexpected)
+            assert isinstance(creation_errors(malformed), list)
+            assert isinstance(update_error_messages(valid, default(malformed, valid, BOTH).cluster), list)
+            assert isinstance(update_error_messages(malformed, default(valid, malformed, BOTH).cluster), list)

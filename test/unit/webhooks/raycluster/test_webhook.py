@@ -1,3 +1,5 @@
+"""The RayCluster webhook: platform lookups, warnings, errors and generated names."""
+
 from __future__ import annotations
 
 import copy
@@ -17,23 +19,23 @@ from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import Cluster, head_of, names, ray_cluster, worker
 
 
-class Around:
-    """Where the operator runs, as a test wants it."""
+class FakePlatform:
+    """The platform on which the webhook runs, and a record of what the webhook looked up."""
 
     def __init__(self, *, openshift: bool = True, domain: str = "apps.test") -> None:
         self.openshift = openshift
         self.domain = domain
-        self.unknown = False
-        self.asked: list[str] = []
+        self.is_unknown = False
+        self.lookups: list[str] = []
 
     async def is_openshift(self) -> bool:
-        self.asked.append("platform")
-        if self.unknown:
+        self.lookups.append("platform")
+        if self.is_unknown:
             raise DiscoveryIncomplete("the API server is down")
         return self.openshift
 
     async def ingress_domain(self) -> str:
-        self.asked.append("domain")
+        self.lookups.append("domain")
         return self.domain
 
     def webhook(self, *, oauth: bool = True, mtls: bool = True) -> RayClusterWebhook:
@@ -52,24 +54,24 @@ def request(old: Cluster | None = None) -> AdmissionRequest:
     return AdmissionRequest(operation=operation, kind=RAY_CLUSTER, namespace="ns", old_object=old)
 
 
-async def test_a_cluster_is_completed_and_then_valid() -> None:
-    webhook, asked = Around().webhook(), request()
-    made = await webhook.default(ray_cluster(worker()), asked)
-    assert names(head_of(made)["containers"]) == ["ray-head", "oauth-proxy"]
-    assert asked.warnings == []
-    await webhook.validate_create(made, asked)
-    await webhook.validate_update(made, made, asked)
+async def test_defaulted_cluster_is_valid() -> None:
+    webhook, admission_request = FakePlatform().webhook(), request()
+    result = await webhook.default(ray_cluster(worker()), admission_request)
+    assert names(head_of(result)["containers"]) == ["ray-head", "oauth-proxy"]
+    assert admission_request.warnings == []
+    await webhook.validate_create(result, admission_request)
+    await webhook.validate_update(result, result, admission_request)
 
 
-async def test_warnings_go_to_the_user() -> None:
-    asked = request()
-    await Around().webhook().default(ray_cluster(head={"serviceAccountName": "mine"}), asked)
-    (warning,) = asked.warnings
+async def test_warnings_are_returned_to_the_user() -> None:
+    admission_request = request()
+    await FakePlatform().webhook().default(ray_cluster(head={"serviceAccountName": "mine"}), admission_request)
+    (warning,) = admission_request.warnings
     assert "serviceAccountName: mine: replaced" in warning
 
 
-async def test_refusals_are_field_errors() -> None:
-    webhook = Around().webhook()
+async def test_denials_are_field_errors() -> None:
+    webhook = FakePlatform().webhook()
     with pytest.raises(FieldErrors, match=r"^spec.headGroupSpec.template.spec.containers: Required value"):
         await webhook.validate_create(ray_cluster(head={"containers": []}), request())
     old = await webhook.default(ray_cluster(), request())
@@ -80,53 +82,53 @@ async def test_refusals_are_field_errors() -> None:
     webhook.validate_delete(old, request(old))
 
 
-async def test_on_vanilla_kubernetes_there_is_no_proxy() -> None:
-    made = await Around(openshift=False).webhook().default(ray_cluster(), request())
-    assert names(head_of(made)["containers"]) == ["ray-head"]
-    assert "serviceAccountName" not in head_of(made)
+async def test_oauth_proxy_is_not_injected_on_vanilla_kubernetes() -> None:
+    result = await FakePlatform(openshift=False).webhook().default(ray_cluster(), request())
+    assert names(head_of(result)["containers"]) == ["ray-head"]
+    assert "serviceAccountName" not in head_of(result)
 
 
-async def test_only_what_is_needed_is_asked_for() -> None:
-    around = Around()
-    await around.webhook(oauth=False, mtls=False).default(ray_cluster(), request())
-    assert around.asked == []
-    await around.webhook(oauth=False).default(ray_cluster(), request())
-    assert around.asked == ["domain"]
+async def test_only_required_platform_properties_are_looked_up() -> None:
+    platform = FakePlatform()
+    await platform.webhook(oauth=False, mtls=False).default(ray_cluster(), request())
+    assert platform.lookups == []
+    await platform.webhook(oauth=False).default(ray_cluster(), request())
+    assert platform.lookups == ["domain"]
 
 
-async def test_what_cannot_be_known_now_is_not_guessed() -> None:
-    around = Around()
-    around.unknown = True
-    with pytest.raises(Denied, match="try again: the API server is down") as caught:
-        await around.webhook().default(ray_cluster(), request())
-    assert (caught.value.response.code, caught.value.response.reason) == (503, "ServiceUnavailable")
+async def test_unknown_platform_denies_with_service_unavailable() -> None:
+    platform = FakePlatform()
+    platform.is_unknown = True
+    with pytest.raises(Denied, match="try again: the API server is down") as raised:
+        await platform.webhook().default(ray_cluster(), request())
+    assert (raised.value.response.code, raised.value.response.reason) == (503, "ServiceUnavailable")
 
 
-async def test_a_cluster_that_is_being_deleted_needs_nothing_known() -> None:
-    around = Around()
-    around.unknown = True
+async def test_deleting_cluster_requires_no_platform_lookup() -> None:
+    platform = FakePlatform()
+    platform.is_unknown = True
     old = ray_cluster()
-    gone = {**old, "metadata": {**old["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    assert await around.webhook().default(gone, request(old)) == gone
-    await around.webhook().validate_update(old, gone, request(old))
-    assert around.asked == []
+    deleting = {**old, "metadata": {**old["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert await platform.webhook().default(deleting, request(old)) == deleting
+    await platform.webhook().validate_update(old, deleting, request(old))
+    assert platform.lookups == []
 
 
-async def test_a_generated_name_is_made_before_names_derive_from_it() -> None:
+async def test_name_is_generated_before_derived_names() -> None:
     cluster = ray_cluster()
     cluster["metadata"] = {"generateName": "my-"}
-    made = await Around().webhook().default(cluster, request())
-    assert re.fullmatch(r"my-[bcdfghjklmnpqrstvwxz2456789]{5}", made["metadata"]["name"])
-    assert head_of(made)["serviceAccountName"] == names_of(made).proxy_service_account
-    assert made["metadata"]["namespace"] == "ns"
-    again = await Around().webhook().default(copy.deepcopy(made), request())
-    assert again == made
+    result = await FakePlatform().webhook().default(cluster, request())
+    assert re.fullmatch(r"my-[bcdfghjklmnpqrstvwxz2456789]{5}", result["metadata"]["name"])
+    assert head_of(result)["serviceAccountName"] == names_of(result).proxy_service_account
+    assert result["metadata"]["namespace"] == "ns"
+    repeated = await FakePlatform().webhook().default(copy.deepcopy(result), request())
+    assert repeated == result
     cluster["metadata"] = {"generateName": "n" * 80}
-    long = await Around().webhook().default(cluster, request())
-    assert len(long["metadata"]["name"]) == 63
+    truncated = await FakePlatform().webhook().default(cluster, request())
+    assert len(truncated["metadata"]["name"]) == 63
 
 
 @pytest.mark.parametrize("status", [{"head": {"serviceName": "evil"}}, {"head": {"serviceName": "$(reboot)"}}])
-async def test_a_status_that_a_user_sends_is_not_kuberays(status: Any) -> None:
-    made = await Around().webhook().default({**ray_cluster(), "status": status}, request())
-    assert "DNS.6 = rc-head-svc.ns.svc" in head_of(made)["initContainers"][0]["command"][2]
+async def test_status_sent_by_user_is_ignored(status: Any) -> None:
+    result = await FakePlatform().webhook().default({**ray_cluster(), "status": status}, request())
+    assert "DNS.6 = rc-head-svc.ns.svc" in head_of(result)["initContainers"][0]["command"][2]
