@@ -17,7 +17,7 @@ from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object
 from test.support import appwrapper_environment as appwrappers
-from test.support.appwrapper_environment import CONTROLLERS, Watched, job, pod, wrapper
+from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
 from test.support.raycluster_environment import (
     OAUTH,
     OPENSHIFT,
@@ -186,13 +186,16 @@ UNTIL_RUNNING = {
 }
 
 
-async def run_wrapper(here: Watched, component: Object, *phases: str, name: str) -> Object:
+async def run_wrapper(here: AppWrapperEnvironment, component: Object, *phases: str, name: str) -> Object:
     await here.create(wrapper(component, name=name))
-    return await here.phase(*phases, name=name)
+    return await here.wait_for_phase(*phases, name=name)
 
 
 async def test_an_appwrapper_costs_five_requests_until_its_pod_is_ready() -> None:
-    async with appwrappers.watched_world(controllers=CONTROLLERS) as here, appwrappers.operating(here):
+    async with (
+        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as here,
+        appwrappers.run_appwrapper_controllers(here),
+    ):
         await here.namespace()
         await run_wrapper(here, pod("first"), "Running", name="first")  # which begins the watch of pods
         await here.quiet()
@@ -200,14 +203,17 @@ async def test_an_appwrapper_costs_five_requests_until_its_pod_is_ready() -> Non
         for number in range(CLUSTERS):
             await here.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
         for number in range(CLUSTERS):
-            await here.condition("PodsReady", "True", name=f"w-{number}")
+            await here.wait_for_condition("PodsReady", "True", name=f"w-{number}")
         await here.quiet()
         asked = requests(here)
         assert asked == times(CLUSTERS, UNTIL_RUNNING | {("create", "pods"): 1})
 
 
 async def test_the_whole_life_of_an_appwrapper_costs_ten_requests_at_most() -> None:
-    async with appwrappers.watched_world(controllers=CONTROLLERS) as here, appwrappers.operating(here):
+    async with (
+        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as here,
+        appwrappers.run_appwrapper_controllers(here),
+    ):
         await here.namespace()
         await run_wrapper(here, job("first", phase="Succeeded"), "Succeeded", name="first")
         await here.quiet()
@@ -217,8 +223,8 @@ async def test_the_whole_life_of_an_appwrapper_costs_ten_requests_at_most() -> N
         asked = requests(here)
         assert asked == {("patch", "appwrappers"): 1, ("apply", "appwrappers/status"): 3, ("create", "jobs"): 1}
         here.forget_requests()
-        await here.delete(await here.wrapper("second"))
-        await here.gone("second")
+        await here.delete(await here.get_wrapper("second"))
+        await here.wait_until_deleted("second")
         await here.quiet()
         asked = requests(here)
         assert asked.pop(("apply", "appwrappers/status")) in (2, 3)  # the Job may be seen to go before its pods
@@ -228,14 +234,14 @@ async def test_the_whole_life_of_an_appwrapper_costs_ten_requests_at_most() -> N
 async def test_appwrappers_at_rest_cost_nothing() -> None:
     clock = FakeClock()
     async with (
-        appwrappers.watched_world(controllers=CONTROLLERS) as here,
-        appwrappers.operating(here, clock=clock) as manager,
+        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as here,
+        appwrappers.run_appwrapper_controllers(here, clock=clock) as manager,
     ):
         await here.namespace()
         for number in range(3):
             await here.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
         for number in range(3):
-            await here.condition("PodsReady", "True", name=f"w-{number}")
+            await here.wait_for_condition("PodsReady", "True", name=f"w-{number}")
         await here.quiet()
         here.forget_requests()
         before = reconciles(manager)
@@ -247,12 +253,12 @@ async def test_appwrappers_at_rest_cost_nothing() -> None:
 
 async def test_what_else_happens_to_pods_costs_nothing() -> None:
     async with (
-        appwrappers.watched_world(controllers=CONTROLLERS) as here,
-        appwrappers.operating(here) as manager,
+        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as here,
+        appwrappers.run_appwrapper_controllers(here) as manager,
     ):
         await here.namespace()
         await run_wrapper(here, pod(), "Running", name="w")
-        await here.condition("PodsReady", "True")
+        await here.wait_for_condition("PodsReady", "True")
         await here.quiet()
         here.forget_requests()
         before = reconciles(manager)

@@ -26,7 +26,7 @@ from envtest import EmbeddedControlPlane
 from envtest.context import User
 from test.support.faults import new_manager
 from test.support.faulty_connection import wire
-from test.support.operator_process import PLAIN, Operator, configure, operator
+from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map, run_operator
 from test.support.raycluster_environment import PLAIN as SETTINGS
 from test.support.raycluster_environment import VANILLA, World, eventually, kuberay, ray_cluster, world
 
@@ -58,7 +58,7 @@ def writers(here: World) -> list[str]:
 class Pair:
     """Two replicas."""
 
-    def __init__(self, here: World, one: Operator, two: Operator) -> None:
+    def __init__(self, here: World, one: OperatorProcess, two: OperatorProcess) -> None:
         self.here = here
         self.replicas = (one, two)
 
@@ -76,7 +76,7 @@ class Pair:
 
         return str(await eventually(look, "a leader"))
 
-    def who(self, identity: str) -> tuple[Operator, Operator]:
+    def who(self, identity: str) -> tuple[OperatorProcess, OperatorProcess]:
         """The replica of this identity, and the other one."""
         one, two = self.replicas
         return (one, two) if f'"identity":"{identity}"' in one.output else (two, one)
@@ -115,10 +115,10 @@ def _as(here: World, directory: Path, name: str) -> tuple[Path, str, str]:
 async def pair(directory: Path, **election: Any) -> AsyncIterator[Pair]:
     """Two replicas, of which one leads."""
     async with world(*VANILLA) as here:
-        settings = {**PLAIN, "leaderElection": {**ELECTION, **election}}
-        await configure(here, {"config.yaml": yaml.safe_dump(settings)})
+        settings = {**PLAIN_CONFIG, "leaderElection": {**ELECTION, **election}}
+        await create_config_map(here, {"config.yaml": yaml.safe_dump(settings)})
         one_, two_, _ = (_as(here, directory, name) for name in NAMES)
-        async with operator(here, *one_) as one, operator(here, *two_) as two:
+        async with run_operator(here, *one_) as one, run_operator(here, *two_) as two:
             await asyncio.gather(one.ready(), two.ready())  # the one that does not lead is ready too
             yield Pair(here, one, two)
 
@@ -176,7 +176,7 @@ async def _has_ended(ends: list[BaseException | None]) -> bool:
     return len(ends) == 1
 
 
-async def metric(replica: Operator) -> float:
+async def metric(replica: OperatorProcess) -> float:
     """``leader_election_master_status`` of a replica."""
     async with aiohttp.ClientSession(await replica.address("metrics")) as session, session.get("/metrics") as answer:
         lines = (await answer.text()).splitlines()
@@ -205,7 +205,7 @@ async def test_a_killed_leader_is_succeeded_within_the_lease_and_a_stopped_one_a
         assert {f"{first} became leader", f"{second} became leader"} <= set(notes)
 
         kubeconfig = str(tmp_path / NAMES[2] / "mine")
-        async with operator(both.here, tmp_path / NAMES[2], "--kubeconfig", kubeconfig) as third:
+        async with run_operator(both.here, tmp_path / NAMES[2], "--kubeconfig", kubeconfig) as third:
             await third.ready()
             other.process.send_signal(signal.SIGTERM)
             assert await other.exit_code() == 0, other.output
@@ -242,7 +242,7 @@ async def test_outside_of_a_cluster_there_is_no_election_unless_it_is_asked_for(
 ) -> None:
     async with world(*VANILLA) as here:
         election = {} if setting is None else {"leaderElection": {"leaderElect": setting}}
-        await configure(here, {"config.yaml": yaml.safe_dump({**PLAIN, **election})})
-        async with operator(here, tmp_path) as running:
+        await create_config_map(here, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, **election})})
+        async with run_operator(here, tmp_path) as running:
             await running.ready()
             assert await here.client.list(LEASE, namespace="default") == []

@@ -33,8 +33,8 @@ from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.faults import Hasty, Unruly, new_manager, picture, running, same_end
 from test.support.faulty_connection import Wire, wire
-from test.support.operator_process import PLAIN as PLAIN_PROCESS
-from test.support.operator_process import configure, operator
+from test.support.operator_process import PLAIN_CONFIG as PLAIN_PROCESS
+from test.support.operator_process import create_config_map, run_operator
 from test.support.raycluster_environment import (
     OAUTH,
     OPENSHIFT,
@@ -350,7 +350,7 @@ async def test_processes_that_are_ended_at_random_points(tmp_path: Path) -> None
     print(f"seed {SEED}")
     clusters = 30
     async with world(*VANILLA) as here:
-        await configure(here, {"config.yaml": yaml.safe_dump(PLAIN_PROCESS)})
+        await create_config_map(here, {"config.yaml": yaml.safe_dump(PLAIN_PROCESS)})
         for number in range(clusters):
             await here.namespace(f"team-{number}")
 
@@ -362,14 +362,14 @@ async def test_processes_that_are_ended_at_random_points(tmp_path: Path) -> None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(create)
             for turn in range(4):
-                async with operator(here, tmp_path) as process:
+                async with run_operator(here, tmp_path) as process:
                     if turn:
                         await process.ready()
                     await asyncio.sleep(chance.uniform(0, 0.4))
                     ending = chance.choice([signal.SIGTERM, signal.SIGKILL])
                     process.process.send_signal(ending)
                     assert await process.exit_code() in (0, -ending), process.output
-        async with operator(here, tmp_path):
+        async with run_operator(here, tmp_path):
             first = None
             for number in range(clusters):
                 if first is None:

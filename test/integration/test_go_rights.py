@@ -25,9 +25,9 @@ from cfo.runtime.kinds import CONFIG_MAP, POD
 from cfo.runtime.objects import GVK, NamespacedName, Object
 from test.support.appwrapper_environment import pod, state, wrapper
 from test.support.config_map_webhooks import free_url
-from test.support.installation import configure, events_of_the_operator, in_cluster, install, kubectl
+from test.support.installation import create_config_map, install, kubectl, operator_audit_events, run_in_cluster
 from test.support.network_policies import binding, let_in, role
-from test.support.operator_process import Operator
+from test.support.operator_process import OperatorProcess
 from test.support.raycluster_environment import (
     DSC_INITIALIZATIONS,
     INGRESS_CONFIGS,
@@ -137,7 +137,7 @@ def _of(event: dict[str, Any], part: str) -> str:
     return str((event.get("objectRef") or {}).get(part, ""))
 
 
-def warnings(running: Operator, word: str) -> list[str]:
+def warnings(running: OperatorProcess, word: str) -> list[str]:
     """The lines of the log that report a missing permission and contain ``word``."""
     messages = ("Permission denied", "a right is missing")
     return [line for line in running.output.splitlines() if any(map(line.__contains__, messages)) and word in line]
@@ -213,15 +213,15 @@ async def test_a_cluster_gets_everything_with_the_rights_of_the_go_operator(tmp_
         else:
             kuberay["ingressDomain"] = "apps.test"
         await there.create(binding("kuberay-system"))
-        await configure(there, kuberay=kuberay, appwrapper={"enabled": True})
-        async with in_cluster(there, tmp_path, "--webhook-url", str(free_url())) as running:
+        await create_config_map(there, kuberay=kuberay, appwrapper={"enabled": True})
+        async with run_in_cluster(there, tmp_path, "--webhook-url", str(free_url())) as running:
             await running.ready()
             cluster = await there.create(ray_cluster(version=None))
             assert ("apps.ocp.test" in cert_generator_hosts(cluster)) is openshift
             await made(there, openshift=openshift)
             await let_in(there, "kuberay-system")
             await wrapped_and_run(there)
-            found = refused(events_of_the_operator(there))
+            found = refused(operator_audit_events(there))
             assert set(found) == {each for each in REFUSED if openshift or "openshift" not in each}, (
                 "each is documented, and still the case"
             )
@@ -289,8 +289,8 @@ async def test_the_domain_is_nobodys_where_it_may_not_even_be_read(tmp_path: Pat
         code, said = await kubectl(there, tmp_path, "replace", "-f", "-", stdin=yaml.safe_dump(lesser))
         assert code == 0, said
         await there.namespace()
-        await configure(there, kuberay={})
-        async with in_cluster(there, tmp_path, "--webhook-url", str(free_url())) as running:
+        await create_config_map(there, kuberay={})
+        async with run_in_cluster(there, tmp_path, "--webhook-url", str(free_url())) as running:
             await running.ready()
             for name in ("rc", "second"):
                 cluster = await there.create(ray_cluster(name, version=None))
@@ -301,5 +301,5 @@ async def test_the_domain_is_nobodys_where_it_may_not_even_be_read(tmp_path: Pat
             assert '"get"' in warning.replace("\\", "")
             running.process.terminate()
             assert await running.exit_code() == 0, running.output
-        events = events_of_the_operator(there)
+        events = operator_audit_events(there)
         assert sum(event["verb"] == "get" and "ingresses" in event["requestURI"] for event in events) == 1

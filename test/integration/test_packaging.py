@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 
 from cfo.manifests.workload import ENTRY_POINT
 from cfo.version import __version__
-from test.support.operator_process import PLAIN, Operator, configure
+from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map
 from test.support.raycluster_environment import VANILLA, eventually, ray_cluster, world
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +199,7 @@ def _unprivileged(installed: Path) -> list[str]:
 
 async def test_operator_runs_unprivileged_without_writable_folders(installed: Path, tmp_path: Path) -> None:
     async with world(*VANILLA) as there:
-        await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
+        await create_config_map(there, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
         await there.namespace()
         kubeconfig = json.loads(json.dumps(yaml.safe_load(there.plane.kubeconfig())))
         folder = installed.parent / "readonly"
@@ -213,7 +213,7 @@ async def test_operator_runs_unprivileged_without_writable_folders(installed: Pa
             cwd=folder,
             stderr=asyncio.subprocess.PIPE,
         )
-        running = Operator(process)
+        running = OperatorProcess(process)
         try:
             await running.ready()
             await there.create(ray_cluster())

@@ -27,7 +27,7 @@ from cfo.runtime.objects import Object
 from cfo.webhooks import raycluster as webhooks
 from envtest import ControlPlane
 from envtest.api_client import Answer, APIClient
-from test.support.config_map_webhooks import OPTIONS, free_url, until
+from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
 from test.support.ray_clusters import head_of, names, ray_cluster, worker, worker_of
 from test.support.raycluster_admission import REFUSED_HERE, Play, patched, stored
 from test.support.raycluster_environment import INGRESS_CONFIGS, OAUTH, OPENSHIFT, PLAIN, RAY_CLUSTERS, kuberay
@@ -113,7 +113,7 @@ async def admission(
                 assert not failures, failures
                 return True
 
-            await until(ready, "readiness")
+            await wait_until(ready, "readiness")
             user = Admission(api)
             await user.namespace("ns")
             yield user

@@ -13,8 +13,14 @@ from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
 from cfo.runtime.clock import rfc3339
 from cfo.runtime.kinds import POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of, owner_reference, uid_of
-from test.support.appwrapper_environment import Watched, configuration, operating, state, watched_world
-from test.support.appwrapper_recordings import prepared, recorded_crds
+from test.support.appwrapper_environment import (
+    AppWrapperEnvironment,
+    configuration,
+    run_appwrapper_controllers,
+    start_appwrapper_environment,
+    state,
+)
+from test.support.appwrapper_recordings import recorded_crds, recreatable
 from test.support.recordings import GOLDEN, load_appwrapper
 
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings beside the repository")
@@ -52,7 +58,7 @@ def moments(case: str) -> dict[tuple[str, str], Object]:
     found: dict[tuple[str, str], Object] = {}
     for shot in recording["snapshots"]:
         if shot["type"] != "DELETED":
-            obj = copy.deepcopy(prepared(created))
+            obj = copy.deepcopy(recreatable(created))
             obj["metadata"].pop("annotations", None)
             obj["metadata"]["finalizers"] = shot["finalizers"]
             obj["spec"]["suspend"] = shot["suspend"]
@@ -63,7 +69,7 @@ def moments(case: str) -> dict[tuple[str, str], Object]:
     return found
 
 
-async def recreate(here: Watched, obj: Object, namespace: str) -> tuple[Object, list[Object]]:
+async def recreate(here: AppWrapperEnvironment, obj: Object, namespace: str) -> tuple[Object, list[Object]]:
     """Makes the AppWrapper, its status, and the components of which that says that they exist; pods are well."""
     status = obj.pop("status")
     _dated(status)
@@ -81,7 +87,7 @@ async def recreate(here: Watched, obj: Object, namespace: str) -> tuple[Object, 
             components.append(await here.create(template))
             if gvk_of(template) == POD:
                 phase = "Succeeded" if status["phase"] == "Succeeded" else "Running"
-                await here.pod_status(name_of(template), phase, namespace)
+                await here.set_pod_status(name_of(template), phase, namespace)
     return made, components
 
 
@@ -96,7 +102,7 @@ def _dated(status: dict[str, Any]) -> None:
 @pytest.mark.timeout(120)
 async def test_appwrappers_go_on_from_where_the_go_operator_left_them() -> None:
     left: dict[tuple[str, str, str], tuple[Object, list[Object]]] = {}
-    async with watched_world(*recorded_crds()) as here:
+    async with start_appwrapper_environment(*recorded_crds()) as here:
         for case in LIVES:
             for (phase, which), obj in moments(case).items():
                 namespace = await here.namespace(f"{case}-{phase.lower() or 'new'}-{which}")
@@ -104,16 +110,18 @@ async def test_appwrappers_go_on_from_where_the_go_operator_left_them() -> None:
                 if phase == "Terminating":
                     await here.delete(left[case, phase, which][0])
         assert {phase for _, phase, _ in left} == {*NEXT, "Terminating"}
-        async with operating(here, configuration(autopilot={"monitorNodes": False})):
+        async with run_appwrapper_controllers(here, configuration(autopilot={"monitorNodes": False})):
             for (case, phase, _), (wrapper, components) in left.items():
                 await _went_on(here, case, phase, wrapper, components)
             await here.quiet()
 
 
-async def _went_on(here: Watched, case: str, phase: str, wrapper: Object, components: list[Object]) -> None:
+async def _went_on(
+    here: AppWrapperEnvironment, case: str, phase: str, wrapper: Object, components: list[Object]
+) -> None:
     named = {"name": name_of(wrapper), "namespace": key_of(wrapper).namespace}
     if phase == "Terminating":
-        await here.gone(**named)
+        await here.wait_until_deleted(**named)
         return
     wanted = "Suspended" if wrapper["spec"]["suspend"] and phase in ("", "Suspended") else NEXT[phase]
 
@@ -123,7 +131,7 @@ async def _went_on(here: Watched, case: str, phase: str, wrapper: Object, compon
         exist = wanted == "Running" or (wanted == "Succeeded" and bool(components))
         return state(obj)[0] == wanted and deployed == str(exist)
 
-    after = await here.when(settled, f"{case}, left in phase {phase!r}: {wanted}", **named)
+    after = await here.wait_until(settled, f"{case}, left in phase {phase!r}: {wanted}", **named)
     assert after["metadata"]["uid"] == uid_of(wrapper)
     if phase in ("Resuming", "Running", "Succeeded"):
         for component in components:

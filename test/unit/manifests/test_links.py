@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from test.support.manifests import targets
+from test.support.manifests import make_targets
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
@@ -35,4 +35,4 @@ def test_links_have_targets(page: Path) -> None:
 def test_make_targets_exist(page: Path) -> None:
     text = page.read_text()
     named = {*re.findall(r"`make ([a-z][a-z0-9-]*)", text), *re.findall(r"^make ([a-z][a-z0-9-]*)", text, re.MULTILINE)}
-    assert named <= targets(), named - targets()
+    assert named <= make_targets(), named - make_targets()

@@ -15,7 +15,7 @@ import yaml
 
 from cfo.version import __version__
 from hack.release import image_tags
-from test.support.manifests import ROOT, targets
+from test.support.manifests import ROOT, make_targets
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
@@ -29,7 +29,7 @@ def test_each_step_runs_an_existing_make_target(path: Path) -> None:
     for run in runs:
         match = re.fullmatch(r'make ([a-z0-9-]+)( \w+="\$\{\w+\}")?', run)
         assert match is not None, run
-        assert match[1] in targets(), run
+        assert match[1] in make_targets(), run
     for step in steps:
         if "uses" in step:
             assert re.fullmatch(r"[\w.-]+/[\w.-]+@v\d+", step["uses"]), step
@@ -66,7 +66,7 @@ def test_history_lists_all_targets_that_read_release_tags() -> None:
     text = (ROOT / "hack" / "deploy.mk").read_text()
     for rule in re.split(r"\n(?=[a-z])", text):
         target, _, recipe = rule.partition(":")
-        if re.search(r"--released|hack\.release(\.history)?\s|git tag|git push", recipe) and target in targets():
+        if re.search(r"--released|hack\.release(\.history)?\s|git tag|git push", recipe) and target in make_targets():
             assert target in HISTORY, target
 
 
@@ -191,7 +191,7 @@ def test_every_make_target_is_listed_and_phony() -> None:
         pytest.skip("make is not installed")
     assert done.returncode == 0, done.stderr
     listed = {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
-    assert targets() <= listed
+    assert make_targets() <= listed
     makefiles = (ROOT / "Makefile").read_text() + (ROOT / "hack" / "deploy.mk").read_text().replace("\\\n", "")
     phony = {name for line in re.findall(r"^\.PHONY:(.*)$", makefiles, re.MULTILINE) for name in line.split()}
     assert listed <= phony
