@@ -24,7 +24,7 @@ from cfo.runtime.kinds import NODE
 from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, labels_of
 from test.support.appwrapper_environment import Watched, operating, state, watched_world
 from test.support.appwrapper_recordings import _SHORTER, prepared, recorded_crds
-from test.support.go_operator import assert_continuable
+from test.support.go_operator import assert_go_operator_can_continue
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN, appwrapper_cases, load_appwrapper
 
@@ -72,7 +72,7 @@ class Scenario:
         self.waits = 0
 
     async def play(self) -> None:
-        await self.here.namespace(self.namespace)
+        await self.here.create_namespace(self.namespace)
         for step in self.recording["steps"]:
             if "do" in step:
                 await self.do(step["do"], step.get("result") or step["do"]["result"])
@@ -92,7 +92,7 @@ class Scenario:
         if do["kind"] == "Workload":  # the queue obeys, and so the AppWrapper is suspended or resumed
             await self.here.suspend(not do["patch"]["spec"]["active"], *self.recording["phaseSequence"], self.namespace)
             await self.here.phase("Running" if do["patch"]["spec"]["active"] else "Suspended", **self.named())
-            await self.here.quiet()
+            await self.here.wait_until_idle()
             return
         gvk = GVK.parse(do["apiVersion"], do["kind"])
         namespaced = gvk != NODE and gvk.kind != "CustomResourceDefinition"
@@ -102,7 +102,7 @@ class Scenario:
             await client.delete(gvk, key, grace_period_seconds=grace)
         else:
             await client.patch(gvk, key, do["patch"], subresource=do.get("subresource") or "")
-        await self.here.quiet()
+        await self.here.wait_until_idle()
 
     def named(self) -> dict[str, str]:
         """The AppWrapper of the scenario."""
@@ -114,7 +114,7 @@ class Scenario:
         if queued:
             obj["spec"]["suspend"] = True
         await self.here.client.create(obj)
-        await self.here.quiet()
+        await self.here.wait_until_idle()
         admitted = next((item for item in self.observed("AppWrapper") if not item["spec"].get("suspend")), None)
         phases = [item["phase"] for item in next(iter(self.recording["phaseSequence"].values()))]
         if queued and "Running" in phases:
@@ -124,7 +124,7 @@ class Scenario:
                 there["spec"]["components"] = admitted["spec"]["components"]
             await self.here.client.update(there)
             await self.here.phase("Running", **self.named())
-            await self.here.quiet()
+            await self.here.wait_until_idle()
 
     def observed(self, kind: str) -> list[Object]:
         """The objects of a kind that the recorder saw."""
@@ -149,7 +149,7 @@ class Scenario:
             return phase in wait["phase"] and (not kind or any(item[:2] == (kind, status) for item in conditions))
 
         await self.here.when(holds, str(wait), name=name, namespace=self.namespace)
-        await self.here.quiet()
+        await self.here.wait_until_idle()
 
     async def compare_components(self, recorded: list[Object]) -> None:
         for item in recorded:
@@ -347,11 +347,11 @@ async def test_lives_go_as_they_were_recorded(configuration: str) -> None:
             scenario = recording["name"]
             try:
                 await Scenario(here, copy.deepcopy(recording)).play()
-                await here.quiet()
+                await here.wait_until_idle()
                 compare(here, recording, config)
                 for name in recording["phaseSequence"]:
                     for shot in here.shots[recording["namespace"], name]:
-                        assert_continuable(shot)
+                        assert_go_operator_can_continue(shot)
             except (AssertionError, APIError, UnknownKind) as error:
                 failed[scenario] = str(error)[:3000]
     assert not failed, "\n\n".join(f"{case}: {error}" for case, error in failed.items())

@@ -41,7 +41,7 @@ async def here() -> AsyncIterator[Watched]:
         crd["spec"].pop("conversion", None)
         crd["spec"]["versions"] = [version for version in crd["spec"]["versions"] if version["name"] == "v1beta2"]
     async with watched_world(*crds, controllers=CONTROLLERS) as world:
-        await world.namespace()
+        await world.create_namespace()
         gold: dict[str, Any] = {
             "nodeLabels": {"pool": "gold"},
             "tolerations": [{"key": "gold", "operator": "Exists", "effect": "NoSchedule"}],

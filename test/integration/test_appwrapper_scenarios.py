@@ -36,8 +36,8 @@ from test.support.appwrapper_environment import (
     watched_world,
     wrapper,
 )
-from test.support.faults import Unruly
-from test.support.permissions import token_with
+from test.support.faults import FaultyTransport
+from test.support.permissions import create_token
 from test.support.raycluster_environment import eventually
 
 SERVICE: Object = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
@@ -65,7 +65,7 @@ BINDING: Object = {
 @pytest.fixture
 async def here() -> AsyncIterator[Watched]:
     async with watched_world(controllers=CONTROLLERS) as world:
-        await world.namespace()
+        await world.create_namespace()
         yield world
 
 
@@ -93,7 +93,7 @@ async def test_a_job_runs_to_its_end(here: Watched) -> None:
     async with operating(here) as manager:
         await here.create(wrapper(job(phase="Succeeded", finish_after="0.2", parallelism=2)))
         await here.phase("Succeeded")
-        await here.quiet()
+        await here.wait_until_idle()
         await here.went_through("", "Resuming", "Running", "Succeeded")
         assert await here.names_of(JOB) == ["j"]
         assert len(await here.names_of(POD)) == 2
@@ -330,7 +330,7 @@ async def test_only_what_descends_from_the_appwrapper_is_removed_by_force(here: 
         await here.phase("Suspended")
         assert await here.names_of(POD) == ["stranger"]
         assert not is_deleting(await here.get(POD, "stranger"))
-        await here.event("ForcefulDeletion", "takes longer than 500ms")
+        await here.wait_for_event("ForcefulDeletion", "takes longer than 500ms")
 
 
 async def test_conditions_of_others_stay(here: Watched) -> None:
@@ -373,12 +373,12 @@ async def test_what_runs_unchanged_costs_nothing(here: Watched) -> None:
     async with operating(here):
         await here.create(wrapper(job()))
         await here.condition("PodsReady", "True")
-        await here.quiet()
-        here.forget_requests()
+        await here.wait_until_idle()
+        here.clear_requests()
         await settle(0.3)
         assert here.requests() == []
     async with operating(here):
-        await here.quiet()
+        await here.wait_until_idle()
         asked = [request for request in here.requests() if request[0] != "discover"]
         assert asked == []
 
@@ -388,8 +388,8 @@ Done = Callable[[], Awaitable[object]]
 
 async def crash(here: Watched, *, after: int, done: Done) -> bool:
     """Runs the controllers until they die after so many writes; false when they were ``done`` before that."""
-    async with Unruly(
-        ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append, crash_after=after
+    async with FaultyTransport(
+        ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append, crash_after_writes=after
     ) as transport:
         manager = Manager(transport, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER))
         appwrapper.setup(manager, configuration())
@@ -411,7 +411,7 @@ async def crash(here: Watched, *, after: int, done: Done) -> bool:
 
 
 def creations(here: Watched) -> Counter[str]:
-    """What the operator has created since :meth:`World.forget_requests`, Events left out."""
+    """What the operator has created since :meth:`Environment.clear_requests`, Events left out."""
     return Counter(
         exchange.resource
         for exchange in here.exchanges
@@ -425,7 +425,7 @@ async def test_an_operator_that_dies_after_any_write_comes_to_the_same_end(here:
     ends_as: set[Any] = set()
     while crashed:
         after += 1
-        namespace = await here.namespace(f"ns-{after}")
+        namespace = await here.create_namespace(f"ns-{after}")
         one = pod("", phase="Succeeded", finish_after="0.1")
         one["metadata"] |= {"generateName": "gen-"}
         del one["metadata"]["name"]
@@ -448,7 +448,7 @@ async def test_an_operator_that_dies_after_any_write_comes_to_the_same_end(here:
 
 async def test_an_operator_that_dies_in_a_suspension_goes_on_with_it(here: Watched) -> None:
     for after in range(1, 6):
-        namespace = await here.namespace(f"ns-{after}")
+        namespace = await here.create_namespace(f"ns-{after}")
         obj = wrapper(job(), pod(), namespace=namespace)
         async with operating(here):
             await here.create(obj)
@@ -465,7 +465,7 @@ async def test_an_operator_that_dies_in_a_suspension_goes_on_with_it(here: Watch
 
 async def test_the_rules_are_enough(here: Watched) -> None:
     granted = [*appwrapper.rules(), *AVAILABILITY_RULES, *EVENT_RULES]
-    token = await token_with(here, granted)
+    token = await create_token(here, granted)
     async with operating(here, token=token):
         await here.create(wrapper(job(), pod(), {**SERVICE, "metadata": {"name": "s"}}))
         await here.condition("PodsReady", "True")
@@ -534,7 +534,7 @@ async def test_the_label_of_a_component_may_be_taken_away(here: Watched) -> None
         await here.create(wrapper(job(), pod()))
         await here.condition("PodsReady", "True")
         await here.patch(await here.get(JOB, "j"), {"metadata": {"labels": {APPWRAPPER_LABEL: None}}})
-        await here.quiet()
+        await here.wait_until_idle()
         assert state(await here.wrapper())[0] == "Running"
         await here.suspend(True)
         await here.phase("Suspended")
@@ -594,7 +594,7 @@ async def test_a_restart_with_another_operators_status_goes_on(here: Watched) ->
         APPWRAPPER, NamespacedName("ns", "w"), {"status": status}, subresource="status"
     )
     async with operating(here):
-        await here.quiet()
+        await here.wait_until_idle()
         assert [item for item in here.requests() if item[0] == "apply"] == [], "there is nothing to write"
         await here.suspend(False)
         there = await here.condition("PodsReady", "True")
@@ -608,9 +608,9 @@ async def test_an_operator_that_dies_in_a_retry_comes_to_the_same_end(here: Watc
     ends_as: set[Any] = set()
     while crashed:
         after += 1
-        namespace = await here.namespace(f"ns-{after}")
+        namespace = await here.create_namespace(f"ns-{after}")
         over = partial(here.condition, "QuotaReserved", "False", "Failed", namespace=namespace)
-        here.forget_requests()
+        here.clear_requests()
         await here.create(wrapper(pod(phase="Failed"), namespace=namespace, retryLimit="1"))
         crashed = await crash(here, after=after, done=over)
         before = creations(here)
@@ -625,7 +625,7 @@ async def test_an_operator_that_dies_in_a_retry_comes_to_the_same_end(here: Watc
 
 async def test_an_operator_that_dies_in_a_deletion_leaves_nothing_behind(here: Watched) -> None:
     for after in range(1, 5):
-        namespace = await here.namespace(f"ns-{after}")
+        namespace = await here.create_namespace(f"ns-{after}")
         obj = wrapper(job(), pod(), namespace=namespace)
         async with operating(here):
             await here.create(obj)
@@ -642,8 +642,8 @@ async def test_an_operator_that_dies_in_a_deletion_leaves_nothing_behind(here: W
 
 
 async def test_watches_that_say_things_again_and_out_of_order_change_nothing(here: Watched) -> None:
-    async with Unruly(
-        ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append, repeats=0.5, seed=7
+    async with FaultyTransport(
+        ClientConfig.for_control_plane(here.plane), observe=here.exchanges.append, repeat_probability=0.5, seed=7
     ) as transport:
         async with operating(here, transport=transport):
             for number in range(5):

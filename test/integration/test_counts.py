@@ -19,16 +19,16 @@ from cfo.runtime.objects import NamespacedName, Object
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, Watched, job, pod, wrapper
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    kuberay,
-    operating,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
 )
 
 CLUSTERS = 10
@@ -46,7 +46,7 @@ OPENSHIFT_CHILDREN = {
 }
 
 
-def requests(here: World) -> Counter[tuple[str, str]]:
+def requests(here: Environment) -> Counter[tuple[str, str]]:
     """What the operator asked for, Events too, but for watches and discovery (which no number of objects raises)."""
     return Counter(
         (exchange.verb, _resource(exchange.resource))
@@ -76,7 +76,7 @@ def reconciles(manager: Manager) -> float:
     )
 
 
-async def create_clusters(here: World) -> list[Object]:
+async def create_clusters(here: Environment) -> list[Object]:
     return [await here.create(ray_cluster(f"rc-{number}")) for number in range(CLUSTERS)]
 
 
@@ -86,7 +86,7 @@ async def tick(clock: FakeClock) -> None:
         await asyncio.sleep(0.01)
 
 
-async def report(here: World, cluster: Object, **status: Any) -> None:
+async def report(here: Environment, cluster: Object, **status: Any) -> None:
     """Plays KubeRay, which reports on a cluster."""
     key = NamespacedName("ns", cluster["metadata"]["name"])
     await here.client.patch(RAY_CLUSTER, key, {"status": status}, subresource="status")
@@ -95,29 +95,29 @@ async def report(here: World, cluster: Object, **status: Any) -> None:
 @pytest.mark.parametrize(
     ("definitions", "settings", "expected"),
     [
-        pytest.param(VANILLA, PLAIN, VANILLA_CHILDREN, id="vanilla"),
-        pytest.param(OPENSHIFT, OAUTH, OPENSHIFT_CHILDREN, id="openshift"),
+        pytest.param(VANILLA_CRDS, PLAIN_SETTINGS, VANILLA_CHILDREN, id="vanilla"),
+        pytest.param(OPENSHIFT_CRDS, OAUTH_SETTINGS, OPENSHIFT_CHILDREN, id="openshift"),
     ],
 )
 async def test_a_new_cluster_costs_a_request_for_each_child_and_one_for_a_finalizer(
     definitions: tuple[Object, ...], settings: dict[str, Any], expected: dict[tuple[str, str], int]
 ) -> None:
-    async with world(*definitions) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**settings)):
-            here.forget_requests()
+    async with start_environment(*definitions) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**settings)):
+            here.clear_requests()
             await create_clusters(here)
-            await here.quiet()
+            await here.wait_until_idle()
             assert requests(here) == times(CLUSTERS, expected)
 
 
 async def test_a_cluster_that_goes_costs_what_the_garbage_collector_does_not_do() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
+    async with start_environment(*OPENSHIFT_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**OAUTH_SETTINGS)):
             clusters = await create_clusters(here)
-            await here.quiet()
-            here.forget_requests()
+            await here.wait_until_idle()
+            here.clear_requests()
             for cluster in clusters:
                 await here.delete(cluster)
 
@@ -125,19 +125,19 @@ async def test_a_cluster_that_goes_costs_what_the_garbage_collector_does_not_do(
                 return not await here.client.list(RAY_CLUSTER)
 
             await eventually(all_gone, "no clusters")
-            await here.quiet()
+            await here.wait_until_idle()
             each = {("delete", "clusterrolebindings"): 1, ("patch", "rayclusters"): 1}
             assert requests(here) == times(CLUSTERS, each)
 
 
 async def test_a_restart_with_unchanged_clusters_only_lists() -> None:
-    for crds, settings in ((VANILLA, PLAIN), (OPENSHIFT, OAUTH)):
-        async with world(*crds) as here:
-            await here.namespace()
-            async with operating(here, kuberay(**settings)):
+    for crds, settings in ((VANILLA_CRDS, PLAIN_SETTINGS), (OPENSHIFT_CRDS, OAUTH_SETTINGS)):
+        async with start_environment(*crds) as here:
+            await here.create_namespace()
+            async with run_controllers(here, kuberay_config(**settings)):
                 clusters = await create_clusters(here)
-                await here.quiet()
-            async with operating(here, kuberay(**settings)) as manager:
+                await here.wait_until_idle()
+            async with run_controllers(here, kuberay_config(**settings)) as manager:
                 asked = requests(here)
                 assert {verb for verb, _ in asked} == {"list"}
                 assert sum(asked.values()) == len(manager.cache.informers)
@@ -145,36 +145,36 @@ async def test_a_restart_with_unchanged_clusters_only_lists() -> None:
 
 
 async def test_what_kuberay_reports_costs_nothing() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)) as manager:
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)) as manager:
             clusters = await create_clusters(here)
             for cluster in clusters:
                 await report(here, cluster, state="ready", head={"serviceName": "head"})
-            await here.quiet()
-            here.forget_requests()
+            await here.wait_until_idle()
+            here.clear_requests()
             before = reconciles(manager)
             for number in range(30):
                 for cluster in clusters:
                     await report(here, cluster, availableWorkerReplicas=number, head={"podIP": f"10.0.0.{number}"})
-            await here.quiet()
+            await here.wait_until_idle()
             assert (requests(here), reconciles(manager) - before) == ({}, 0)
 
 
 async def test_clusters_at_rest_cost_nothing() -> None:
     clock = FakeClock()
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN), clock=clock) as manager:
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS), clock=clock) as manager:
             await create_clusters(here)
             ticking = asyncio.create_task(tick(clock))  # discovery is asked so often and no more
-            await here.quiet()
+            await here.wait_until_idle()
             ticking.cancel()
-            here.forget_requests()
+            here.clear_requests()
             before = reconciles(manager)
             for _ in range(6):
                 clock.advance(4 * HOUR)
-                await here.quiet()
+                await here.wait_until_idle()
             assert (requests(here), reconciles(manager) - before) == ({}, 0)
 
 
@@ -193,33 +193,33 @@ async def run_wrapper(here: Watched, component: Object, *phases: str, name: str)
 
 async def test_an_appwrapper_costs_five_requests_until_its_pod_is_ready() -> None:
     async with appwrappers.watched_world(controllers=CONTROLLERS) as here, appwrappers.operating(here):
-        await here.namespace()
+        await here.create_namespace()
         await run_wrapper(here, pod("first"), "Running", name="first")  # which begins the watch of pods
-        await here.quiet()
-        here.forget_requests()
+        await here.wait_until_idle()
+        here.clear_requests()
         for number in range(CLUSTERS):
             await here.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
         for number in range(CLUSTERS):
             await here.condition("PodsReady", "True", name=f"w-{number}")
-        await here.quiet()
+        await here.wait_until_idle()
         asked = requests(here)
         assert asked == times(CLUSTERS, UNTIL_RUNNING | {("create", "pods"): 1})
 
 
 async def test_the_whole_life_of_an_appwrapper_costs_ten_requests_at_most() -> None:
     async with appwrappers.watched_world(controllers=CONTROLLERS) as here, appwrappers.operating(here):
-        await here.namespace()
+        await here.create_namespace()
         await run_wrapper(here, job("first", phase="Succeeded"), "Succeeded", name="first")
-        await here.quiet()
-        here.forget_requests()
+        await here.wait_until_idle()
+        here.clear_requests()
         await run_wrapper(here, job("second", phase="Succeeded"), "Succeeded", name="second")
-        await here.quiet()
+        await here.wait_until_idle()
         asked = requests(here)
         assert asked == {("patch", "appwrappers"): 1, ("apply", "appwrappers/status"): 3, ("create", "jobs"): 1}
-        here.forget_requests()
+        here.clear_requests()
         await here.delete(await here.wrapper("second"))
         await here.gone("second")
-        await here.quiet()
+        await here.wait_until_idle()
         asked = requests(here)
         assert asked.pop(("apply", "appwrappers/status")) in (2, 3)  # the Job may be seen to go before its pods
         assert asked == {("patch", "appwrappers"): 1, ("delete", "jobs"): 1}
@@ -231,17 +231,17 @@ async def test_appwrappers_at_rest_cost_nothing() -> None:
         appwrappers.watched_world(controllers=CONTROLLERS) as here,
         appwrappers.operating(here, clock=clock) as manager,
     ):
-        await here.namespace()
+        await here.create_namespace()
         for number in range(3):
             await here.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
         for number in range(3):
             await here.condition("PodsReady", "True", name=f"w-{number}")
-        await here.quiet()
-        here.forget_requests()
+        await here.wait_until_idle()
+        here.clear_requests()
         before = reconciles(manager)
         for _ in range(6):
             clock.advance(4 * HOUR)
-            await here.quiet()
+            await here.wait_until_idle()
         assert (requests(here), reconciles(manager) - before) == ({}, 0)
 
 
@@ -250,15 +250,15 @@ async def test_what_else_happens_to_pods_costs_nothing() -> None:
         appwrappers.watched_world(controllers=CONTROLLERS) as here,
         appwrappers.operating(here) as manager,
     ):
-        await here.namespace()
+        await here.create_namespace()
         await run_wrapper(here, pod(), "Running", name="w")
         await here.condition("PodsReady", "True")
-        await here.quiet()
-        here.forget_requests()
+        await here.wait_until_idle()
+        here.clear_requests()
         before = reconciles(manager)
         for number in range(20):
             key = NamespacedName("ns", "p")
             await here.client.patch(POD, key, {"metadata": {"annotations": {"seen": str(number)}}})
             await here.client.patch(POD, key, {"status": {"podIP": f"10.0.0.{number}"}}, subresource="status")
-        await here.quiet()
+        await here.wait_until_idle()
         assert (requests(here), reconciles(manager) - before) == ({}, 0)

@@ -28,18 +28,18 @@ from envtest.auth.attributes import Attributes
 from envtest.context import User
 from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault, Faults
-from test.support.faults import Hasty, new_manager, picture, running, same_end, settled
+from test.support.faults import FastClock, new_manager, run_with_faulty_transport, snapshot, wait_for_snapshot
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    gone,
-    kuberay,
+    kuberay_config,
     ray_cluster,
-    world,
+    start_environment,
+    wait_until_deleted,
 )
 
 WRITES = ("create", "update", "patch", "delete")
@@ -60,7 +60,7 @@ class Alternating(Fault):
         return self.seen % 2 == 1
 
 
-def faults_of(here: World) -> Faults:
+def faults_of(here: Environment) -> Faults:
     """The faults of an embedded control plane; skips on a real one."""
     if not isinstance(here.plane, EmbeddedControlPlane):
         pytest.skip("only the embedded control plane fails on demand")
@@ -92,18 +92,18 @@ OF_WRITES = ["500", "resets of writes", "conflicts", "every second write fails"]
 async def test_storms(platform: str, names: list[str]) -> None:
     """Each kind of failure strikes while clusters come, change and go; when it is over, all is as if it had not."""
     openshift = platform == "openshift"
-    settings = OAUTH if openshift else PLAIN
-    async with world(*(OPENSHIFT if openshift else VANILLA)) as here:
+    settings = OAUTH_SETTINGS if openshift else PLAIN_SETTINGS
+    async with start_environment(*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS)) as here:
         faults = faults_of(here)
-        namespace = await here.namespace("undisturbed")
+        namespace = await here.create_namespace("undisturbed")
         await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**settings), clock=Hasty()) as (manager, _):
-            expected = await picture(here, namespace, openshift=openshift)
+        async with run_with_faulty_transport(here, kuberay_config(**settings), clock=FastClock()) as (manager, _):
+            expected = await snapshot(here, namespace, openshift=openshift)
             for number, name in enumerate(names):
-                comes = await here.namespace(f"comes-{number}")
-                goes = await here.namespace(f"goes-{number}")
+                comes = await here.create_namespace(f"comes-{number}")
+                goes = await here.create_namespace(f"goes-{number}")
                 leaving = await here.create(ray_cluster(namespace=goes))
-                await same_end(here, goes, expected, openshift=openshift, why=f"before {name}")
+                await wait_for_snapshot(here, goes, expected, openshift=openshift, description=f"before {name}")
                 coming = ray_cluster(namespace=comes)
                 async with anyio.create_task_group() as tasks:
                     # Our own requests are struck too: they are repeated until they are heard.
@@ -113,9 +113,9 @@ async def test_storms(platform: str, names: list[str]) -> None:
                     tasks.start_soon(_insist, lambda obj=leaving: here.delete(obj))
                 await eventually(partial(_is_over, storm), f"{name} strikes")
                 faults.clear()
-                await same_end(here, comes, expected, openshift=openshift, why=f"{name}: it came")
-                await same_end(here, goes, {}, openshift=openshift, why=f"{name}: it went")
-            await settled(here)
+                await wait_for_snapshot(here, comes, expected, openshift=openshift, description=f"{name}: it came")
+                await wait_for_snapshot(here, goes, {}, openshift=openshift, description=f"{name}: it went")
+            await here.wait_until_idle()
             for controller in manager.controllers:
                 assert controller.queue.waiting <= 1 + len(names)  # what exists may be looked at again some day
                 assert not [key for key in _requests() if controller.queue.num_requeues(key)]
@@ -150,32 +150,32 @@ async def _insist(ask: Callable[[], Any]) -> None:
 
 async def test_a_watch_cache_that_stays_behind_our_writes() -> None:
     """A stale server's lists are older than what we wrote; nothing is written twice, and nothing taken back."""
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         faults = faults_of(here)
-        namespace = await here.namespace("undisturbed")
+        namespace = await here.create_namespace("undisturbed")
         await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**PLAIN)) as (_, transport):
-            expected = await picture(here, namespace)
+        async with run_with_faulty_transport(here, kuberay_config(**PLAIN_SETTINGS)) as (_, transport):
+            expected = await snapshot(here, namespace)
             faults.stale_revision = here.plane.store.revision  # type: ignore[attr-defined]
-            namespace = await here.namespace("stale")
+            namespace = await here.create_namespace("stale")
             await here.create(ray_cluster(namespace=namespace))
             here.plane.store.close_watchers()  # type: ignore[attr-defined]
-            await same_end(here, namespace, expected)
+            await wait_for_snapshot(here, namespace, expected)
             faults.clear()
-            await settled(here)
+            await here.wait_until_idle()
             before = transport.writes
             await here.patch(ray_cluster(namespace=namespace), {"metadata": {"annotations": {"note": "x"}}})
-            await settled(here)
+            await here.wait_until_idle()
             assert transport.writes == before
 
 
 async def test_somebody_elses_webhook_that_cannot_be_reached() -> None:
     """Where every write of a kind fails, the others go on; when the webhook is gone, what is missing is made."""
-    async with world(*VANILLA) as here:
-        namespace = await here.namespace("undisturbed")
+    async with start_environment(*VANILLA_CRDS) as here:
+        namespace = await here.create_namespace("undisturbed")
         await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**PLAIN)):
-            expected = await picture(here, namespace)
+        async with run_with_faulty_transport(here, kuberay_config(**PLAIN_SETTINGS)):
+            expected = await snapshot(here, namespace)
             policies = {"apiGroups": ["networking.k8s.io"], "apiVersions": ["v1"], "resources": ["networkpolicies"]}
             hook = {
                 "name": "nobody.example.com",
@@ -192,20 +192,20 @@ async def test_somebody_elses_webhook_that_cannot_be_reached() -> None:
                 "webhooks": [hook],
             }
             await here.create(configuration)
-            namespace = await here.namespace("struck")
+            namespace = await here.create_namespace("struck")
             await here.create(ray_cluster(namespace=namespace))
             others = {key for key in expected if not key.startswith("NetworkPolicy")}
 
             async def the_others_are_there() -> bool:
-                return set(await picture(here, namespace)) == others
+                return set(await snapshot(here, namespace)) == others
 
             await eventually(the_others_are_there, "all but the policies")
             await here.delete(configuration)
-            await same_end(here, namespace, expected)
+            await wait_for_snapshot(here, namespace, expected)
 
 
 async def test_a_token_that_expires() -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         if not isinstance(here.plane, EmbeddedControlPlane):
             pytest.skip("only the embedded control plane forgets tokens on demand")
         plane = here.plane
@@ -218,20 +218,20 @@ async def test_a_token_that_expires() -> None:
             return Credentials(f"Bearer {given[-1]}")
 
         target = replace(ClientConfig.for_control_plane(plane), token="", credentials=credentials)
-        namespace = await here.namespace()
+        namespace = await here.create_namespace()
         await here.create(ray_cluster(namespace=namespace))
         async with Transport(target, observe=here.exchanges.append) as transport:
-            manager = here.manager = new_manager(transport, kuberay(**PLAIN))
+            manager = here.manager = new_manager(transport, kuberay_config(**PLAIN_SETTINGS))
             async with manager:
                 await manager.started()
-                await settled(here)
-                expected = await picture(here, namespace)
+                await here.wait_until_idle()
+                expected = await snapshot(here, namespace)
                 for number in range(3):
                     plane.machine.authenticator.remove_user(given[-1])
                     plane.store.close_watchers()
-                    later = await here.namespace(f"later-{number}")
+                    later = await here.create_namespace(f"later-{number}")
                     await here.create(ray_cluster(namespace=later))
-                    await same_end(here, later, expected)
+                    await wait_for_snapshot(here, later, expected)
             here.manager = None
         assert len(given) >= 4
 
@@ -252,7 +252,7 @@ async def test_a_control_plane_that_comes_back_from_a_backup() -> None:
 
     async with Transport(target) as transport, anyio.create_task_group() as tasks:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
-        cache = Cache(transport, RESTMapper(transport), clock=Hasty())
+        cache = Cache(transport, RESTMapper(transport), clock=FastClock())
         informer = cache.informer(CONFIG_MAP)
         tasks.start_soon(cache.run)
         for number in range(30):
@@ -272,14 +272,14 @@ async def test_a_control_plane_that_comes_back_from_a_backup() -> None:
 
 async def test_a_definition_that_goes_and_comes_back() -> None:
     """The informers end quietly with the kind, and the controllers work again when it is back."""
-    async with world(*VANILLA) as here:
-        namespace = await here.namespace("first")
+    async with start_environment(*VANILLA_CRDS) as here:
+        namespace = await here.create_namespace("first")
         await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**PLAIN)) as (manager, _):
-            expected = await picture(here, namespace)
+        async with run_with_faulty_transport(here, kuberay_config(**PLAIN_SETTINGS)) as (manager, _):
+            expected = await snapshot(here, namespace)
             definition = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
             await here.client.delete(definition, NamespacedName("", "rayclusters.ray.io"))
-            await gone(here, [(definition, "rayclusters.ray.io")], namespace="")
+            await wait_until_deleted(here, [(definition, "rayclusters.ray.io")], namespace="")
             clusters = manager.cache.informer(RAY_CLUSTER)
 
             async def forgotten() -> bool:
@@ -288,7 +288,7 @@ async def test_a_definition_that_goes_and_comes_back() -> None:
             await eventually(forgotten, "the kind is forgotten")
             assert await manager.health.failures() == {}
             here.client.mapper.invalidate()
-            await here.plane.install_crds(*VANILLA)
-            namespace = await here.namespace("second")
+            await here.plane.install_crds(*VANILLA_CRDS)
+            namespace = await here.create_namespace("second")
             await _insist(lambda: here.create(ray_cluster(namespace=namespace)))
-            await same_end(here, namespace, expected)
+            await wait_for_snapshot(here, namespace, expected)

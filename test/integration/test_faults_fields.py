@@ -14,8 +14,16 @@ import pytest
 from cfo.demo import crds
 from cfo.runtime.client.errors import Invalid
 from cfo.runtime.objects import Object
-from test.support.faults import picture, running, same_end, settled
-from test.support.raycluster_environment import OAUTH, PLAIN, ROUTES, World, kuberay, ray_cluster, world
+from test.support.faults import run_with_faulty_transport, snapshot, wait_for_snapshot
+from test.support.raycluster_environment import (
+    OAUTH_SETTINGS,
+    PLAIN_SETTINGS,
+    ROUTE_CRD,
+    Environment,
+    kuberay_config,
+    ray_cluster,
+    start_environment,
+)
 
 REMOVED = object()
 
@@ -65,7 +73,7 @@ def _patch(path: tuple[str, ...], value: Any) -> Any:
     return value
 
 
-async def _change(here: World, cluster: Object, path: tuple[str, ...], value: Any) -> bool:
+async def _change(here: Environment, cluster: Object, path: tuple[str, ...], value: Any) -> bool:
     """Whether the API server let the change pass. What was there is taken away first, for a patch merges."""
     try:
         await here.patch(cluster, _patch(path, value))
@@ -76,33 +84,38 @@ async def _change(here: World, cluster: Object, path: tuple[str, ...], value: An
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_every_field_there_and_back(openshift: bool) -> None:
-    definitions = [*crds.load(), *([ROUTES] if openshift else [])]
-    async with world(*definitions) as here, running(here, kuberay(**(OAUTH if openshift else PLAIN))):
-        base = ray_cluster(namespace=await here.namespace("base"))
+    definitions = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
+    async with (
+        start_environment(*definitions) as here,
+        run_with_faulty_transport(here, kuberay_config(**(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS))),
+    ):
+        base = ray_cluster(namespace=await here.create_namespace("base"))
         await here.create(base)
         for index, field in enumerate(FIELDS):
-            direct = await here.namespace(f"direct-{index}")
-            moving = await here.namespace(f"moving-{index}")
+            direct = await here.create_namespace(f"direct-{index}")
+            moving = await here.create_namespace(f"moving-{index}")
             await here.create(_set(ray_cluster(namespace=direct), field.path, field.other))
             await here.create(ray_cluster(namespace=moving))
-        await settled(here)
-        at_base = await picture(here, "base", openshift=openshift)
+        await here.wait_until_idle()
+        at_base = await snapshot(here, "base", openshift=openshift)
         passed = 0
         for index, field in enumerate(FIELDS):
-            there = await picture(here, f"direct-{index}", openshift=openshift)
+            there = await snapshot(here, f"direct-{index}", openshift=openshift)
             cluster = ray_cluster(namespace=f"moving-{index}")
             why = ".".join(field.path)
             assert await _change(here, cluster, field.path, field.other), why
-            await same_end(here, f"moving-{index}", there, openshift=openshift, why=f"{why} changed")
+            await wait_for_snapshot(here, f"moving-{index}", there, openshift=openshift, description=f"{why} changed")
             passed += await _change(here, cluster, field.path, field.impossible)
-            await settled(here)
+            await here.wait_until_idle()
             original: Any = base
             for part in field.path:
                 original = (original or {}).get(part)
             await _change(here, cluster, field.path, None)  # what a merge would keep
             if original is not None:
                 assert await _change(here, cluster, field.path, original), why
-            await same_end(here, f"moving-{index}", at_base, openshift=openshift, why=f"{why} changed back")
+            await wait_for_snapshot(
+                here, f"moving-{index}", at_base, openshift=openshift, description=f"{why} changed back"
+            )
         assert passed < len(FIELDS) / 2
 
 
@@ -121,21 +134,21 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_every_setting_there_and_back(openshift: bool) -> None:
     """The operator's own configuration is an input as well: each of its starts may bring another one."""
-    definitions = [*crds.load(), *([ROUTES] if openshift else [])]
-    usual = {**(OAUTH if openshift else PLAIN)}
-    async with world(*definitions) as here:
-        moving = await here.namespace("moving")
+    definitions = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
+    usual = {**(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS)}
+    async with start_environment(*definitions) as here:
+        moving = await here.create_namespace("moving")
         await here.create(ray_cluster(namespace=moving))
-        async with running(here, kuberay(**usual)):
-            at_base = await picture(here, moving, openshift=openshift)
+        async with run_with_faulty_transport(here, kuberay_config(**usual)):
+            at_base = await snapshot(here, moving, openshift=openshift)
         for index, change in enumerate(SETTINGS):
-            direct = await here.namespace(f"direct-{index}")
+            direct = await here.create_namespace(f"direct-{index}")
             created = await here.create(ray_cluster(namespace=direct))
-            async with running(here, kuberay(**{**usual, **change})):
-                await settled(here)
-                there = await picture(here, direct, openshift=openshift)
-                await same_end(here, moving, there, openshift=openshift, why=f"{change}")
+            async with run_with_faulty_transport(here, kuberay_config(**{**usual, **change})):
+                await here.wait_until_idle()
+                there = await snapshot(here, direct, openshift=openshift)
+                await wait_for_snapshot(here, moving, there, openshift=openshift, description=f"{change}")
                 await here.delete(created)
-                await same_end(here, direct, {}, openshift=openshift)
-            async with running(here, kuberay(**usual)):
-                await same_end(here, moving, at_base, openshift=openshift, why=f"{change} taken back")
+                await wait_for_snapshot(here, direct, {}, openshift=openshift)
+            async with run_with_faulty_transport(here, kuberay_config(**usual)):
+                await wait_for_snapshot(here, moving, at_base, openshift=openshift, description=f"{change} taken back")

@@ -25,10 +25,17 @@ from cfo.runtime.objects import NamespacedName
 from envtest.context import User
 from envtest.embedded import EmbeddedControlPlane
 from test.support.faults import new_manager
-from test.support.faulty_connection import wire
+from test.support.faulty_proxy import start_faulty_proxy
 from test.support.operator_process import PLAIN, Operator, configure, operator
-from test.support.raycluster_environment import PLAIN as SETTINGS
-from test.support.raycluster_environment import VANILLA, World, eventually, kuberay, ray_cluster, world
+from test.support.raycluster_environment import PLAIN_SETTINGS as SETTINGS
+from test.support.raycluster_environment import (
+    VANILLA_CRDS,
+    Environment,
+    eventually,
+    kuberay_config,
+    ray_cluster,
+    start_environment,
+)
 
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3.0, 2.0, 0.3
 ELECTION = {
@@ -41,7 +48,7 @@ NAMES = ("replica-one", "replica-two", "replica-three")
 LOCK = NamespacedName("default", "codeflare-operator-lock")
 
 
-def writers(here: World) -> list[str]:
+def writers(here: Environment) -> list[str]:
     """See :meth:`Pair.writers`."""
     if not isinstance(here.plane, EmbeddedControlPlane):
         return []
@@ -58,7 +65,7 @@ def writers(here: World) -> list[str]:
 class Pair:
     """Two replicas."""
 
-    def __init__(self, here: World, one: Operator, two: Operator) -> None:
+    def __init__(self, here: Environment, one: Operator, two: Operator) -> None:
         self.here = here
         self.replicas = (one, two)
 
@@ -93,13 +100,13 @@ class Pair:
         await self.here.create(ray_cluster(name, "default"))
 
         async def look() -> bool:
-            policies = await self.here.names(NETWORK_POLICY, "default")
+            policies = await self.here.child_names(NETWORK_POLICY, "default")
             return len([policy for policy in policies if policy.startswith(name)]) == 2
 
         await eventually(look, f"the policies of {name}")
 
 
-def _as(here: World, directory: Path, name: str) -> tuple[Path, str, str]:
+def _as(here: Environment, directory: Path, name: str) -> tuple[Path, str, str]:
     """The folder and the arguments of a replica that is known to the control plane by a name of its own."""
     (directory / name).mkdir()
     token = f"token-of-{name}"
@@ -114,7 +121,7 @@ def _as(here: World, directory: Path, name: str) -> tuple[Path, str, str]:
 @asynccontextmanager
 async def pair(directory: Path, **election: Any) -> AsyncIterator[Pair]:
     """Two replicas, of which one leads."""
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         settings = {**PLAIN, "leaderElection": {**ELECTION, **election}}
         await configure(here, {"config.yaml": yaml.safe_dump(settings)})
         one_, two_, _ = (_as(here, directory, name) for name in NAMES)
@@ -125,19 +132,23 @@ async def pair(directory: Path, **election: Any) -> AsyncIterator[Pair]:
 
 async def test_a_leader_that_is_cut_off_has_written_its_last_before_the_next_one_writes() -> None:
     """Its connections go silent in the middle of its work; it notices in time, and so does the other one."""
-    async with world(*VANILLA) as here, wire(here.plane) as first_wire, wire(here.plane) as second_wire:
+    async with (
+        start_environment(*VANILLA_CRDS) as here,
+        start_faulty_proxy(here.plane) as first_proxy,
+        start_faulty_proxy(here.plane) as second_proxy,
+    ):
         if not isinstance(here.plane, EmbeddedControlPlane):
             pytest.skip("only the embedded control plane says who has written")
         managers = []
         ends: list[BaseException | None] = []
         async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-            for name, carried in zip(NAMES, (first_wire, second_wire), strict=False):
+            for name, proxy in zip(NAMES, (first_proxy, second_proxy), strict=False):
                 here.plane.add_user(name, User(name, groups=("system:masters",)))
-                transport = await stack.enter_async_context(Transport(replace(carried.config, token=name)))
+                transport = await stack.enter_async_context(Transport(replace(proxy.config, token=name)))
                 election = LeaderElectionOptions(
                     name="lock", namespace="default", lease_duration=2, renew_deadline=1.2, retry_period=0.2
                 )
-                manager = new_manager(transport, kuberay(**SETTINGS), election=election)
+                manager = new_manager(transport, kuberay_config(**SETTINGS), election=election)
                 managers.append(manager)
                 tasks.start_soon(_run, manager, ends)
                 if name == NAMES[0]:
@@ -145,15 +156,15 @@ async def test_a_leader_that_is_cut_off_has_written_its_last_before_the_next_one
             for number in range(6):
                 await here.create(ray_cluster(f"before-{number}", "default"))
                 if number == 3:
-                    first_wire.silence()
-                    first_wire.refuses = True
+                    first_proxy.silence()
+                    first_proxy.refuses_connections = True
             with anyio.fail_after(20):
                 await managers[1].started()
             assert not managers[0].is_leader
             await here.create(ray_cluster("after", "default"))
 
             async def done() -> bool:
-                return len(await here.names(NETWORK_POLICY, "default")) == 2 * 7
+                return len(await here.child_names(NETWORK_POLICY, "default")) == 2 * 7
 
             await eventually(done, "all policies")
             await eventually(lambda: _has_ended(ends), "the first one has ended")
@@ -230,7 +241,7 @@ async def test_a_leader_that_was_paused_past_its_lease_writes_nothing_and_ends(t
         assert "LeadershipLost" in leader.output
 
         async def done() -> bool:
-            return len(await both.here.names(NETWORK_POLICY, "default")) == 2 * 11
+            return len(await both.here.child_names(NETWORK_POLICY, "default")) == 2 * 11
 
         await eventually(done, "all policies")
         assert len(both.writers()) in (0, 2)
@@ -240,7 +251,7 @@ async def test_a_leader_that_was_paused_past_its_lease_writes_nothing_and_ends(t
 async def test_outside_of_a_cluster_there_is_no_election_unless_it_is_asked_for(
     tmp_path: Path, setting: bool | None
 ) -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         election = {} if setting is None else {"leaderElection": {"leaderElect": setting}}
         await configure(here, {"config.yaml": yaml.safe_dump({**PLAIN, **election})})
         async with operator(here, tmp_path) as running:

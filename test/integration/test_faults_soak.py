@@ -31,20 +31,27 @@ from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object
 from envtest.embedded import EmbeddedControlPlane
 from envtest.faults import Fault
-from test.support.faults import Hasty, Unruly, new_manager, picture, running, same_end
-from test.support.faulty_connection import Wire, wire
+from test.support.faults import (
+    FastClock,
+    FaultyTransport,
+    new_manager,
+    run_with_faulty_transport,
+    snapshot,
+    wait_for_snapshot,
+)
+from test.support.faulty_proxy import FaultyProxy, start_faulty_proxy
 from test.support.operator_process import PLAIN as PLAIN_PROCESS
 from test.support.operator_process import configure, operator
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    kuberay,
+    kuberay_config,
     ray_cluster,
-    world,
+    start_environment,
 )
 
 SECONDS = float(os.environ.get("CFO_SOAK_SECONDS", "3"))
@@ -57,9 +64,9 @@ GROWTH_MB = 60.0
 class Replica:
     """The operator as one process after the other: it ends, gracefully or not, and another one comes."""
 
-    def __init__(self, here: World, carried: Wire, settings: dict[str, Any], chance: random.Random) -> None:
+    def __init__(self, here: Environment, proxy: FaultyProxy, settings: dict[str, Any], chance: random.Random) -> None:
         self._here = here
-        self._carried = carried
+        self._proxy = proxy
         self._settings = settings
         self._chance = chance
         self._over = asyncio.Event()
@@ -67,7 +74,7 @@ class Replica:
         self._graceful = False
         self.starts = 0
         self.manager: Manager | None = None
-        self.transport: Unruly | None = None
+        self.transport: FaultyTransport | None = None
 
     def end(self, *, graceful: bool) -> None:
         """Ends the process that runs now."""
@@ -85,9 +92,11 @@ class Replica:
             self.starts += 1
             self._end.clear()
             repeats = self._chance.choice([0.0, 0.0, 0.5])
-            async with Unruly(self._carried.config, repeats=repeats, clock=Hasty()) as self.transport:
+            async with FaultyTransport(
+                self._proxy.config, repeat_probability=repeats, clock=FastClock()
+            ) as self.transport:
                 self.manager = self._here.manager = new_manager(
-                    self.transport, kuberay(**self._settings), clock=Hasty()
+                    self.transport, kuberay_config(**self._settings), clock=FastClock()
                 )
                 await self._until_end(self.manager)
 
@@ -112,9 +121,9 @@ class Replica:
 class Soak:
     """What may happen, and what should have become of it."""
 
-    def __init__(self, here: World, carried: Wire, replica: Replica, chance: random.Random) -> None:
+    def __init__(self, here: Environment, proxy: FaultyProxy, replica: Replica, chance: random.Random) -> None:
         self.here = here
-        self.carried = carried
+        self.proxy = proxy
         self.replica = replica
         self.chance = chance
         self.exists: dict[str, Object] = {}
@@ -195,12 +204,12 @@ class Soak:
         self.here.plane.faults.clear()
 
     async def _cut(self) -> None:
-        self.carried.cut()
+        self.proxy.cut()
 
     async def _silence(self) -> None:
-        self.carried.silence()
+        self.proxy.silence()
         await asyncio.sleep(0.1)
-        self.carried.cut()  # the soak cannot wait for the minute after which it would be noticed
+        self.proxy.cut()  # the soak cannot wait for the minute after which it would be noticed
 
     async def _kill(self) -> None:
         self.replica.end(graceful=False)
@@ -210,12 +219,12 @@ class Soak:
 
     async def _hold(self) -> None:
         if self.replica.transport is not None:
-            flow = self.replica.transport.flow
-            flow.hold()
+            gate = self.replica.transport.watch_gate
+            gate.hold()
             for deed in (self._lose_children, self._delete, self._create):
                 await deed()
             await asyncio.sleep(self.chance.uniform(0, 0.1))
-            flow.release()
+            gate.release()
 
     @staticmethod
     def _namespaces() -> list[str]:
@@ -225,7 +234,9 @@ class Soak:
         """Waits for the end: what exists has all that it should have, and nothing else is left."""
         for namespace in self._namespaces():
             wanted = expected if namespace in self.exists else {}
-            await same_end(self.here, namespace, wanted, openshift=openshift, why=f"{namespace}, seed {SEED}")
+            await wait_for_snapshot(
+                self.here, namespace, wanted, openshift=openshift, description=f"{namespace}, seed {SEED}"
+            )
 
     async def empty(self) -> None:
         """Deletes everything."""
@@ -252,22 +263,22 @@ def quiet() -> Iterator[None]:
 async def test_soak(openshift: bool) -> None:
     chance = random.Random(SEED)
     print(f"\nseed {SEED}, {SECONDS:g} s")
-    settings = OAUTH if openshift else PLAIN
-    async with world(*(OPENSHIFT if openshift else VANILLA)) as here:
+    settings = OAUTH_SETTINGS if openshift else PLAIN_SETTINGS
+    async with start_environment(*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS)) as here:
         if not isinstance(here.plane, EmbeddedControlPlane):
             pytest.skip("only the embedded control plane fails on demand")
-        namespace = await here.namespace("undisturbed")
+        namespace = await here.create_namespace("undisturbed")
         await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**settings)):
-            expected = await picture(here, namespace, openshift=openshift)
+        async with run_with_faulty_transport(here, kuberay_config(**settings)):
+            expected = await snapshot(here, namespace, openshift=openshift)
         for name in Soak._namespaces():
-            await here.namespace(name)
+            await here.create_namespace(name)
         tasks_before = asyncio.all_tasks()
         memory_before = _memory_mb()
-        async with wire(here.plane, seed=SEED) as carried, anyio.create_task_group() as tasks:
-            replica = Replica(here, carried, settings, chance)
+        async with start_faulty_proxy(here.plane, seed=SEED) as proxy, anyio.create_task_group() as tasks:
+            replica = Replica(here, proxy, settings, chance)
             tasks.start_soon(replica.run)
-            soak = Soak(here, carried, replica, chance)
+            soak = Soak(here, proxy, replica, chance)
             end = time.monotonic() + SECONDS
             while time.monotonic() < end:
                 try:
@@ -277,7 +288,7 @@ async def test_soak(openshift: bool) -> None:
                 await asyncio.sleep(chance.uniform(0, 0.05))
             here.plane.faults.clear()
             await _look_again(soak)
-            print(f"{len(soak.deeds)} deeds, {replica.starts} starts, {carried.cuts} cuts")
+            print(f"{len(soak.deeds)} deeds, {replica.starts} starts, {proxy.cuts} cuts")
             await soak.judge(expected, openshift=openshift)
             await soak.empty()
             await soak.judge(expected, openshift=openshift)
@@ -349,10 +360,10 @@ async def test_processes_that_are_ended_at_random_points(tmp_path: Path) -> None
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     clusters = 30
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         await configure(here, {"config.yaml": yaml.safe_dump(PLAIN_PROCESS)})
         for number in range(clusters):
-            await here.namespace(f"team-{number}")
+            await here.create_namespace(f"team-{number}")
 
         async def create() -> None:
             for number in range(clusters):
@@ -374,10 +385,10 @@ async def test_processes_that_are_ended_at_random_points(tmp_path: Path) -> None
             for number in range(clusters):
                 if first is None:
                     await eventually(lambda: _has_all(here, "team-0"), "the first has all")
-                    first = await picture(here, "team-0")
-                await same_end(here, f"team-{number}", first, why=f"team-{number}, seed {SEED}")
+                    first = await snapshot(here, "team-0")
+                await wait_for_snapshot(here, f"team-{number}", first, description=f"team-{number}, seed {SEED}")
 
 
-async def _has_all(here: World, namespace: str) -> bool:
+async def _has_all(here: Environment, namespace: str) -> bool:
     kinds = sorted(kind for kind, _ in await here.children(namespace))
     return kinds == ["Ingress", "Ingress", "NetworkPolicy", "NetworkPolicy", "Secret"]

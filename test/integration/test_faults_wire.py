@@ -19,18 +19,26 @@ from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import Object, key_of
 from envtest import ControlPlane
-from test.support.faults import Hasty, new_manager, picture, same_end, settled
-from test.support.faulty_connection import Wire, wire
-from test.support.raycluster_environment import PLAIN, VANILLA, World, eventually, kuberay, ray_cluster, world
+from test.support.faults import FastClock, new_manager, snapshot, wait_for_snapshot
+from test.support.faulty_proxy import FaultyProxy, start_faulty_proxy
+from test.support.raycluster_environment import (
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
+    eventually,
+    kuberay_config,
+    ray_cluster,
+    start_environment,
+)
 
 
 @asynccontextmanager
-async def following(carried: Wire, *, idle_seconds: float = 75.0) -> AsyncIterator[Informer]:
+async def following(proxy: FaultyProxy, *, idle_seconds: float = 75.0) -> AsyncIterator[Informer]:
     """An informer of ConfigMaps at the other end of the wire."""
-    async with Transport(carried.config) as transport, anyio.create_task_group() as tasks:
+    async with Transport(proxy.config) as transport, anyio.create_task_group() as tasks:
         mapper = RESTMapper(transport)
         cache = Cache(
-            transport, mapper, clock=Hasty(), options=ReflectorOptions(idle_seconds=idle_seconds, page_size=7)
+            transport, mapper, clock=FastClock(), options=ReflectorOptions(idle_seconds=idle_seconds, page_size=7)
         )
         informer = cache.informer(CONFIG_MAP)
         tasks.start_soon(cache.run)
@@ -39,10 +47,13 @@ async def following(carried: Wire, *, idle_seconds: float = 75.0) -> AsyncIterat
 
 
 @asynccontextmanager
-async def at_both_ends(plane: ControlPlane, *, seed: int = 0) -> AsyncIterator[tuple[Wire, Client]]:
+async def at_both_ends(plane: ControlPlane, *, seed: int = 0) -> AsyncIterator[tuple[FaultyProxy, Client]]:
     """A wire, and a client that does not use it."""
-    async with wire(plane, seed=seed) as carried, Transport(ClientConfig.for_control_plane(plane)) as transport:
-        yield carried, Client(transport, RESTMapper(transport), field_manager="tester")
+    async with (
+        start_faulty_proxy(plane, seed=seed) as proxy,
+        Transport(ClientConfig.for_control_plane(plane)) as transport,
+    ):
+        yield proxy, Client(transport, RESTMapper(transport), field_manager="tester")
 
 
 def config_map(name: str, **data: str) -> Object:
@@ -64,11 +75,11 @@ async def agrees(informer: Informer, client: Client) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_watches_and_lists_that_break_at_any_byte(plane: ControlPlane, seed: int) -> None:
-    async with at_both_ends(plane, seed=seed) as (carried, client):
+    async with at_both_ends(plane, seed=seed) as (proxy, client):
         for number in range(20):
             await client.create(config_map(f"old-{number}", text="x" * 200))
-        carried.cut_within = 9000  # a page of the list may just come through
-        async with following(carried) as informer:
+        proxy.cut_within_bytes = 9000  # a page of the list may just come through
+        async with following(proxy) as informer:
             for number in range(40):
                 await client.create(config_map(f"new-{number}", text="y" * 300))
                 if number % 3 == 0:
@@ -76,19 +87,19 @@ async def test_watches_and_lists_that_break_at_any_byte(plane: ControlPlane, see
                 if number % 5 == 0:
                     await client.delete(CONFIG_MAP, key_of(config_map(f"new-{number}")))
             await agrees(informer, client)
-            assert carried.cuts > 3
-            assert carried.opened > carried.cuts
+            assert proxy.cuts > 3
+            assert proxy.opened > proxy.cuts
 
 
 async def test_a_connection_that_goes_silent_is_noticed_and_nothing_is_missed(plane: ControlPlane) -> None:
-    async with at_both_ends(plane) as (carried, client), following(carried, idle_seconds=0.5) as informer:
+    async with at_both_ends(plane) as (proxy, client), following(proxy, idle_seconds=0.5) as informer:
         await agrees(informer, client)
         for round_ in range(3):
-            carried.silence()
+            proxy.silence()
             await client.create(config_map(f"unheard-{round_}"))
-            opened = carried.opened
+            opened = proxy.opened
             await agrees(informer, client)
-            assert carried.opened > opened
+            assert proxy.opened > opened
 
 
 def test_silence_is_noticed_within_90_seconds() -> None:
@@ -101,92 +112,92 @@ def test_silence_is_noticed_within_90_seconds() -> None:
 async def test_a_server_that_hangs_with_its_connections_open(plane: ControlPlane) -> None:
     if not hasattr(plane, "faults"):
         pytest.skip("only the embedded control plane can be made to hang")
-    async with at_both_ends(plane) as (carried, client), following(carried, idle_seconds=0.3) as informer:
+    async with at_both_ends(plane) as (proxy, client), following(proxy, idle_seconds=0.3) as informer:
         await agrees(informer, client)
         plane.faults.pause()
-        await eventually(lambda: _noticed(carried), "silence is noticed")
+        await eventually(lambda: _noticed(proxy), "silence is noticed")
         plane.faults.resume()
         await client.create(config_map("after"))
         await agrees(informer, client)
 
 
-async def _noticed(carried: Wire, connections: int = 3) -> bool:
-    return carried.opened >= connections
+async def _noticed(proxy: FaultyProxy, connections: int = 3) -> bool:
+    return proxy.opened >= connections
 
 
 async def test_an_operator_on_a_wire_that_breaks_all_the_time() -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         expected = await _undisturbed(here)
-        async with wire(here.plane, seed=5) as carried, _operator(here, carried):
-            carried.cut_within = 40_000
+        async with start_faulty_proxy(here.plane, seed=5) as proxy, _operator(here, proxy):
+            proxy.cut_within_bytes = 40_000
             for number in range(8):
-                namespace = await here.namespace(f"cut-{number}")
+                namespace = await here.create_namespace(f"cut-{number}")
                 await here.create(ray_cluster(namespace=namespace))
                 if number % 2:
-                    carried.cut()
+                    proxy.cut()
             for number in range(8):
-                await same_end(here, f"cut-{number}", expected)
-            assert carried.cuts > 4
+                await wait_for_snapshot(here, f"cut-{number}", expected)
+            assert proxy.cuts > 4
 
 
 async def test_an_operator_far_away() -> None:
     """Every piece of an answer takes its time; nothing times out, nothing is written twice."""
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         expected = await _undisturbed(here)
-        async with wire(here.plane) as carried, _operator(here, carried):
-            carried.latency = 0.15
-            namespace = await here.namespace("far")
-            here.forget_requests()
+        async with start_faulty_proxy(here.plane) as proxy, _operator(here, proxy):
+            proxy.latency = 0.15
+            namespace = await here.create_namespace("far")
+            here.clear_requests()
             await here.create(ray_cluster(namespace=namespace))
-            await same_end(here, namespace, expected)
-            await settled(here)
+            await wait_for_snapshot(here, namespace, expected)
+            await here.wait_until_idle()
             writes = [resource for verb, resource in here.requests() if verb in ("create", "apply")]
             assert len(writes) == len(expected) - 1  # one for each child
 
 
 async def test_an_operator_whose_server_is_away_at_the_start_and_later() -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         expected = await _undisturbed(here)
-        async with wire(here.plane) as carried:
-            carried.refuses = True
-            async with Transport(carried.config, observe=here.exchanges.append) as transport:
-                manager = new_manager(transport, kuberay(**PLAIN))
+        async with start_faulty_proxy(here.plane) as proxy:
+            proxy.refuses_connections = True
+            async with Transport(proxy.config, observe=here.exchanges.append) as transport:
+                manager = new_manager(transport, kuberay_config(**PLAIN_SETTINGS))
                 here.manager = manager
-                namespace = await here.namespace("early")
+                namespace = await here.create_namespace("early")
                 await here.create(ray_cluster(namespace=namespace))
                 async with manager:
                     await eventually(lambda: _failed(here, 3), "it is tried")
-                    carried.refuses = False
+                    proxy.refuses_connections = False
                     await manager.started()
-                    await same_end(here, namespace, expected)
-                    carried.refuses = True
-                    carried.cut()
-                    namespace = await here.namespace("late")
+                    await wait_for_snapshot(here, namespace, expected)
+                    proxy.refuses_connections = True
+                    proxy.cut()
+                    namespace = await here.create_namespace("late")
                     await here.create(ray_cluster(namespace=namespace))
                     failed = len([None for exchange in here.exchanges if exchange.code == "<error>"])
                     await eventually(lambda: _failed(here, failed + 3), "it is tried again")
-                    carried.refuses = False
-                    await same_end(here, namespace, expected)
+                    proxy.refuses_connections = False
+                    await wait_for_snapshot(here, namespace, expected)
                 here.manager = None
 
 
-async def _failed(here: World, times: int) -> bool:
+async def _failed(here: Environment, times: int) -> bool:
     return len([None for exchange in here.exchanges if exchange.code == "<error>"]) >= times
 
 
-async def _undisturbed(here: World) -> dict[str, Any]:
-    namespace = await here.namespace("undisturbed")
-    async with wire(here.plane) as carried, _operator(here, carried):
+async def _undisturbed(here: Environment) -> dict[str, Any]:
+    namespace = await here.create_namespace("undisturbed")
+    async with start_faulty_proxy(here.plane) as proxy, _operator(here, proxy):
         await here.create(ray_cluster(namespace=namespace))
-        await settled(here)
-    return await picture(here, namespace)
+        await here.wait_until_idle()
+    return await snapshot(here, namespace)
 
 
 @asynccontextmanager
-async def _operator(here: World, carried: Wire) -> AsyncIterator[None]:
-    here.forget_requests()
-    async with Transport(carried.config, observe=here.exchanges.append) as transport:
-        manager = new_manager(transport, kuberay(**PLAIN))
+async def _operator(here: Environment, proxy: FaultyProxy) -> AsyncIterator[None]:
+    here.clear_requests()
+    async with Transport(proxy.config, observe=here.exchanges.append) as transport:
+        manager = new_manager(transport, kuberay_config(**PLAIN_SETTINGS))
         here.manager = manager
         try:
             async with manager:

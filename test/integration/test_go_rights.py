@@ -26,16 +26,16 @@ from cfo.runtime.objects import GVK, NamespacedName, Object
 from test.support.appwrapper_environment import pod, state, wrapper
 from test.support.config_map_webhooks import free_url
 from test.support.installation import configure, events_of_the_operator, in_cluster, install, kubectl
-from test.support.network_policies import binding, let_in, role
+from test.support.network_policies import kuberay_role, kuberay_role_binding, wait_until_allowed
 from test.support.operator_process import Operator
 from test.support.raycluster_environment import (
-    DSC_INITIALIZATIONS,
-    INGRESS_CONFIGS,
-    ROUTES,
-    World,
+    DSC_INITIALIZATION_CRD,
+    INGRESS_CONFIG_CRD,
+    ROUTE_CRD,
+    Environment,
     eventually,
     ray_cluster,
-    world,
+    start_environment,
 )
 
 _LOOK = ("get", "list", "watch")
@@ -108,7 +108,7 @@ def _rules(granted: dict[str, dict[str, tuple[str, ...]]]) -> list[dict[str, Any
     ]
 
 
-async def grant(there: World, directory: Path) -> None:
+async def grant(there: Environment, directory: Path) -> None:
     """Brings the Go operator's roles in the place of ours."""
     api = "rbac.authorization.k8s.io/v1"
     leader = {"name": "codeflare-operator-leader-election-role", "namespace": DEFAULT_NAMESPACE}
@@ -143,7 +143,7 @@ def warnings(running: Operator, word: str) -> list[str]:
     return [line for line in running.output.splitlines() if any(map(line.__contains__, messages)) and word in line]
 
 
-async def made(there: World, *, openshift: bool) -> None:
+async def made(there: Environment, *, openshift: bool) -> None:
     """Waits until the cluster ``rc`` has everything."""
     names = names_of(ray_cluster())
     expected = {
@@ -167,7 +167,7 @@ async def made(there: World, *, openshift: bool) -> None:
     await eventually(look, "all that the RayCluster gets")
 
 
-async def wrapped_and_run(there: World) -> None:
+async def wrapped_and_run(there: Environment) -> None:
     """Plays an AppWrapper from its creation to its success."""
     await there.create(wrapper(pod("of-w")))
 
@@ -198,11 +198,11 @@ def cert_generator_hosts(cluster: Object) -> str:
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_a_cluster_gets_everything_with_the_rights_of_the_go_operator(tmp_path: Path, openshift: bool) -> None:
-    extra = (ROUTES, INGRESS_CONFIGS, DSC_INITIALIZATIONS) if openshift else ()
-    async with world(*crds.load(), *extra) as there:
+    extra = (ROUTE_CRD, INGRESS_CONFIG_CRD, DSC_INITIALIZATION_CRD) if openshift else ()
+    async with start_environment(*crds.load(), *extra) as there:
         await install(there, tmp_path)
         await grant(there, tmp_path)
-        await there.namespace()
+        await there.create_namespace()
         kuberay: dict[str, Any] = {"rayDashboardOAuthEnabled": openshift}
         if openshift:
             metadata = {"name": "cluster"}
@@ -212,14 +212,14 @@ async def test_a_cluster_gets_everything_with_the_rights_of_the_go_operator(tmp_
             )
         else:
             kuberay["ingressDomain"] = "apps.test"
-        await there.create(binding("kuberay-system"))
+        await there.create(kuberay_role_binding("kuberay-system"))
         await configure(there, kuberay=kuberay, appwrapper={"enabled": True})
         async with in_cluster(there, tmp_path, "--webhook-url", str(free_url())) as running:
             await running.ready()
             cluster = await there.create(ray_cluster(version=None))
             assert ("apps.ocp.test" in cert_generator_hosts(cluster)) is openshift
             await made(there, openshift=openshift)
-            await let_in(there, "kuberay-system")
+            await wait_until_allowed(there, "kuberay-system")
             await wrapped_and_run(there)
             found = refused(events_of_the_operator(there))
             assert set(found) == {each for each in REFUSED if openshift or "openshift" not in each}, (
@@ -242,10 +242,10 @@ async def test_a_cluster_gets_everything_with_the_rights_of_the_go_operator(tmp_
         assert "operatorNamespaces" not in config["data"]["config.yaml"]
 
 
-async def _permitted(there: World, directory: Path, *, openshift: bool) -> None:
+async def _permitted(there: Environment, directory: Path, *, openshift: bool) -> None:
     """What was missing is granted: ClusterRoles count by what they grant, and the domain is followed."""
-    await there.create(role("ray-controller"))
-    await there.create(binding("elsewhere", "ray-controller", role="ray-controller"))
+    await there.create(kuberay_role("ray-controller"))
+    await there.create(kuberay_role_binding("elsewhere", "ray-controller", role="ray-controller"))
     missing = {"rbac.authorization.k8s.io": "clusterroles", "config.openshift.io": "ingresses"}
     patch = [
         {
@@ -261,8 +261,8 @@ async def _permitted(there: World, directory: Path, *, openshift: bool) -> None:
     )
     assert code == 0, said
     with contextlib.suppress(AssertionError):
-        await let_in(there, "elsewhere")  # on a slow machine the backoff has outgrown a test's patience
-    await let_in(there, "elsewhere")
+        await wait_until_allowed(there, "elsewhere")  # on a slow machine the backoff has outgrown a test's patience
+    await wait_until_allowed(there, "elsewhere")
     if openshift:
         settings = GVK("config.openshift.io", "v1", "Ingress")
         await there.client.patch(settings, NamespacedName("", "cluster"), {"spec": {"domain": "apps.moved.test"}})
@@ -277,7 +277,7 @@ async def _permitted(there: World, directory: Path, *, openshift: bool) -> None:
 
 
 async def test_the_domain_is_nobodys_where_it_may_not_even_be_read(tmp_path: Path) -> None:
-    async with world(*crds.load(), ROUTES, INGRESS_CONFIGS) as there:
+    async with start_environment(*crds.load(), ROUTE_CRD, INGRESS_CONFIG_CRD) as there:
         await install(there, tmp_path)
         await grant(there, tmp_path)
         code, said = await kubectl(
@@ -288,7 +288,7 @@ async def test_the_domain_is_nobodys_where_it_may_not_even_be_read(tmp_path: Pat
         lesser["rules"] = [rule for rule in lesser["rules"] if rule["apiGroups"] != ["config.openshift.io"]]
         code, said = await kubectl(there, tmp_path, "replace", "-f", "-", stdin=yaml.safe_dump(lesser))
         assert code == 0, said
-        await there.namespace()
+        await there.create_namespace()
         await configure(there, kuberay={})
         async with in_cluster(there, tmp_path, "--webhook-url", str(free_url())) as running:
             await running.ready()

@@ -24,19 +24,19 @@ from envtest.certificates import Authority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, configure, events_of_the_operator, in_cluster, install, kubectl
 from test.support.raycluster_environment import (
-    DSC_INITIALIZATIONS,
-    INGRESS_CONFIGS,
-    ROUTES,
-    World,
+    DSC_INITIALIZATION_CRD,
+    INGRESS_CONFIG_CRD,
+    ROUTE_CRD,
+    Environment,
     eventually,
     ray_cluster,
-    world,
+    start_environment,
 )
 
 RAY_CLUSTERS = crds.load()
 
 
-async def play(there: World, *paths: Path) -> list[Object]:
+async def play(there: Environment, *paths: Path) -> list[Object]:
     """Creates the samples of the kinds that are served here."""
     made = []
     for obj in read_objects([path for path in paths if path.exists()]):
@@ -137,7 +137,7 @@ NEVER_USED = {
 """The rights that no test here uses, by pattern: who uses them."""
 
 
-async def _life(there: World, directory: Path, shared: Path, *, openshift: bool) -> list[dict[str, Any]]:
+async def _life(there: Environment, directory: Path, shared: Path, *, openshift: bool) -> list[dict[str, Any]]:
     """Installs, runs, plays all samples, deletes them, ends; what the operator asked meanwhile."""
     await install(there, directory)
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
@@ -180,10 +180,10 @@ async def test_the_operator_gets_along_with_its_rights_and_needs_all_of_them(
     shared = ROOT.parent / "shared"
     used: list[dict[str, Any]] = []
     for openshift in (False, True):
-        extra = (ROUTES, INGRESS_CONFIGS, DSC_INITIALIZATIONS) if openshift else ()
+        extra = (ROUTE_CRD, INGRESS_CONFIG_CRD, DSC_INITIALIZATION_CRD) if openshift else ()
         directory = tmp_path / ("openshift" if openshift else "vanilla")
         directory.mkdir()
-        async with world(*RAY_CLUSTERS, *extra) as there:
+        async with start_environment(*RAY_CLUSTERS, *extra) as there:
             events = await _life(there, directory, shared, openshift=openshift)
             assert events
             assert forbidden(events) == []
@@ -195,7 +195,7 @@ async def test_the_operator_gets_along_with_its_rights_and_needs_all_of_them(
 
 
 async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
-    async with world(*RAY_CLUSTERS) as there:
+    async with start_environment(*RAY_CLUSTERS) as there:
         await install(there, tmp_path)
         for overlay in ("default", "e2e", "odh"):
             code, built = await kubectl(there, tmp_path, "kustomize", f"config/{overlay}")
@@ -213,7 +213,7 @@ async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
 
 
 async def test_an_installation_can_be_repeated_and_changes_nothing(tmp_path: Path) -> None:
-    async with world(*RAY_CLUSTERS) as there:
+    async with start_environment(*RAY_CLUSTERS) as there:
         await install(there, tmp_path)
         kinds = {gvk_of(obj) for obj in render()}
         before = {(gvk, str(key_of(item))): item for gvk in kinds for item in await there.client.list(gvk)}
@@ -241,7 +241,7 @@ def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
     }
 
 
-async def removed(there: World, directory: Path, *arguments: str) -> str:
+async def removed(there: Environment, directory: Path, *arguments: str) -> str:
     """Runs ``cfo uninstall`` as an administrator."""
     kubeconfig = directory / "admin.kubeconfig"
     there.plane.kubeconfig(kubeconfig)
@@ -258,9 +258,9 @@ async def removed(there: World, directory: Path, *arguments: str) -> str:
 
 @pytest.mark.parametrize("everything", [False, True])
 async def test_nothing_hangs_when_the_operator_is_removed(tmp_path: Path, everything: bool) -> None:
-    async with world(*RAY_CLUSTERS) as there:
+    async with start_environment(*RAY_CLUSTERS) as there:
         # what was there before the operator was installed needs no webhook to be created
-        await there.namespace()
+        await there.create_namespace()
         await install(there, tmp_path)
         code, said = await kubectl(there, tmp_path, "delete", *_hooks())
         assert code == 0, said
@@ -299,8 +299,8 @@ async def test_the_documented_manual_order_leaves_nothing_behind(tmp_path: Path)
     text = (ROOT / "docs" / "install.md").read_text()
     block = text.split("<!-- manual removal -->")[1].split("```sh\n")[1].split("```")[0]
     commands = [line.split(" # ")[0].split() for line in block.splitlines() if line.strip()]
-    async with world(*RAY_CLUSTERS) as there:
-        await there.namespace()
+    async with start_environment(*RAY_CLUSTERS) as there:
+        await there.create_namespace()
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await there.create(cluster)
@@ -330,9 +330,9 @@ async def test_every_file_is_valid_where_its_api_exists(tmp_path: Path) -> None:
     checked = [obj for obj in objects if gvk_of(obj).group not in NOT_SERVED_HERE]
     definitions = [obj for obj in checked if obj["kind"] == "CustomResourceDefinition"]
     assert len(checked) > 20
-    async with world(*RAY_CLUSTERS, definitions[0]) as there:
+    async with start_environment(*RAY_CLUSTERS, definitions[0]) as there:
         for name in ("system", DEFAULT_NAMESPACE, "data-science"):
-            await there.namespace(name)
+            await there.create_namespace(name)
         code, said = await kubectl(
             *(there, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
             stdin=yaml.safe_dump_all(checked),
@@ -349,7 +349,7 @@ async def test_certificates_from_elsewhere_are_served_and_nothing_of_it_is_writt
     pair = Authority(name="olm").server([host])
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
-    async with world(*RAY_CLUSTERS) as there:
+    async with start_environment(*RAY_CLUSTERS) as there:
         await install(there, tmp_path)
         code, said = await kubectl(there, tmp_path, "delete", *_hooks())
         assert code == 0, said

@@ -15,19 +15,19 @@ from cfo.runtime.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import NamespacedName, Object
 from test.support.operator_process import KEY, LOOPBACK, PLAIN, configure, operator
 from test.support.raycluster_environment import (
-    INGRESS_CONFIGS,
-    OPENSHIFT,
-    RAY_CLUSTERS,
-    VANILLA,
-    World,
+    INGRESS_CONFIG_CRD,
+    OPENSHIFT_CRDS,
+    RAY_CLUSTER_CRD,
+    VANILLA_CRDS,
+    Environment,
     eventually,
     ray_cluster,
-    world,
+    start_environment,
 )
 from test.support.recordings import load_startup, startup_cases
 
 
-async def refusal(there: World, directory: Path) -> tuple[int, str]:
+async def refusal(there: Environment, directory: Path) -> tuple[int, str]:
     """How ``cfo run`` ends, and what it says (one line, which this checks)."""
     async with operator(there, directory) as running:
         code = await running.exit_code()
@@ -37,7 +37,7 @@ async def refusal(there: World, directory: Path) -> tuple[int, str]:
 
 
 async def test_without_a_config_map_one_is_made_with_the_defaults(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path) as running:
+    async with start_environment(*VANILLA_CRDS) as there, operator(there, tmp_path) as running:
 
         async def look() -> Object | None:
             return await there.client.get(CONFIG_MAP, KEY)
@@ -49,7 +49,7 @@ async def test_without_a_config_map_one_is_made_with_the_defaults(tmp_path: Path
 
 
 async def test_sigterm_ends_it_with_code_0(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
         async with operator(there, tmp_path) as running:
             await running.ready()
@@ -86,7 +86,7 @@ async def test_sigterm_ends_it_with_code_0(tmp_path: Path) -> None:
 async def test_what_cannot_work_is_one_line_and_nothing_is_written(
     tmp_path: Path, data: dict[str, str], message: str
 ) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, data)
         await there.create(ray_cluster("rc", "default"))
         code, line = await refusal(there, tmp_path)
@@ -96,7 +96,7 @@ async def test_what_cannot_work_is_one_line_and_nothing_is_written(
 
 
 async def test_no_cluster_is_one_line_that_points_to_the_embedded_one(tmp_path: Path) -> None:
-    async with world() as there:
+    async with start_environment() as there:
         pass
     code, line = await refusal(there, tmp_path)
     assert code == 1
@@ -105,7 +105,7 @@ async def test_no_cluster_is_one_line_that_points_to_the_embedded_one(tmp_path: 
 
 
 async def test_unknown_keys_are_warned_about(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, {"config.yaml": yaml.safe_dump({**PLAIN, "kubray": {}})})
         async with operator(there, tmp_path) as running:
             await running.ready()
@@ -113,7 +113,7 @@ async def test_unknown_keys_are_warned_about(tmp_path: Path) -> None:
 
 
 async def test_another_config_map_can_be_named(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path, "--config", "other"):
+    async with start_environment(*VANILLA_CRDS) as there, operator(there, tmp_path, "--config", "other"):
 
         async def look() -> Object | None:
             return await there.client.get(CONFIG_MAP, NamespacedName("default", "other"))
@@ -123,11 +123,11 @@ async def test_another_config_map_can_be_named(tmp_path: Path) -> None:
 
 
 async def test_controllers_start_when_the_definition_comes(tmp_path: Path) -> None:
-    async with world() as there:
+    async with start_environment() as there:
         await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
         async with operator(there, tmp_path) as running:
             await running.ready()
-            await there.plane.install_crds(RAY_CLUSTERS)
+            await there.plane.install_crds(RAY_CLUSTER_CRD)
 
             async def create() -> Object:
                 return await there.create(ray_cluster("rc", "default"))
@@ -135,7 +135,7 @@ async def test_controllers_start_when_the_definition_comes(tmp_path: Path) -> No
             await create()
 
             async def look() -> bool:
-                return len(await there.names(NETWORK_POLICY, "default")) == 2
+                return len(await there.child_names(NETWORK_POLICY, "default")) == 2
 
             await eventually(look, "policies")
             running.process.send_signal(signal.SIGTERM)
@@ -144,13 +144,13 @@ async def test_controllers_start_when_the_definition_comes(tmp_path: Path) -> No
 
 async def test_the_ingress_domain_is_missed_only_when_an_ingress_is_needed(tmp_path: Path) -> None:
     settings = {**LOOPBACK, "kuberay": {"rayDashboardOAuthEnabled": False}}
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, {"config.yaml": yaml.safe_dump(settings)})
         async with operator(there, tmp_path) as running:
             await running.ready()
             await there.create(ray_cluster("rc", "default"))
-            await there.event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
-            assert await there.names(INGRESS, "default") == set()
+            await there.wait_for_event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
+            assert await there.child_names(INGRESS, "default") == set()
 
 
 async def test_renamed_health_checks_have_paths_of_their_own(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ async def test_renamed_health_checks_have_paths_of_their_own(tmp_path: Path) -> 
         **PLAIN,
         "health": {**LOOPBACK["health"], "livenessEndpointName": "live", "readinessEndpointName": "go"},
     }
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, {"config.yaml": yaml.safe_dump(settings)})
         async with operator(there, tmp_path) as running:
             await running.ready()
@@ -188,7 +188,9 @@ STARTS_HERE = {
 async def test_recorded_starts(tmp_path: Path, case: str) -> None:
     recording = load_startup(case)
     openshift = recording["platform"]["openshift"]
-    async with world(*(OPENSHIFT if openshift else VANILLA), *([INGRESS_CONFIGS] if openshift else [])) as there:
+    async with start_environment(
+        *(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), *([INGRESS_CONFIG_CRD] if openshift else [])
+    ) as there:
         data: dict[str, str] | None = recording["configMapData"]
         if data and case != "vanilla/not-yaml" and len(data) == 1:
             (name,) = data
@@ -204,7 +206,7 @@ async def test_recorded_starts(tmp_path: Path, case: str) -> None:
             await there.create(ray_cluster("rc", "default"))
 
             async def look() -> bool:
-                return len(await there.names(NETWORK_POLICY, "default")) == 2
+                return len(await there.child_names(NETWORK_POLICY, "default")) == 2
 
             await eventually(look, "policies")
             running.process.send_signal(signal.SIGTERM)

@@ -22,7 +22,7 @@ from cfo.runtime.webhook.certificates.announcement import ORIGINAL, bundles_of
 from cfo.runtime.webhook.certificates.certificate_authority import read
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN, configure, operator
-from test.support.raycluster_environment import VANILLA, World, eventually, ray_cluster, world
+from test.support.raycluster_environment import VANILLA_CRDS, Environment, eventually, ray_cluster, start_environment
 
 SECRET_KEY = NamespacedName("default", WEBHOOK_SECRET_NAME)
 
@@ -31,7 +31,7 @@ def settings(**webhook: Any) -> dict[str, str]:
     return {"config.yaml": yaml.safe_dump({**PLAIN, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}})}
 
 
-async def configurations(there: World) -> list[Object]:
+async def configurations(there: Environment) -> list[Object]:
     return [
         item
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
@@ -39,7 +39,7 @@ async def configurations(there: World) -> list[Object]:
     ]
 
 
-async def install(there: World) -> list[Object]:
+async def install(there: Environment) -> list[Object]:
     """What the manifests of the operator bring."""
     return [await there.create(each) for each in webhook_configurations("default")]
 
@@ -49,7 +49,7 @@ def targets(found: list[Object]) -> set[str]:
 
 
 async def test_certificates_are_made_and_injected_as_the_go_operator_does(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, settings())
         made = await install(there)
         async with operator(there, tmp_path) as running:
@@ -111,7 +111,7 @@ def described(pem: bytes) -> dict[str, Any]:
 async def test_the_secret_holds_what_the_recording_holds(tmp_path: Path, shared: Path) -> None:
     recorded = yaml.safe_load((shared / "golden" / "startup" / "vanilla" / "certificates.yaml").read_text())
     expected = recorded["then"]["secret"]
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, settings())
         await install(there)
         async with operator(there, tmp_path) as running:
@@ -127,7 +127,7 @@ async def test_the_secret_holds_what_the_recording_holds(tmp_path: Path, shared:
 
 
 async def test_a_missing_configuration_is_named_by_the_readiness_check(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, settings(enabled=True))
         async with operator(there, tmp_path) as running:
             address = await running.address("health")
@@ -147,7 +147,10 @@ async def test_a_missing_configuration_is_named_by_the_readiness_check(tmp_path:
 
 
 async def test_a_broken_url_is_one_line_and_code_2(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there, operator(there, tmp_path, "--webhook-url", "http://here:1") as running:
+    async with (
+        start_environment(*VANILLA_CRDS) as there,
+        operator(there, tmp_path, "--webhook-url", "http://here:1") as running,
+    ):
         assert await running.exit_code() == 2
     assert running.output == (
         "Error: --webhook-url: 'http://here:1': must be https://HOST:PORT, where HOST is a name or an IP address that "
@@ -157,7 +160,7 @@ async def test_a_broken_url_is_one_line_and_code_2(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("installed", [True, False])
 async def test_a_url_is_served_and_taken_back_on_exit(tmp_path: Path, *, installed: bool) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, settings())
         if installed:
             await install(there)
@@ -175,7 +178,7 @@ async def test_a_url_is_served_and_taken_back_on_exit(tmp_path: Path, *, install
 
 
 async def test_a_killed_run_is_put_right_by_the_next_start(tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, settings())
         await install(there)
         async with operator(there, tmp_path, "--webhook-url", str(free_url())) as running:
@@ -191,7 +194,7 @@ async def test_a_killed_run_is_put_right_by_the_next_start(tmp_path: Path) -> No
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_webhooks_answer_throughout_the_end_of_the_leader(tmp_path: Path, how: signal.Signals) -> None:
     """Two replicas share one address; a client that creates a RayCluster each 100 ms hardly notices that one ends."""
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         election = {"leaderElect": True, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"}
         await configure(there, {"config.yaml": yaml.safe_dump({**PLAIN, "leaderElection": election})})
         url = str(free_url())
@@ -216,7 +219,7 @@ async def test_webhooks_answer_throughout_the_end_of_the_leader(tmp_path: Path, 
 
                 async def reconciled() -> bool:
                     found = await there.client.list(RAY_CLUSTER, namespace="default")
-                    secrets = await there.names(SECRET, "default")
+                    secrets = await there.child_names(SECRET, "default")
                     return len(found) == made and len(secrets) >= made
 
                 await eventually(reconciled, "the other replica takes over")

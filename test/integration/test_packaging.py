@@ -19,7 +19,7 @@ import yaml
 from cfo.manifests.workload import ENTRY_POINT
 from cfo.version import __version__
 from test.support.operator_process import PLAIN, Operator, configure
-from test.support.raycluster_environment import VANILLA, eventually, ray_cluster, world
+from test.support.raycluster_environment import VANILLA_CRDS, eventually, ray_cluster, start_environment
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65532
@@ -122,9 +122,9 @@ def _without_rights(installed: Path) -> list[str]:
 
 
 async def test_it_runs_for_somebody_without_rights_who_can_write_nowhere(installed: Path, tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await configure(there, {"config.yaml": yaml.safe_dump(PLAIN)})
-        await there.namespace()
+        await there.create_namespace()
         kubeconfig = json.loads(json.dumps(yaml.safe_load(there.plane.kubeconfig())))
         folder = installed.parent / "readonly"
         folder.mkdir()

@@ -28,11 +28,18 @@ from cfo.webhooks import raycluster as webhooks
 from envtest import ControlPlane
 from envtest.api_client import Answer, APIClient
 from test.support.config_map_webhooks import OPTIONS, free_url, until
-from test.support.ray_clusters import head_of, names, ray_cluster, worker, worker_of
-from test.support.raycluster_admission import REFUSED_HERE, Play, patched, stored
-from test.support.raycluster_environment import INGRESS_CONFIGS, OAUTH, OPENSHIFT, PLAIN, RAY_CLUSTERS, kuberay
-from test.support.raycluster_recordings import CONFIGURATIONS, definitions
-from test.support.recordings import RAYCLUSTER, load
+from test.support.ray_clusters import head_pod, names_in, ray_cluster, worker, worker_pod
+from test.support.raycluster_admission import DENIED_BY_CFO, AdmissionReplay, apply_patch, with_crd_defaults
+from test.support.raycluster_environment import (
+    INGRESS_CONFIG_CRD,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    RAY_CLUSTER_CRD,
+    kuberay_config,
+)
+from test.support.raycluster_recordings import CONFIGURATIONS, recorded_crds
+from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
 SAMPLES = Path(__file__).parents[2] / "config" / "samples"
 
@@ -122,7 +129,7 @@ async def admission(
 # --- the recorded cases -----------------------------------------------------------------------------------------------
 
 
-class LivePlay(Play):
+class LivePlay(AdmissionReplay):
     """A recording played to an API server; what is compared is what it persisted and told."""
 
     def __init__(self, recording: dict[str, Any], user: Admission) -> None:
@@ -143,17 +150,17 @@ class LivePlay(Play):
             if do["op"] == "delete":
                 await self.admitted.delete(do["objectName"], namespace)
             elif do["op"] == "create":
-                self.user, name = stored(do["object"]), do["object"]["metadata"]["name"]
+                self.user, name = with_crd_defaults(do["object"]), do["object"]["metadata"]["name"]
                 answer = await self.admitted.create(do["object"], namespace)
-                if self.recording["name"] in REFUSED_HERE:
-                    assert REFUSED_HERE[self.recording["name"]] in answer.body["message"]
+                if self.recording["name"] in DENIED_BY_CFO:
+                    assert DENIED_BY_CFO[self.recording["name"]] in answer.body["message"]
                     assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
                     return
                 self.judge(answer, None, result)
             else:
                 media_type = do.get("type") or "application/merge-patch+json"
                 try:
-                    patched(self.state, do)
+                    apply_patch(self.state, do)
                 except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
                     continue  # it is of the proxy, which is not there
                 self.judge(await self.admitted.patch(name, do["patch"], media_type, namespace), self.state, result)
@@ -164,20 +171,20 @@ class LivePlay(Play):
         if answer.code >= 400:
             assert (answer.body["reason"], answer.body["message"]) == (result["reason"], result["message"])
             return
-        self.state = stored(answer.body)
+        self.state = with_crd_defaults(answer.body)
         if "object" in result:
             assert self.state == self.expected(result["object"], old)
 
 
-@pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
+@pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings beside the repository")
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_recorded_cases(configuration: str) -> None:
-    cases = sorted(path.stem for path in (RAYCLUSTER / configuration).glob("*.yaml"))
-    config = load(f"{configuration}/{cases[0]}")["config"]
+    cases = sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml"))
+    config = load_raycluster(f"{configuration}/{cases[0]}")["config"]
     compared = 0
-    async with admission(kuberay(**config["kuberay"]), *definitions(openshift=config["openshift"])) as user:
+    async with admission(kuberay_config(**config["kuberay"]), *recorded_crds(openshift=config["openshift"])) as user:
         for case in cases:
-            play = LivePlay(load(f"{configuration}/{case}"), user)
+            play = LivePlay(load_raycluster(f"{configuration}/{case}"), user)
             try:
                 await play.live()
             except AssertionError as error:
@@ -196,21 +203,21 @@ async def test_the_domain_is_that_of_openshift_before_anybody_follows_it() -> No
         "metadata": {"name": "cluster"},
         "spec": {"domain": "apps.openshift.test"},
     }
-    config = kuberay(**{**OAUTH, "ingressDomain": ""})
-    async with admission(config, *OPENSHIFT, INGRESS_CONFIGS, objects=(settings,)) as user:
+    config = kuberay_config(**{**OAUTH_SETTINGS, "ingressDomain": ""})
+    async with admission(config, *OPENSHIFT_CRDS, INGRESS_CONFIG_CRD, objects=(settings,)) as user:
         made = (await user.create(ray_cluster())).body
-        assert "DNS.5 = rayclient-rc-ns.apps.openshift.test" in head_of(made)["initContainers"][0]["command"][2]
+        assert "DNS.5 = rayclient-rc-ns.apps.openshift.test" in head_pod(made)["initContainers"][0]["command"][2]
 
 
 async def test_warnings_reach_the_user() -> None:
-    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         made = await user.create(ray_cluster(worker(), head={"serviceAccountName": "mine"}))
         assert made.code == 201
         (warning,) = warnings(made)
         assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: mine: gave way to ")
         changed = copy.deepcopy(made.body)
         changed["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["image"] = "evil"
-        worker_of(changed)["containers"][0]["env"] = []
+        worker_pod(changed)["containers"][0]["env"] = []
         answer = await user.replace(changed)
         assert answer.code == 200
         assert answer.body["spec"] == made.body["spec"]
@@ -222,28 +229,28 @@ async def test_warnings_reach_the_user() -> None:
 
 
 async def test_a_generated_name_is_that_of_all_that_is_injected() -> None:
-    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         cluster = ray_cluster()
         cluster["metadata"] = {"generateName": "my-"}
         made = (await user.create(cluster)).body
         name = made["metadata"]["name"]
         assert re.fullmatch(r"my-[a-z0-9]{5}", name)
-        assert head_of(made)["serviceAccountName"].startswith(f"{name}-oauth-proxy-")
+        assert head_pod(made)["serviceAccountName"].startswith(f"{name}-oauth-proxy-")
 
 
 async def test_a_cluster_that_is_being_deleted_loses_its_finalizer_whatever_is_in_it() -> None:
-    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["example.com/hold"]
         made = (await user.create(cluster)).body
         await user.delete("rc")
         going = (await user.get("rc")).body
-        del head_of(going)["containers"][1]
+        del head_pod(going)["containers"][1]
         going["spec"]["headGroupSpec"]["enableIngress"] = True
         edited = await user.replace(going)
         assert (edited.code, warnings(edited)) == (200, [])
-        assert names(head_of(edited.body)["containers"]) == ["ray-head"]
-        assert names(head_of(made)["containers"]) == ["ray-head", "oauth-proxy"]
+        assert names_in(head_pod(edited.body)["containers"]) == ["ray-head"]
+        assert names_in(head_pod(made)["containers"]) == ["ray-head", "oauth-proxy"]
         finalized = await user.merge("rc", {"metadata": {"finalizers": None}})
         assert finalized.code == 200
         assert (await user.get("rc")).code == 404
@@ -257,12 +264,12 @@ async def test_every_sample_is_admitted() -> None:
         if document and document["kind"] == "RayCluster"
     ]
     assert samples
-    async with admission(kuberay(**PLAIN), RAY_CLUSTERS) as user:
+    async with admission(kuberay_config(**PLAIN_SETTINGS), RAY_CLUSTER_CRD) as user:
         for sample in samples:
             sample["metadata"]["namespace"] = "ns"
             made = await user.create(sample)
             assert made.code == 201, made.body
-            assert names(head_of(made.body)["initContainers"])[-1] == "create-cert"
+            assert names_in(head_pod(made.body)["initContainers"])[-1] == "create-cert"
 
 
 MALFORMED: dict[str, tuple[Any, list[str]]] = {
@@ -288,7 +295,7 @@ MALFORMED: dict[str, tuple[Any, list[str]]] = {
 
 
 async def test_malformed_clusters_are_refused_with_the_path_and_leave_nothing() -> None:
-    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         for name, (spec, fields) in MALFORMED.items():
             answer = await user.create({**ray_cluster(), "metadata": {"name": name}, "spec": spec})
             assert answer.code == 403, (name, answer.body)
@@ -298,13 +305,13 @@ async def test_malformed_clusters_are_refused_with_the_path_and_leave_nothing() 
         assert (await user.get("")).body["items"] == []
 
 
-@pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="the real definition is beside the repository")
+@pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="the real definition is beside the repository")
 async def test_the_real_definition_says_what_has_the_wrong_type() -> None:
-    async with admission(kuberay(**OAUTH), *definitions(openshift=True)) as user:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *recorded_crds(openshift=True)) as user:
         cluster = ray_cluster(worker(), {"groupName": "w", "template": {"spec": {"containers": [{"name": 1}]}}})
         for group in cluster["spec"]["workerGroupSpecs"]:
             group.update(replicas=1, minReplicas=0, maxReplicas=2, rayStartParams={})
-        head_of(cluster)["volumes"] = "x"
+        head_pod(cluster)["volumes"] = "x"
         answer = await user.create(cluster)
         assert (answer.code, answer.body["reason"]) == (422, "Invalid")
         fields = {cause["field"] for cause in answer.body["details"]["causes"]}

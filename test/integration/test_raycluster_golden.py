@@ -20,10 +20,16 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.kinds import POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of, name_of
-from test.support.network_policies import operators_of
-from test.support.raycluster_environment import World, eventually, operating, world
-from test.support.raycluster_recordings import CONFIGURATIONS, as_persisted, comparable, definitions, managed
-from test.support.recordings import RAYCLUSTER, load
+from test.support.network_policies import allowed_namespaces_in
+from test.support.raycluster_environment import Environment, eventually, run_controllers, start_environment
+from test.support.raycluster_recordings import (
+    CONFIGURATIONS,
+    comparable_part,
+    managed_fields,
+    recorded_crds,
+    without_server_fields,
+)
+from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
 GVKS = {
     "Pod": POD,
@@ -50,13 +56,13 @@ DIFFERENCES = {
     "kuberay-namespace-a": "a pod that calls itself KubeRay's operator moves no policy",
     "restart-a": "nothing changes over a restart",
 }
-_MISSING = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
+_MISSING = pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings beside the repository")
 
 
 class Scenario:
     """One recording, being played."""
 
-    def __init__(self, here: World, recording: dict[str, Any]) -> None:
+    def __init__(self, here: Environment, recording: dict[str, Any]) -> None:
         self.here = here
         self.recording = recording
         self.namespace: str = recording["namespace"]
@@ -64,7 +70,7 @@ class Scenario:
 
     async def play(self) -> str:
         """Plays all steps; returns why it was not played, or nothing. Raises AssertionError where it ends otherwise."""
-        await self.here.namespace(self.namespace)
+        await self.here.create_namespace(self.namespace)
         for step in self.recording["steps"]:
             if "do" in step:
                 if step["result"]["code"] >= 400 if "result" in step else step["do"]["result"]["code"] >= 400:
@@ -73,7 +79,7 @@ class Scenario:
                     continue
                 await self.do(step["do"], step.get("result") or step["do"]["result"])
             elif "observe" in step:
-                await self.here.quiet()
+                await self.here.wait_until_idle()
                 await self.observe(step)
         return ""
 
@@ -82,11 +88,11 @@ class Scenario:
         if do["op"] == "create":
             obj = do["object"]
             if obj["kind"] == "RayCluster" and "object" in result:
-                obj = as_persisted(result["object"])
+                obj = without_server_fields(result["object"])
             if obj["metadata"].get("namespace") not in (None, self.namespace):
-                await self.here.namespace(obj["metadata"]["namespace"])
+                await self.here.create_namespace(obj["metadata"]["namespace"])
             await client.create(obj)
-            await self.here.quiet()
+            await self.here.wait_until_idle()
             return
         gvk, key = GVKS[do["kind"]], NamespacedName(self.namespace, do["objectName"])
         if gvk == DSC_INITIALIZATION:
@@ -95,7 +101,7 @@ class Scenario:
             await client.delete(gvk, key)
         elif gvk == RAY_CLUSTER and "object" in result and "old-names" not in self.recording["name"]:
             now = await self.here.get(gvk, key.name, self.namespace)
-            persisted = as_persisted(result["object"])
+            persisted = without_server_fields(result["object"])
             for part in ("annotations", "labels"):
                 now["metadata"][part] = persisted["metadata"].get(part)
             await client.update({**now, "spec": persisted["spec"]})
@@ -116,7 +122,7 @@ class Scenario:
     async def compare_operators(self, step: dict[str, Any]) -> None:
         """As recorded at first; then no pod counts, and a DSCInitialization does at once."""
         policy = names_of(await self.here.get(RAY_CLUSTER, "npa", self.namespace)).head_policy
-        found = operators_of(await self.here.get(GVKS["NetworkPolicy"], policy, self.namespace))
+        found = allowed_namespaces_in(await self.here.get(GVKS["NetworkPolicy"], policy, self.namespace))
         settings = None
         if self.openshift:
             settings = await self.here.client.get(DSC_INITIALIZATION, NamespacedName("", "default-dsci"))
@@ -132,7 +138,7 @@ class Scenario:
 
     async def compare_nothing(self, recorded: list[Object]) -> None:
         collects = await self.here.collects_garbage()
-        mine = {name_of(item) for item in recorded if not any("Apply" in str(f) for f in managed(item))}
+        mine = {name_of(item) for item in recorded if not any("Apply" in str(f) for f in managed_fields(item))}
 
         async def look() -> bool:
             found = await self.here.children(self.namespace, openshift=self.openshift)
@@ -155,7 +161,9 @@ class Scenario:
             expected = check(expected, found)
         assert set(found) == set(expected), f"{title}: made {sorted(found)}, recorded {sorted(expected)}"
         for key, item in expected.items():
-            assert comparable(found[key]) == comparable(item), f"{title}: {key}: {comparable(found[key])}"
+            assert comparable_part(found[key]) == comparable_part(item), (
+                f"{title}: {key}: {comparable_part(found[key])}"
+            )
             compare_ownership(found[key], item)
 
     def compare_cluster(self, found: Object, recorded: Object) -> None:
@@ -169,10 +177,13 @@ class Scenario:
 
 def compare_ownership(found: Object, recorded: Object) -> None:
     """Server-side applied objects own what the Go operator's own; Secrets and bindings are created."""
-    assert {field["manager"] for field in managed(found)} == {FIELD_MANAGER}
+    assert {field["manager"] for field in managed_fields(found)} == {FIELD_MANAGER}
     if found["kind"] in ("Secret", "ClusterRoleBinding"):
         return
-    (ours,), (theirs,) = managed(found), [field for field in managed(recorded) if field["manager"] == FIELD_MANAGER]
+    (ours,), (theirs,) = (
+        managed_fields(found),
+        [field for field in managed_fields(recorded) if field["manager"] == FIELD_MANAGER],
+    )
     assert ours["operation"] == theirs["operation"] == "Apply"
     fields = ours["fieldsV1"]
     if found["kind"] == "NetworkPolicy":
@@ -196,7 +207,7 @@ def whole_set(expected: Objects, found: Objects) -> Objects:
     assert kinds >= {"NetworkPolicy"}
     for key in expected:
         if key[0] == "Secret":
-            assert comparable(found[key]) == comparable(expected[key])
+            assert comparable_part(found[key]) == comparable_part(expected[key])
     return {key: item for key, item in expected.items() if key[0] == "Secret"} | {
         key: item for key, item in found.items() if key[0] != "Secret"
     }
@@ -216,7 +227,7 @@ def old_names(expected: Objects, found: Objects) -> Objects:
 def foreign(expected: Objects, found: Objects) -> Objects:
     """Without the Secret and the policy that somebody else had before; the service account is shared, as there."""
     theirs = {"pre-ca-secret-b5d2761f", "pre-head-5ffba10a"}
-    mixed = {key for key, item in expected.items() if len(managed(item)) > 1 or key[0] == "ServiceAccount"}
+    mixed = {key for key, item in expected.items() if len(managed_fields(item)) > 1 or key[0] == "ServiceAccount"}
     for key in mixed & set(found):
         assert labels_of(found[key]) == labels_of(expected[key])
         found.pop(key)
@@ -240,16 +251,20 @@ MOVES_ALL = "kuberay-namespace-a"
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_the_recorded_scenarios_end_as_they_did(configuration: str) -> None:
     cases = sorted(
-        (path.stem for path in (RAYCLUSTER / configuration).glob("*.yaml")), key=lambda case: case == MOVES_ALL
+        (path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml")),
+        key=lambda case: case == MOVES_ALL,
     )
-    settings = load(f"{configuration}/{cases[0]}")["config"]
+    settings = load_raycluster(f"{configuration}/{cases[0]}")["config"]
     config = KubeRayConfiguration.model_validate(settings["kuberay"])
     failed: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    async with world(*definitions(openshift=settings["openshift"])) as here, operating(here, config):
+    async with (
+        start_environment(*recorded_crds(openshift=settings["openshift"])) as here,
+        run_controllers(here, config),
+    ):
         for case in cases:
             try:
-                reason = await Scenario(here, load(f"{configuration}/{case}")).play()
+                reason = await Scenario(here, load_raycluster(f"{configuration}/{case}")).play()
             except AssertionError as error:
                 failed[case] = str(error)
             else:

@@ -9,17 +9,17 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
 from cfo.runtime.kinds import INGRESS
 from cfo.runtime.objects import Object, annotations_of, owner_reference
 from test.support.raycluster_environment import (
-    INGRESS_CONFIGS,
-    OAUTH,
-    PLAIN,
-    VANILLA,
-    World,
+    INGRESS_CONFIG_CRD,
+    OAUTH_SETTINGS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    gone,
-    kuberay,
-    operating,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
+    wait_until_deleted,
 )
 
 DASHBOARD, CLIENT = "ray-dashboard-rc", "rayclient-rc"
@@ -47,18 +47,18 @@ def foreign_ingress(host: str, name: str = "mine", namespace: str = "ns") -> Obj
     }
 
 
-async def hosts(here: World, namespace: str = "ns") -> set[str]:
+async def hosts(here: Environment, namespace: str = "ns") -> set[str]:
     return {
         host_of(item) for item in await here.client.list(INGRESS, namespace=namespace, label_selector=CLUSTER_LABEL)
     }
 
 
 async def test_dashboard_and_client_get_an_ingress_each_as_clients_know_them() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             cluster = await here.create(ray_cluster())
-            await here.quiet()
+            await here.wait_until_idle()
             dashboard, client = await here.get(INGRESS, DASHBOARD), await here.get(INGRESS, CLIENT)
             assert host_of(dashboard) == "ray-dashboard-rc-ns.apps.test"
             assert backend_of(dashboard) == {"name": "rc-head-svc", "port": {"name": "dashboard"}}
@@ -80,11 +80,11 @@ async def test_dashboard_and_client_get_an_ingress_each_as_clients_know_them() -
 
 async def test_class_annotations_and_tls_can_be_chosen() -> None:
     settings = {"className": "haproxy", "annotations": {"a": "b"}, "tlsSecretName": "wildcard"}
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN, ingress=settings)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS, ingress=settings)):
             await here.create(ray_cluster())
-            await here.quiet()
+            await here.wait_until_idle()
             dashboard, client = await here.get(INGRESS, DASHBOARD), await here.get(INGRESS, CLIENT)
             for ingress in (dashboard, client):
                 assert ingress["spec"]["ingressClassName"] == "haproxy"
@@ -94,13 +94,13 @@ async def test_class_annotations_and_tls_can_be_chosen() -> None:
 
 
 async def test_a_missing_domain_is_told_on_the_cluster_and_comes_from_the_cluster_settings() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(rayDashboardOAuthEnabled=False)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(rayDashboardOAuthEnabled=False)):
             await here.create(ray_cluster())
-            await here.event("IngressDomainMissing", "ingressDomain")
+            await here.wait_for_event("IngressDomainMissing", "ingressDomain")
             assert not await hosts(here)
-            await here.plane.install_crds(INGRESS_CONFIGS)
+            await here.plane.install_crds(INGRESS_CONFIG_CRD)
             settings = {"apiVersion": "config.openshift.io/v1", "kind": "Ingress", "metadata": {"name": "cluster"}}
             await here.create({**settings, "spec": {"domain": "apps.settings"}})
 
@@ -111,39 +111,39 @@ async def test_a_missing_domain_is_told_on_the_cluster_and_comes_from_the_cluste
 
 
 async def test_a_missing_domain_is_asked_for_once_not_for_every_cluster() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(rayDashboardOAuthEnabled=False)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(rayDashboardOAuthEnabled=False)):
             await here.create(ray_cluster("first"))
-            await here.event("IngressDomainMissing")
-            await here.quiet()
-            here.forget_requests()
+            await here.wait_for_event("IngressDomainMissing")
+            await here.wait_until_idle()
+            here.clear_requests()
             for number in range(5):
                 await here.create(ray_cluster(f"rc-{number}"))
-            await here.quiet()
+            await here.wait_until_idle()
             assert [verb for verb, _ in here.requests() if verb == "discover"] == []
 
 
 async def test_the_configured_domain_comes_first() -> None:
-    async with world(*VANILLA, INGRESS_CONFIGS) as here:
-        await here.namespace()
+    async with start_environment(*VANILLA_CRDS, INGRESS_CONFIG_CRD) as here:
+        await here.create_namespace()
         settings = {"apiVersion": "config.openshift.io/v1", "kind": "Ingress", "metadata": {"name": "cluster"}}
         await here.create({**settings, "spec": {"domain": "apps.settings"}})
-        async with operating(here, kuberay(**PLAIN)):
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(ray_cluster())
-            await here.quiet()
+            await here.wait_until_idle()
             assert await hosts(here) == {"ray-dashboard-rc-ns.apps.test", "rayclient-rc-ns.apps.test"}
 
 
 async def test_a_host_that_somebody_has_is_refused_until_it_is_free() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        await here.namespace("elsewhere")
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        await here.create_namespace("elsewhere")
         taken = await here.create(foreign_ingress("ray-dashboard-rc-ns.apps.test", namespace="elsewhere"))
-        async with operating(here, kuberay(**PLAIN)):
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(ray_cluster())
-            await here.event("HostTaken", DASHBOARD, "ray-dashboard-rc-ns.apps.test", "elsewhere/mine")
-            await here.quiet()
+            await here.wait_for_event("HostTaken", DASHBOARD, "ray-dashboard-rc-ns.apps.test", "elsewhere/mine")
+            await here.wait_until_idle()
             assert await hosts(here) == {"rayclient-rc-ns.apps.test"}
             await here.delete(taken)
 
@@ -154,46 +154,46 @@ async def test_a_host_that_somebody_has_is_refused_until_it_is_free() -> None:
 
 
 async def test_who_takes_a_host_later_moves_nothing() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(ray_cluster())
-            await here.quiet()
+            await here.wait_until_idle()
             before = await here.get(INGRESS, DASHBOARD)
             await here.create(foreign_ingress(host_of(before), name="zz-later"))
-            await here.quiet()
+            await here.wait_until_idle()
             assert await here.get(INGRESS, DASHBOARD) == before
 
 
 async def test_clusters_whose_hosts_would_be_the_same_share_none() -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         first, second = ray_cluster("a-b", "c"), ray_cluster("a", "b-c")
         for namespace in ("c", "b-c"):
-            await here.namespace(namespace)
-        async with operating(here, kuberay(**PLAIN)):
+            await here.create_namespace(namespace)
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(first)
-            await here.quiet()
+            await here.wait_until_idle()
             await here.create(second)
-            await here.event("HostTaken", "ray-dashboard-a-b-c.apps.test", namespace="b-c")
-            await here.quiet()
+            await here.wait_for_event("HostTaken", "ray-dashboard-a-b-c.apps.test", namespace="b-c")
+            await here.wait_until_idle()
             of_first, of_second = await hosts(here, "c"), await hosts(here, "b-c")
             assert of_first == {"ray-dashboard-a-b-c.apps.test", "rayclient-a-b-c.apps.test"}
             assert len(of_second) == 2
             assert not of_first & of_second
             await here.delete(await here.get(RAY_CLUSTER, "a-b", "c"))
-            await gone(here, [(RAY_CLUSTER, "a-b")], "c")
-            await here.quiet()
+            await wait_until_deleted(here, [(RAY_CLUSTER, "a-b")], "c")
+            await here.wait_until_idle()
             assert await hosts(here, "b-c") == of_second
-        async with operating(here, kuberay(**PLAIN)):
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             assert await hosts(here, "b-c") == of_second
 
 
 async def test_clusters_with_one_host_that_come_together_share_none() -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         for name, namespace in (("a-b", "c"), ("a", "b-c")):
-            await here.namespace(namespace)
+            await here.create_namespace(namespace)
             await here.create(ray_cluster(name, namespace))
-        async with operating(here, kuberay(**PLAIN)):
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             of_first, of_second = await hosts(here, "c"), await hosts(here, "b-c")
             assert len(of_first) == len(of_second) == 2
             assert not of_first & of_second
@@ -202,77 +202,77 @@ async def test_clusters_with_one_host_that_come_together_share_none() -> None:
 
 
 async def test_hosts_which_the_go_operator_gave_twice_are_told_apart() -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         go = here.client.with_field_manager(FIELD_MANAGER)
         for name, namespace in (("a-b", "c"), ("a", "b-c")):
-            await here.namespace(namespace)
+            await here.create_namespace(namespace)
             cluster = await here.create(ray_cluster(name, namespace))
             ingress = foreign_ingress("ray-dashboard-a-b-c.apps.test", f"ray-dashboard-{name}", namespace)
             ingress["metadata"]["labels"] = {CLUSTER_LABEL: name}
             await go.apply(ingress, owner=cluster)
-        async with operating(here, kuberay(**PLAIN)):
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             of_first, of_second = await hosts(here, "c"), await hosts(here, "b-c")
             assert len(of_first | of_second) == 4
 
 
 async def test_a_suspended_cluster_gets_none_and_keeps_what_it_has() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(ray_cluster("asleep", suspend=True))
             awake = await here.create(ray_cluster())
-            await here.quiet()
+            await here.wait_until_idle()
             await here.patch(awake, {"spec": {"suspend": True}})
-            await here.quiet()
-            assert await here.names(INGRESS) == {DASHBOARD, CLIENT}
+            await here.wait_until_idle()
+            assert await here.child_names(INGRESS) == {DASHBOARD, CLIENT}
 
 
 async def test_ingresses_go_when_oauth_is_turned_on() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(ray_cluster())
-            await here.quiet()
-        async with operating(here, kuberay(**OAUTH)):
-            await gone(here, [(INGRESS, DASHBOARD), (INGRESS, CLIENT)])
+            await here.wait_until_idle()
+        async with run_controllers(here, kuberay_config(**OAUTH_SETTINGS)):
+            await wait_until_deleted(here, [(INGRESS, DASHBOARD), (INGRESS, CLIENT)])
 
 
 async def test_backends_follow_the_head_service() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             named = ray_cluster()
             named["spec"]["headGroupSpec"]["headService"] = {"metadata": {"name": "mine"}}
             cluster = await here.create(named)
-            await here.quiet()
+            await here.wait_until_idle()
             assert backend_of(await here.get(INGRESS, CLIENT))["name"] == "mine"
             await here.patch(cluster, {"status": {"head": {"serviceName": "real"}}}, subresource="status")
-            await here.quiet()
+            await here.wait_until_idle()
             for name in (DASHBOARD, CLIENT):
                 assert backend_of(await here.get(INGRESS, name))["name"] == "real"
 
 
 async def test_a_deleted_cluster_gets_no_ingress_again() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
         held = ray_cluster()
         held["metadata"]["finalizers"] = ["example.com/hold"]
-        async with operating(here, kuberay(**PLAIN)):
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(held)
-            await here.quiet()
+            await here.wait_until_idle()
             await here.delete(held)
             for name in (DASHBOARD, CLIENT):
                 await here.delete(await here.get(INGRESS, name))
-            await here.quiet()
-            assert not await here.names(INGRESS)
+            await here.wait_until_idle()
+            assert not await here.child_names(INGRESS)
 
 
 async def test_a_host_too_long_for_dns_is_told() -> None:
     name = "k" * 60
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(ray_cluster(name))
-            await here.event("HostTooLong", f"ray-dashboard-{name}-ns.apps.test")
-            await here.quiet()
+            await here.wait_for_event("HostTooLong", f"ray-dashboard-{name}-ns.apps.test")
+            await here.wait_until_idle()
             assert f"ray-dashboard-{name}-ns.apps.test" in await hosts(here)

@@ -13,28 +13,28 @@ from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects import Object
 from cfo.runtime.reconcile import policy_rules
-from test.support.permissions import token_with
+from test.support.permissions import create_token
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    RAY_CLUSTERS,
-    VANILLA,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    RAY_CLUSTER_CRD,
+    VANILLA_CRDS,
     eventually,
-    gone,
-    kuberay,
-    operating,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
+    wait_until_deleted,
 )
 
 NAMES = names_of(ray_cluster())
 
 
 async def test_the_operator_waits_for_the_definition_of_rayclusters() -> None:
-    async with world() as here, operating(here, kuberay(**PLAIN)):
-        await here.namespace()
-        await here.plane.install_crds(RAY_CLUSTERS)
+    async with start_environment() as here, run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
+        await here.create_namespace()
+        await here.plane.install_crds(RAY_CLUSTER_CRD)
         await here.create(ray_cluster())
 
         async def done() -> bool:
@@ -64,64 +64,64 @@ def discovery(monkeypatch: pytest.MonkeyPatch) -> Discovery:
     return state
 
 
-@pytest.mark.parametrize("settings", [PLAIN, OAUTH])
+@pytest.mark.parametrize("settings", [PLAIN_SETTINGS, OAUTH_SETTINGS])
 async def test_an_incomplete_discovery_is_not_taken_for_vanilla(
     settings: dict[str, object], discovery: Discovery
 ) -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
+    async with start_environment(*VANILLA_CRDS) as here:
+        await here.create_namespace()
         await here.create(ray_cluster())
-        async with operating(here, kuberay(**settings), wait=False):
+        async with run_controllers(here, kuberay_config(**settings), wait=False):
 
             async def half() -> bool:
-                return NAMES.workers_policy in await here.names(NETWORK_POLICY)
+                return NAMES.workers_policy in await here.child_names(NETWORK_POLICY)
 
             await eventually(half, "the workers' policy, which depends on no platform")
-            assert not await here.names(INGRESS)
-            assert await here.names(NETWORK_POLICY) == {NAMES.workers_policy}
+            assert not await here.child_names(INGRESS)
+            assert await here.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
             assert not [event for event in await here.events() if event[1] == "OAuthUnavailable"]
             discovery.complete = True
 
             async def whole() -> bool:
-                return NAMES.head_policy in await here.names(NETWORK_POLICY)
+                return NAMES.head_policy in await here.child_names(NETWORK_POLICY)
 
             await eventually(whole, "the head's policy, once the platform is known")
 
 
 async def test_a_policy_that_fails_is_tried_again() -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         faults = getattr(here.plane, "faults", None)
         if faults is None:
             pytest.skip("the real control plane cannot be told to fail")
         from envtest.faults import Fault
 
-        await here.namespace()
+        await here.create_namespace()
         for code in (500, 403):
             faults.add(Fault(verbs=("patch",), resources=("networkpolicies",), code=code, count=3))
-        async with operating(here, kuberay(**PLAIN)):
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(ray_cluster())
-            await here.event("FailedToReconcile", "NetworkPolicy")
+            await here.wait_for_event("FailedToReconcile", "NetworkPolicy")
 
             async def made() -> bool:
-                return await here.names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
+                return await here.child_names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
 
             await eventually(made, "both policies")
 
 
 async def test_a_create_whose_answer_was_lost_makes_no_second_secret() -> None:
-    async with world(*VANILLA) as here:
+    async with start_environment(*VANILLA_CRDS) as here:
         faults = getattr(here.plane, "faults", None)
         if faults is None:
             pytest.skip("the real control plane cannot be told to fail")
         from envtest.faults import Fault
 
-        await here.namespace()
+        await here.create_namespace()
         faults.add(Fault(verbs=("create",), resources=("secrets",), code=504, count=2))
-        async with operating(here, kuberay(**PLAIN)):
+        async with run_controllers(here, kuberay_config(**PLAIN_SETTINGS)):
             await here.create(ray_cluster())
 
             async def made() -> bool:
-                return await here.names(SECRET) == {NAMES.ca_secret}
+                return await here.child_names(SECRET) == {NAMES.ca_secret}
 
             await eventually(made, "the Secret")
 
@@ -139,23 +139,23 @@ def test_the_rules_ask_for_no_more_than_is_used() -> None:
     assert "*" not in {resource for _, resource in found}
 
 
-@pytest.mark.parametrize(("crds", "settings"), [(VANILLA, PLAIN), (OPENSHIFT, OAUTH)])
+@pytest.mark.parametrize(("crds", "settings"), [(VANILLA_CRDS, PLAIN_SETTINGS), (OPENSHIFT_CRDS, OAUTH_SETTINGS)])
 async def test_the_rules_are_enough(crds: tuple[Object, ...], settings: dict[str, object]) -> None:
-    async with world(*crds) as here:
-        await here.namespace()
-        token = await token_with(here, [*rules(), *AVAILABILITY_RULES, *EVENT_RULES])
-        openshift = crds is OPENSHIFT
-        async with operating(here, kuberay(**settings), token=token):
+    async with start_environment(*crds) as here:
+        await here.create_namespace()
+        token = await create_token(here, [*rules(), *AVAILABILITY_RULES, *EVENT_RULES])
+        openshift = crds is OPENSHIFT_CRDS
+        async with run_controllers(here, kuberay_config(**settings), token=token):
             cluster = ray_cluster()
             template = cluster["spec"]["headGroupSpec"]["template"]["spec"]
             template["serviceAccountName"] = NAMES.proxy_service_account
             cluster = await here.create(cluster)
-            await here.quiet()
+            await here.wait_until_idle()
             before = await here.children(openshift=openshift)
             assert before
             for child in before.values():
                 await here.patch(child, {"metadata": {"labels": {"drifted": "yes"}, "ownerReferences": None}})
-            await here.quiet()
+            await here.wait_until_idle()
             if openshift:
                 labels = {"ray.io/cluster": "rc", "ray.io/node-type": "head"}
                 metadata = {"name": "head", "namespace": "ns", "labels": labels}
@@ -163,17 +163,17 @@ async def test_the_rules_are_enough(crds: tuple[Object, ...], settings: dict[str
                 await here.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
                 account = await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
                 await here.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
-                await gone(here, [(POD, "head")])
+                await wait_until_deleted(here, [(POD, "head")])
             asked = {
                 "tlsOptions": {"enabled": True},
                 "networkPolicy": {"mode": "DenyAll"},
                 "authOptions": {"mode": "token"},
             }
             await here.patch(cluster, {"spec": asked})
-            await here.event("MTLSByKubeRay")
-            await here.quiet()
+            await here.wait_for_event("MTLSByKubeRay")
+            await here.wait_until_idle()
             await here.delete(cluster)
-            await gone(here, [(RAY_CLUSTER, "rc")])
+            await wait_until_deleted(here, [(RAY_CLUSTER, "rc")])
             refused = [exchange for exchange in here.exchanges if exchange.code in ("401", "403")]
             assert not refused
             assert not [note for kind, _, note in await here.events() if kind == "Warning"]

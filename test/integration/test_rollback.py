@@ -32,16 +32,29 @@ from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of,
 from cfo.runtime.webhook.certificates.certificate_authority import Stored, advance
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest.certificates import Authority
-from test.support.go_operator import applied, cluster_of, is_applied, lives
+from test.support.go_operator import find_ray_cluster, go_apply_request, is_applied_by_go_operator, recorded_lifecycles
 from test.support.installation import kubectl
-from test.support.raycluster_environment import World, eventually, kuberay, operating, world
-from test.support.raycluster_recordings import COMPLETED, CONFIGURATIONS, as_persisted, comparable, definitions, managed
-from test.support.recordings import RAYCLUSTER, load
+from test.support.raycluster_environment import (
+    Environment,
+    eventually,
+    kuberay_config,
+    run_controllers,
+    start_environment,
+)
+from test.support.raycluster_recordings import (
+    CONFIGURATIONS,
+    PARTLY_RECONCILED,
+    comparable_part,
+    managed_fields,
+    recorded_crds,
+    without_server_fields,
+)
+from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
-recorded_only = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
+recorded_only = pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings beside the repository")
 
 
-async def reconcile(here: World, cluster: Object, recorded: list[Object]) -> Object:
+async def reconcile(here: Environment, cluster: Object, recorded: list[Object]) -> Object:
     """Sends what the Go operator sends for a cluster; returns the cluster."""
     finalizers = cluster["metadata"].setdefault("finalizers", [])
     if FINALIZER not in finalizers:
@@ -49,8 +62,8 @@ async def reconcile(here: World, cluster: Object, recorded: list[Object]) -> Obj
         cluster = await here.client.with_field_manager(FINALIZER_MANAGER).update(cluster)
     operator = here.client.with_field_manager(FIELD_MANAGER)
     for obj in recorded:
-        if is_applied(obj):
-            sent = applied(obj, cluster)
+        if is_applied_by_go_operator(obj):
+            sent = go_apply_request(obj, cluster)
             if set(sent.get("data", ())) == {"ca.crt", "ca.key"}:
                 # it looks first: only where there is no Secret it makes an authority, else it sends what it read
                 found = await here.get(SECRET, name_of(sent), sent["metadata"]["namespace"])
@@ -59,7 +72,7 @@ async def reconcile(here: World, cluster: Object, recorded: list[Object]) -> Obj
     return cluster
 
 
-async def release(here: World, key: NamespacedName, binding: str) -> None:
+async def release(here: Environment, key: NamespacedName, binding: str) -> None:
     """What it does with a cluster that is deleted: the binding of this name goes, then the finalizer."""
     await here.client.delete(RAY_CLUSTER, key)
     cluster = await here.get(RAY_CLUSTER, key.name, key.namespace)
@@ -73,32 +86,32 @@ async def release(here: World, key: NamespacedName, binding: str) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_the_go_operator_finds_what_it_expects(configuration: str) -> None:
-    settings: dict[str, Any] = load(f"{configuration}/kuberay-sample")["config"]
+    settings: dict[str, Any] = load_raycluster(f"{configuration}/kuberay-sample")["config"]
     openshift: bool = settings["openshift"]
-    recordings = {case: found[0][1] for case, found in lives(configuration)}
-    async with world(*definitions(openshift=openshift)) as here:
+    recordings = {case: found[0][1] for case, found in recorded_lifecycles(configuration)}
+    async with start_environment(*recorded_crds(openshift=openshift)) as here:
         for objects in recordings.values():
-            await here.namespace(_namespace(objects))
-            await here.create(_fresh(cluster_of(objects)))
-        async with operating(here, kuberay(**settings["kuberay"])):
-            await here.quiet()
+            await here.create_namespace(_namespace(objects))
+            await here.create(_fresh(find_ray_cluster(objects)))
+        async with run_controllers(here, kuberay_config(**settings["kuberay"])):
+            await here.wait_until_idle()
         for case, objects in recordings.items():
             await _taken_back(here, case, objects, openshift=openshift)
         there = [await here.children(_namespace(objects), openshift=openshift) for objects in recordings.values()]
-        async with operating(here, kuberay(**settings["kuberay"])):  # and forth
-            await here.quiet()
+        async with run_controllers(here, kuberay_config(**settings["kuberay"])):  # and forth
+            await here.wait_until_idle()
             assert {verb for verb, _ in here.requests()} <= {"discover", "get", "patch", "apply", "watch", "list"}
         for objects, before in zip(recordings.values(), there, strict=True):
             after = await here.children(_namespace(objects), openshift=openshift)
             assert {key: uid_of(obj) for key, obj in after.items()} == {key: uid_of(obj) for key, obj in before.items()}
-            cluster = cluster_of(objects)
+            cluster = find_ray_cluster(objects)
             await reconcile(
                 here, await here.get(RAY_CLUSTER, name_of(cluster), _namespace(objects)), objects
             )  # and back
         collects = await here.collects_garbage()
         for objects in recordings.values():
-            key = key_of(cluster_of(objects))
-            await release(here, key, names_of(cluster_of(objects)).cluster_role_binding)
+            key = key_of(find_ray_cluster(objects))
+            await release(here, key, names_of(find_ray_cluster(objects)).cluster_role_binding)
 
             async def look(namespace: str = key.namespace) -> bool:
                 left = await here.children(namespace, openshift=openshift)
@@ -108,24 +121,24 @@ async def test_the_go_operator_finds_what_it_expects(configuration: str) -> None
 
 
 def _namespace(recorded: list[Object]) -> str:
-    return key_of(cluster_of(recorded)).namespace
+    return key_of(find_ray_cluster(recorded)).namespace
 
 
 def _fresh(cluster: Object) -> Object:
     """The cluster as it was before any operator saw it."""
-    fresh = as_persisted(cluster)
+    fresh = without_server_fields(cluster)
     fresh["metadata"].pop("finalizers", None)
     return fresh
 
 
-async def _taken_back(here: World, case: str, recorded: list[Object], *, openshift: bool) -> None:
-    key = key_of(cluster_of(recorded))
+async def _taken_back(here: Environment, case: str, recorded: list[Object], *, openshift: bool) -> None:
+    key = key_of(find_ray_cluster(recorded))
     before = await here.children(key.namespace, openshift=openshift)
     cluster = await reconcile(here, await here.get(RAY_CLUSTER, key.name, key.namespace), recorded)
     after = await here.children(key.namespace, openshift=openshift)
     assert set(after) == set(before), f"{case}: nothing new, nothing lost"
-    if case not in COMPLETED:
-        assert set(after) == {(obj["kind"], name_of(obj)) for obj in recorded if is_applied(obj)}, case
+    if case not in PARTLY_RECONCILED:
+        assert set(after) == {(obj["kind"], name_of(obj)) for obj in recorded if is_applied_by_go_operator(obj)}, case
     for each, obj in after.items():
         assert uid_of(obj) == uid_of(before[each]), f"{case}: {each} was made anew"
         owners = owner_references_of(obj)
@@ -133,13 +146,13 @@ async def _taken_back(here: World, case: str, recorded: list[Object], *, openshi
         if each[0] != "ClusterRoleBinding":
             assert [owner["uid"] for owner in owners] == [uid_of(cluster)], f"{case}: {each}"
     for obj in recorded:
-        if is_applied(obj) and len(managed(obj)) == 1:
+        if is_applied_by_go_operator(obj) and len(managed_fields(obj)) == 1:
             found = after[obj["kind"], name_of(obj)]
-            assert comparable(found) == comparable(obj), f"{case}: {name_of(obj)} is not what was recorded"
+            assert comparable_part(found) == comparable_part(obj), f"{case}: {name_of(obj)} is not what was recorded"
             if "ca.key" in found.get("data", ()):
                 assert found["data"] == before["Secret", name_of(obj)]["data"], f"{case}: another authority"
     spec = (await here.get(RAY_CLUSTER, key.name, key.namespace))["spec"]
-    assert spec == cluster_of(recorded)["spec"], case
+    assert spec == find_ray_cluster(recorded)["spec"], case
 
 
 def test_the_go_operator_keeps_the_certificate_of_the_webhooks() -> None:
@@ -266,8 +279,8 @@ async def test_the_manifests_follow_each_other(tmp_path: Path, apply: list[str])
     """First those of the Go operator, by either way to apply; then ours; then those of the Go operator again."""
     secret, deployment, hooks = go_manifests()
     theirs = yaml.safe_dump_all(go_manifests())
-    async with world() as here:
-        await here.namespace(DEFAULT_NAMESPACE)
+    async with start_environment() as here:
+        await here.create_namespace(DEFAULT_NAMESPACE)
         code, said = await kubectl(here, tmp_path, "apply", *apply, "-f", "-", stdin=theirs)
         assert code == 0, said
         uids = {name_of(obj): uid_of(await _stored(here, obj)) for obj in go_manifests()}
@@ -298,7 +311,7 @@ async def test_the_manifests_follow_each_other(tmp_path: Path, apply: list[str])
 CA_BUNDLE = b64encode(Authority(name="any").pem).decode()
 
 
-async def _stored(here: World, obj: Object) -> Object:
+async def _stored(here: Environment, obj: Object) -> Object:
     return await here.get(gvk_of(obj), name_of(obj), key_of(obj).namespace)
 
 

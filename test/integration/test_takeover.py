@@ -15,12 +15,12 @@ from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.objects import Object, gvk_of, key_of, name_of
 from envtest.embedded import EmbeddedControlPlane
-from test.support.go_operator import cluster_of, lives, recreate
-from test.support.raycluster_environment import World, kuberay, operating, world
-from test.support.raycluster_recordings import COMPLETED, CONFIGURATIONS, definitions
-from test.support.recordings import RAYCLUSTER, load
+from test.support.go_operator import find_ray_cluster, recorded_lifecycles, recreate
+from test.support.raycluster_environment import Environment, kuberay_config, run_controllers, start_environment
+from test.support.raycluster_recordings import CONFIGURATIONS, PARTLY_RECONCILED, recorded_crds
+from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
-pytestmark = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
+pytestmark = pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings beside the repository")
 
 MOMENTS = 2
 """Of each recorded life. (The only third one, of a cluster that was resumed, shows what the first does.)"""
@@ -34,7 +34,7 @@ Write = tuple[str, str, str]
 
 def expected(case: str, recorded: list[Object], *, oauth: bool, mtls: bool) -> set[Write]:
     """What is written at the switch, each once at the most; docs/differences.md and docs/operations.md say why."""
-    cluster = cluster_of(recorded)
+    cluster = find_ray_cluster(recorded)
     names = names_of(cluster)
     writes = {("patch", "networkpolicies", name) for name in (names.head_policy, names.workers_policy)}  # policyTypes
     if not oauth:
@@ -44,7 +44,7 @@ def expected(case: str, recorded: list[Object], *, oauth: bool, mtls: bool) -> s
     return writes
 
 
-def written(here: World, since: int, namespace: str) -> Counter[Write]:
+def written(here: Environment, since: int, namespace: str) -> Counter[Write]:
     """What was written since then that concerns the namespace, but for Events."""
     assert isinstance(here.plane, EmbeddedControlPlane)
     found: Counter[Write] = Counter()
@@ -60,14 +60,14 @@ def written(here: World, since: int, namespace: str) -> Counter[Write]:
     return found
 
 
-def audited(here: World) -> int:
+def audited(here: Environment) -> int:
     return len(here.plane.audit.events) if isinstance(here.plane, EmbeddedControlPlane) else 0
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_what_the_go_operator_made_is_taken_over(configuration: str) -> None:
-    moments = dict(lives(configuration))
+    moments = dict(recorded_lifecycles(configuration))
     assert len(moments) > 25
     for moment in range(MOMENTS):
         await _take_over(
@@ -76,36 +76,36 @@ async def test_what_the_go_operator_made_is_taken_over(configuration: str) -> No
 
 
 async def _take_over(configuration: str, recorded: dict[str, list[Object]]) -> None:
-    settings: dict[str, Any] = load(f"{configuration}/kuberay-sample")["config"]
-    config = kuberay(**settings["kuberay"])
+    settings: dict[str, Any] = load_raycluster(f"{configuration}/kuberay-sample")["config"]
+    config = kuberay_config(**settings["kuberay"])
     oauth = bool(settings["openshift"] and config.ray_dashboard_oauth_enabled)
-    async with world(*definitions(openshift=settings["openshift"])) as here:
+    async with start_environment(*recorded_crds(openshift=settings["openshift"])) as here:
         made = {}
         for case, objects in recorded.items():
-            await here.namespace(cluster_of(objects)["metadata"]["namespace"])
+            await here.create_namespace(find_ray_cluster(objects)["metadata"]["namespace"])
             made[case] = await recreate(here.client, objects)
-            assert len(made[case]) > 1 or COMPLETED & {case}
+            assert len(made[case]) > 1 or PARTLY_RECONCILED & {case}
         since = audited(here)
-        async with operating(here, config):
-            await here.quiet()
+        async with run_controllers(here, config):
+            await here.wait_until_idle()
             requests = Counter(here.requests())
         assert [verb for verb, _ in requests if verb in ("delete", "deletecollection")] == []
         for case, objects in recorded.items():
             writes = expected(case, objects, oauth=oauth, mtls=config.mtls_enabled)
             await _kept(here, case, made[case], writes)
             if isinstance(here.plane, EmbeddedControlPlane):
-                found = written(here, since, cluster_of(objects)["metadata"]["namespace"])
+                found = written(here, since, find_ray_cluster(objects)["metadata"]["namespace"])
                 assert set(found.values()) <= {1}, f"{case}: {found}"
-                if case in COMPLETED:
+                if case in PARTLY_RECONCILED:
                     assert writes <= set(found), case
                 else:
                     assert set(found) == writes, case
-        async with operating(here, config):  # and a second start writes nothing at all
-            await here.quiet()
+        async with run_controllers(here, config):  # and a second start writes nothing at all
+            await here.wait_until_idle()
             assert [each for each in here.requests() if each[0] in WRITES] == []
 
 
-async def _kept(here: World, case: str, made: list[Object], writes: set[Write]) -> None:
+async def _kept(here: Environment, case: str, made: list[Object], writes: set[Write]) -> None:
     """Everything is still there; what is not among ``writes`` is as it was."""
     names = {name for _, _, name in writes}
     for before in made:
@@ -119,5 +119,7 @@ async def _kept(here: World, case: str, made: list[Object], writes: set[Write]) 
             finalizers = after["metadata"].get("finalizers", [])
             kept = name_of(before) not in {name for _, kind, name in writes if kind == "rayclusters"}
             assert (FINALIZER in finalizers) is kept, what
-        elif name_of(before) not in names and not (case in COMPLETED and before["kind"] in ("Route", "NetworkPolicy")):
+        elif name_of(before) not in names and not (
+            case in PARTLY_RECONCILED and before["kind"] in ("Route", "NetworkPolicy")
+        ):
             assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], what

@@ -99,7 +99,7 @@ async def test_appwrappers_go_on_from_where_the_go_operator_left_them() -> None:
     async with watched_world(*recorded_crds()) as here:
         for case in LIVES:
             for (phase, which), obj in moments(case).items():
-                namespace = await here.namespace(f"{case}-{phase.lower() or 'new'}-{which}")
+                namespace = await here.create_namespace(f"{case}-{phase.lower() or 'new'}-{which}")
                 left[case, phase, which] = await recreate(here, obj, namespace)
                 if phase == "Terminating":
                     await here.delete(left[case, phase, which][0])
@@ -107,7 +107,7 @@ async def test_appwrappers_go_on_from_where_the_go_operator_left_them() -> None:
         async with operating(here, configuration(autopilot={"monitorNodes": False})):
             for (case, phase, _), (wrapper, components) in left.items():
                 await _went_on(here, case, phase, wrapper, components)
-            await here.quiet()
+            await here.wait_until_idle()
 
 
 async def _went_on(here: Watched, case: str, phase: str, wrapper: Object, components: list[Object]) -> None:

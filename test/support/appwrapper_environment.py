@@ -25,7 +25,7 @@ from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
 from envtest import ControlPlane
-from test.support.raycluster_environment import World, eventually
+from test.support.raycluster_environment import Environment, eventually
 
 CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "job", "deployment", "replicaset", "statefulset")
 """The embedded plane's controllers that make pods, and let them run."""
@@ -97,7 +97,7 @@ def state(obj: Object) -> tuple[Any, ...]:
     )
 
 
-class Watched(World):
+class Watched(Environment):
     """A world in which every state of every AppWrapper is noted, as a watch tells it."""
 
     def __init__(self, plane: ControlPlane, client: Client) -> None:
@@ -106,9 +106,9 @@ class Watched(World):
         self.shots: dict[tuple[str, str], list[Object]] = {}
         self.created: list[tuple[str, str, str]] = []
 
-    async def _caught_up(self, informer: Informer) -> None:
+    async def _wait_for_informer(self, informer: Informer) -> None:
         with contextlib.suppress(UnknownKind):  # a kind may go in the course of a test
-            await super()._caught_up(informer)
+            await super()._wait_for_informer(informer)
 
     async def wrapper(self, name: str = "w", namespace: str = "ns") -> Object:
         """The AppWrapper."""
@@ -234,7 +234,7 @@ async def operating(
     transport: Transport | None = None,
 ) -> AsyncIterator[Manager]:
     """Runs the AppWrapper controllers against the world until the end of the block."""
-    here.forget_requests()
+    here.clear_requests()
     target = ClientConfig.for_control_plane(here.plane, token=token or None)
     connection = contextlib.nullcontext(transport) if transport else Transport(target, observe=here.exchanges.append)
     async with connection as opened:

@@ -21,7 +21,7 @@ from cfo.runtime.client.api_request import APIRequest
 from envtest.embedded import EmbeddedControlPlane
 from test.support.operator_process import Operator
 from test.support.raycluster_environment import (
-    World,
+    Environment,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
 
 
-async def kubectl(there: World, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
+async def kubectl(there: Environment, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
     """Runs kubectl against the world as an administrator: exit code, and all that it said."""
     program = shutil.which("kubectl")
     if program is None:
@@ -50,7 +50,7 @@ async def kubectl(there: World, directory: Path, *arguments: str, stdin: str = "
     return process.returncode, output.decode()
 
 
-async def install(there: World, directory: Path, folder: str = "config/default") -> None:
+async def install(there: Environment, directory: Path, folder: str = "config/default") -> None:
     """Installs it as the README says."""
     code, built = await kubectl(there, directory, "kustomize", folder)
     assert code == 0, built
@@ -58,7 +58,7 @@ async def install(there: World, directory: Path, folder: str = "config/default")
     assert code == 0, said
 
 
-async def service_account(there: World, directory: Path) -> Path:
+async def service_account(there: Environment, directory: Path) -> Path:
     """What a pod of the operator finds in its file system: token, authority, namespace."""
     resource = f"{there.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
     answer = await there.client.transport.request(
@@ -77,7 +77,7 @@ async def service_account(there: World, directory: Path) -> Path:
 
 
 @asynccontextmanager
-async def in_cluster(there: World, directory: Path, *arguments: str) -> AsyncIterator[Operator]:
+async def in_cluster(there: Environment, directory: Path, *arguments: str) -> AsyncIterator[Operator]:
     """Runs ``cfo run`` as in a pod: with the files and the environment of one, and nothing else."""
     server = urlsplit(there.plane.url)
     process = await asyncio.create_subprocess_exec(
@@ -103,7 +103,7 @@ async def in_cluster(there: World, directory: Path, *arguments: str) -> AsyncIte
         await running.exit_code()
 
 
-async def configure(there: World, **sections: Any) -> None:
+async def configure(there: Environment, **sections: Any) -> None:
     """Brings the ConfigMap, with endpoints on ports that are free."""
     loopback = {"bindAddress": "127.0.0.1:0"}
     document = yaml.safe_dump({"metrics": loopback, "health": loopback, **sections})
@@ -113,7 +113,7 @@ async def configure(there: World, **sections: Any) -> None:
     )
 
 
-def events_of_the_operator(there: World) -> list[dict[str, Any]]:
+def events_of_the_operator(there: Environment) -> list[dict[str, Any]]:
     if not isinstance(there.plane, EmbeddedControlPlane):
         pytest.skip("the audit log of the real API server is not collected")
     return [event for event in there.plane.audit.events if event["user"]["username"] == USER]

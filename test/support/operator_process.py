@@ -15,7 +15,7 @@ import aiohttp
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects import NamespacedName
 from test.support.raycluster_environment import (
-    World,
+    Environment,
     eventually,
 )
 
@@ -72,7 +72,7 @@ class Operator:
 
 
 @asynccontextmanager
-async def operator(there: World, directory: Path, *arguments: str, **environment: str) -> AsyncIterator[Operator]:
+async def operator(there: Environment, directory: Path, *arguments: str, **environment: str) -> AsyncIterator[Operator]:
     """Runs ``cfo run`` against a world until the end of the block."""
     kubeconfig = directory / "kubeconfig"
     there.plane.kubeconfig(kubeconfig)
@@ -91,7 +91,7 @@ async def operator(there: World, directory: Path, *arguments: str, **environment
         await running.exit_code()
 
 
-async def configure(there: World, data: dict[str, str] | None) -> None:
+async def configure(there: Environment, data: dict[str, str] | None) -> None:
     """Makes the ConfigMap."""
     metadata = {"namespace": KEY.namespace, "name": KEY.name}
     if data is not None:

@@ -12,7 +12,7 @@ from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.scenarios.operator_life import restarted
 from test.bench.stage import plane
 from test.bench.subjects import operator
-from test.support.raycluster_environment import ROUTES
+from test.support.raycluster_environment import ROUTE_CRD
 
 OPERATORS = ("cfo", "go")
 OAUTH = {"rayDashboardOAuthEnabled": True}
@@ -29,7 +29,7 @@ CHILDREN = 9
     goals=[Goal("besides each", 2, 100)],
 )
 async def openshift_create(case: Case) -> Sample:
-    async with plane(ROUTES) as stage:
+    async with plane(ROUTE_CRD) as stage:
         await stage.create(namespaces())
         async with operator(stage, case.subject, **OAUTH) as (process, _):
             await process.idle()
@@ -58,4 +58,4 @@ async def openshift_create(case: Case) -> Sample:
     goals=[Goal("writes", 0, 101), Goal("requests", 50, 101)],
 )
 async def openshift_restart(case: Case) -> Sample:
-    return await restarted(case, ROUTES, **OAUTH)
+    return await restarted(case, ROUTE_CRD, **OAUTH)

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.controllers.raycluster import ca
-from test.support.go_certificates import NOW, go_authority
+from test.support.go_certificates import NOW, go_certificate_authority
 
 
 def leaf(authority: ca.CertificateAuthority) -> x509.Certificate:
@@ -85,12 +85,12 @@ def test_of_several_certificates_the_first_counts() -> None:
 
 
 def test_renewal_is_due_with_a_third_of_the_lifetime_left() -> None:
-    assert go_authority(days=363).renewal_due == NOW + timedelta(days=242)
+    assert go_certificate_authority(days=363).renewal_due == NOW + timedelta(days=242)
     ours = ca.create("ecdsa", now=NOW)
     assert NOW + timedelta(days=2430) < ours.renewal_due < NOW + timedelta(days=2435)
 
 
-@pytest.mark.parametrize("make", [go_authority, lambda: ca.create("ecdsa", now=NOW)])
+@pytest.mark.parametrize("make", [go_certificate_authority, lambda: ca.create("ecdsa", now=NOW)])
 def test_renewal_keeps_key_subject_and_key_identifier(make) -> None:
     old = make()
     later = NOW + timedelta(days=300)
@@ -107,7 +107,7 @@ def test_renewal_keeps_key_subject_and_key_identifier(make) -> None:
 
 
 @pytest.mark.skipif(which("openssl") is None, reason="no openssl on the PATH")
-@pytest.mark.parametrize("make", [go_authority, lambda: ca.create("ecdsa", now=NOW)])
+@pytest.mark.parametrize("make", [go_certificate_authority, lambda: ca.create("ecdsa", now=NOW)])
 def test_openssl_trusts_old_and_new_leaves_under_old_and_new_authority(make, tmp_path: Path) -> None:
     old = make()
     new = ca.renew(old, now=NOW + timedelta(days=1))
@@ -146,5 +146,5 @@ def test_what_cannot_be_used_says_why_and_keeps_the_key_if_there_is_one() -> Non
 
 
 def test_an_expired_authority_is_no_broken_one() -> None:
-    expired = go_authority(begin=NOW - timedelta(days=400))
+    expired = go_certificate_authority(begin=NOW - timedelta(days=400))
     assert ca.load(expired.data()["ca.crt"], expired.data()["ca.key"]).renewal_due < NOW

@@ -12,7 +12,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects import Object, is_deleting, name_of, owner_reference
-from test.support.recordings import load, observations, raycluster_cases
+from test.support.recordings import load_raycluster, observations, raycluster_cases
 
 DIFFERENT = {
     "name-of-63": "the Go operator stops at the first name that is refused",
@@ -79,7 +79,7 @@ def applied_fields(value: Any) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("case", raycluster_cases())
 def test_every_recorded_object_is_desired_as_it_was_made(case: str) -> None:
-    recording = load(case)
+    recording = load_raycluster(case)
     scenario = case.partition("/")[2]
     config = KubeRayConfiguration.model_validate(recording["config"]["kuberay"])
     for title, objects in observations(recording):

@@ -10,21 +10,21 @@ from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
 from cfo.webhooks.raycluster.defaulting import Defaulted, default
 from cfo.webhooks.raycluster.settings import Images, Settings
 from test.support.ray_clusters import (
-    BOTH,
-    HEAD,
-    MTLS,
-    NOTHING,
-    OAUTH,
-    WORKER,
+    HEAD_PATH,
+    MTLS_ONLY,
+    NO_INJECTION,
+    OAUTH_AND_MTLS,
+    OAUTH_ONLY,
+    WORKER_PATH,
     Cluster,
-    create,
-    created,
-    head_of,
-    named,
-    names,
+    default_on_create,
+    defaulted_cluster,
+    find_by_name,
+    head_pod,
+    names_in,
     ray_cluster,
     worker,
-    worker_of,
+    worker_pod,
 )
 
 TLS_ENV = ["MY_POD_IP", "RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"]
@@ -35,45 +35,47 @@ MARK = f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this when
 
 
 def test_a_new_cluster_is_marked_with_the_operators_version() -> None:
-    assert create(ray_cluster()).cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
+    assert default_on_create(ray_cluster()).cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
 
 
 def test_somebody_elses_version_gives_way_with_a_warning() -> None:
-    made = create(ray_cluster(version="v0"))
+    made = default_on_create(ray_cluster(version="v0"))
     assert made.cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
     assert made.warnings == (f"{MARK}, 'v0' was replaced",)
 
 
 def test_the_names_of_what_is_injected_are_those_of_a_marked_cluster() -> None:
-    made = created(worker())
+    made = defaulted_cluster(worker())
     expected = names_of(made)
-    assert head_of(made)["serviceAccountName"] == expected.proxy_service_account
-    assert named(head_of(made)["volumes"], "proxy-tls-secret")["secret"] == {"secretName": expected.proxy_tls_secret}
-    for pod in (head_of(made), worker_of(made)):
-        assert named(pod["volumes"], "ca-vol")["secret"] == {"secretName": expected.ca_secret}
-    proxy = named(head_of(made)["containers"], "oauth-proxy")
+    assert head_pod(made)["serviceAccountName"] == expected.proxy_service_account
+    assert find_by_name(head_pod(made)["volumes"], "proxy-tls-secret")["secret"] == {
+        "secretName": expected.proxy_tls_secret
+    }
+    for pod in (head_pod(made), worker_pod(made)):
+        assert find_by_name(pod["volumes"], "ca-vol")["secret"] == {"secretName": expected.ca_secret}
+    proxy = find_by_name(head_pod(made)["containers"], "oauth-proxy")
     assert proxy["env"][0]["valueFrom"]["secretKeyRef"]["name"] == expected.cookie_secret
     assert f"--openshift-service-account={expected.proxy_service_account}" in proxy["args"]
 
 
 def test_no_worker_gets_a_proxy() -> None:
-    made = created(worker())
-    assert names(worker_of(made)["containers"]) == ["ray-worker"]
-    assert "serviceAccountName" not in worker_of(made)
+    made = defaulted_cluster(worker())
+    assert names_in(worker_pod(made)["containers"]) == ["ray-worker"]
+    assert "serviceAccountName" not in worker_pod(made)
 
 
 def test_every_worker_group_gets_tls() -> None:
-    made = created(worker("a"), worker("b"))
+    made = defaulted_cluster(worker("a"), worker("b"))
     for at in (0, 1):
-        pod = worker_of(made, at)
-        assert names(pod["containers"][0]["env"]) == TLS_ENV
-        assert names(pod["initContainers"]) == ["create-cert"]
-        assert names(pod["volumes"]) == ["ca-vol", "server-cert"]
+        pod = worker_pod(made, at)
+        assert names_in(pod["containers"][0]["env"]) == TLS_ENV
+        assert names_in(pod["initContainers"]) == ["create-cert"]
+        assert names_in(pod["volumes"]) == ["ca-vol", "server-cert"]
 
 
 def test_nothing_is_injected_where_nothing_is_asked_for() -> None:
     cluster = ray_cluster(worker())
-    made = create(cluster, NOTHING)
+    made = default_on_create(cluster, NO_INJECTION)
     assert made.cluster["spec"] == cluster["spec"]
     assert made.warnings == ()
 
@@ -81,20 +83,20 @@ def test_nothing_is_injected_where_nothing_is_asked_for() -> None:
 def test_nothing_empty_is_added_and_nothing_empty_of_the_users_goes() -> None:
     cluster = ray_cluster(worker(), head={"containers": [{"name": "ray", "resources": {}, "env": []}]})
     cluster["spec"]["headGroupSpec"]["template"]["metadata"] = {}
-    made = create(cluster).cluster
+    made = default_on_create(cluster).cluster
     assert made["spec"]["headGroupSpec"]["template"]["metadata"] == {}
-    assert head_of(made)["containers"][0]["resources"] == {}
+    assert head_pod(made)["containers"][0]["resources"] == {}
     assert "metadata" not in made["spec"]["workerGroupSpecs"][0]["template"]
-    for pod in (head_of(made), worker_of(made)):
-        for container in pod["containers"][1:] + pod["initContainers"] + worker_of(made)["containers"]:
+    for pod in (head_pod(made), worker_pod(made)):
+        for container in pod["containers"][1:] + pod["initContainers"] + worker_pod(made)["containers"]:
             assert "resources" not in container
-    assert create(cluster, NOTHING).cluster["spec"] == cluster["spec"]
+    assert default_on_create(cluster, NO_INJECTION).cluster["spec"] == cluster["spec"]
 
 
 def test_the_images_come_from_the_settings() -> None:
-    made = created(worker(), settings=replace(BOTH, images=Images("proxy:1", "cert:1")))
-    assert named(head_of(made)["containers"], "oauth-proxy")["image"] == "proxy:1"
-    assert [pod["initContainers"][0]["image"] for pod in (head_of(made), worker_of(made))] == ["cert:1", "cert:1"]
+    made = defaulted_cluster(worker(), settings=replace(OAUTH_AND_MTLS, images=Images("proxy:1", "cert:1")))
+    assert find_by_name(head_pod(made)["containers"], "oauth-proxy")["image"] == "proxy:1"
+    assert [pod["initContainers"][0]["image"] for pod in (head_pod(made), worker_pod(made))] == ["cert:1", "cert:1"]
 
 
 def test_the_images_come_from_the_environment_where_it_names_any() -> None:
@@ -104,28 +106,28 @@ def test_the_images_come_from_the_environment_where_it_names_any() -> None:
     assert Images().cert_generator.startswith("registry.redhat.io/ubi9@sha256:770cf070")
 
 
-@pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS])
+@pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY])
 def test_to_inject_twice_is_to_inject_once(settings: Settings) -> None:
-    first = create(ray_cluster(worker()), settings)
+    first = default_on_create(ray_cluster(worker()), settings)
     again = default(first.cluster, None, settings)
     assert again == Defaulted(first.cluster)
     assert default(first.cluster, first.cluster, settings) == Defaulted(first.cluster)
 
 
 def test_what_the_go_operator_injected_is_taken_for_the_same() -> None:
-    made = created(worker())
-    for pod in (head_of(made), worker_of(made)):
+    made = defaulted_cluster(worker())
+    for pod in (head_pod(made), worker_pod(made)):
         for container in pod["containers"][1:] + pod["initContainers"]:
             container["resources"] = {}
-    assert default(made, None, BOTH) == Defaulted(made)
+    assert default(made, None, OAUTH_AND_MTLS) == Defaulted(made)
 
 
 def test_what_is_injected_belongs_to_the_object_alone() -> None:
-    made = created(worker())
-    for pod in (head_of(made), worker_of(made)):
+    made = defaulted_cluster(worker())
+    for pod in (head_pod(made), worker_pod(made)):
         for item in pod["containers"][0]["env"] + pod["containers"][0]["volumeMounts"]:
             item.clear()
-    assert named(worker_of(created(worker()))["containers"][0]["env"], "RAY_USE_TLS")["value"] == "1"
+    assert find_by_name(worker_pod(defaulted_cluster(worker()))["containers"][0]["env"], "RAY_USE_TLS")["value"] == "1"
 
 
 # --- what of the user's gives way, and what does not ------------------------------------------------------------------
@@ -141,15 +143,15 @@ def test_the_users_own_entries_stay_where_they_are() -> None:
         "volumes": [{"name": "d", "emptyDir": {}}],
         "priorityClassName": "high",
     }
-    made = create(ray_cluster(head=copy.deepcopy(mine)))
-    pod = head_of(made.cluster)
+    made = default_on_create(ray_cluster(head=copy.deepcopy(mine)))
+    pod = head_pod(made.cluster)
     assert made.warnings == ()
-    assert names(pod["containers"]) == ["ray", "side", "oauth-proxy"]
+    assert names_in(pod["containers"]) == ["ray", "side", "oauth-proxy"]
     assert pod["containers"][1] == {"name": "side"}
-    assert names(pod["containers"][0]["env"]) == ["A", *TLS_ENV]
-    assert names(pod["containers"][0]["volumeMounts"]) == ["d", "ca-vol", "server-cert"]
-    assert names(pod["initContainers"]) == ["first", "create-cert"]
-    assert names(pod["volumes"]) == ["d", "proxy-tls-secret", "ca-vol", "server-cert"]
+    assert names_in(pod["containers"][0]["env"]) == ["A", *TLS_ENV]
+    assert names_in(pod["containers"][0]["volumeMounts"]) == ["d", "ca-vol", "server-cert"]
+    assert names_in(pod["initContainers"]) == ["first", "create-cert"]
+    assert names_in(pod["volumes"]) == ["d", "proxy-tls-secret", "ca-vol", "server-cert"]
     assert pod["priorityClassName"] == "high"
 
 
@@ -175,13 +177,13 @@ def test_the_users_own_entries_stay_where_they_are() -> None:
     ],
 )
 def test_what_bears_the_name_of_an_injected_part_gives_way_with_a_warning(pod: Cluster, field: str, name: str) -> None:
-    made = create(ray_cluster(head=pod))
-    assert made.warnings == (f"{HEAD}.{field}: {name}: gave way to what the operator injects under this name",)
-    clean = create(ray_cluster(head={"containers": [{"name": "r"}]})).cluster
+    made = default_on_create(ray_cluster(head=pod))
+    assert made.warnings == (f"{HEAD_PATH}.{field}: {name}: gave way to what the operator injects under this name",)
+    clean = default_on_create(ray_cluster(head={"containers": [{"name": "r"}]})).cluster
     if field != "serviceAccountName":
-        ours, theirs = (next(iter(_field(head_of(one), field, name))) for one in (clean, made.cluster))
+        ours, theirs = (next(iter(_field(head_pod(one), field, name))) for one in (clean, made.cluster))
         assert theirs == ours
-        assert len(_field(head_of(made.cluster), field, name)) == 1
+        assert len(_field(head_pod(made.cluster), field, name)) == 1
 
 
 def _field(pod: Cluster, field: str, name: str) -> list[Cluster]:
@@ -191,7 +193,7 @@ def _field(pod: Cluster, field: str, name: str) -> list[Cluster]:
 
 
 def test_workers_warnings_name_their_index() -> None:
-    made = create(ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}])))
+    made = default_on_create(ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}])))
     assert made.warnings == (
         "spec.workerGroupSpecs[1].template.spec.volumes: ca-vol: gave way to what the operator injects under this name",
     )
@@ -199,26 +201,29 @@ def test_workers_warnings_name_their_index() -> None:
 
 def test_a_second_variable_of_the_same_name_cannot_win() -> None:
     env = [{"name": "RAY_USE_TLS", "value": "1"}, {"name": "RAY_USE_TLS", "value": "0"}]
-    made = create(ray_cluster(head={"containers": [{"name": "ray", "env": env}]}))
-    assert named(head_of(made.cluster)["containers"][0]["env"], "RAY_USE_TLS") == {"name": "RAY_USE_TLS", "value": "1"}
+    made = default_on_create(ray_cluster(head={"containers": [{"name": "ray", "env": env}]}))
+    assert find_by_name(head_pod(made.cluster)["containers"][0]["env"], "RAY_USE_TLS") == {
+        "name": "RAY_USE_TLS",
+        "value": "1",
+    }
     assert len(made.warnings) == 1
 
 
 def test_another_mount_at_the_path_of_an_injected_one_gives_way() -> None:
     mounts = [{"name": "d", "mountPath": "/home/ray/workspace/tls/"}, {"name": "e", "mountPath": "/e"}]
-    made = create(ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]}))
-    assert names(head_of(made.cluster)["containers"][0]["volumeMounts"]) == ["server-cert", "e", "ca-vol"]
+    made = default_on_create(ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]}))
+    assert names_in(head_pod(made.cluster)["containers"][0]["volumeMounts"]) == ["server-cert", "e", "ca-vol"]
     assert made.warnings == (
-        f"{HEAD}.containers[0].volumeMounts: server-cert: gave way to what the operator injects under this name",
+        f"{HEAD_PATH}.containers[0].volumeMounts: server-cert: gave way to what the operator injects under this name",
     )
 
 
 def test_a_further_mount_of_an_injected_volume_stays() -> None:
-    old = created()
+    old = defaulted_cluster()
     new = copy.deepcopy(old)
     mine = {"name": "server-cert", "mountPath": "/certificates", "readOnly": True}
-    head_of(new)["containers"][0]["volumeMounts"].append(mine)
-    assert default(new, old, BOTH) == Defaulted(new)
+    head_pod(new)["containers"][0]["volumeMounts"].append(mine)
+    assert default(new, old, OAUTH_AND_MTLS) == Defaulted(new)
 
 
 # --- which container runs Ray -----------------------------------------------------------------------------------------
@@ -226,92 +231,104 @@ def test_a_further_mount_of_an_injected_volume_stays() -> None:
 
 def test_a_users_container_called_like_the_proxy_never_gets_the_settings_for_ray() -> None:
     pod = {"containers": [{"name": "oauth-proxy", "image": "mine"}, {"name": "ray", "image": "ray"}]}
-    made = create(ray_cluster(worker(**copy.deepcopy(pod)), head=pod), MTLS)
-    for found in (head_of(made.cluster), worker_of(made.cluster)):
+    made = default_on_create(ray_cluster(worker(**copy.deepcopy(pod)), head=pod), MTLS_ONLY)
+    for found in (head_pod(made.cluster), worker_pod(made.cluster)):
         assert found["containers"][0] == {"name": "oauth-proxy", "image": "mine"}
-        assert names(found["containers"][1]["env"]) == TLS_ENV
-    assert [text.partition(": ")[0] for text in made.warnings] == [f"{HEAD}.containers[0]", f"{WORKER}.containers[0]"]
+        assert names_in(found["containers"][1]["env"]) == TLS_ENV
+    assert [text.partition(": ")[0] for text in made.warnings] == [
+        f"{HEAD_PATH}.containers[0]",
+        f"{WORKER_PATH}.containers[0]",
+    ]
     assert "the settings for Ray went to 'ray': put that first" in made.warnings[0]
 
 
 @pytest.mark.parametrize("image", ["mine", Images().oauth_proxy])
 def test_the_injected_proxy_never_stands_where_kuberay_starts_ray(image: str) -> None:
     pod = {"containers": [{"name": "oauth-proxy", "image": image}, {"name": "ray"}, {"name": "side"}]}
-    found = head_of(create(ray_cluster(head=pod)).cluster)
-    assert names(found["containers"]) == ["ray", "side", "oauth-proxy"]
-    assert names(found["containers"][0]["env"]) == TLS_ENV
-    assert names(found["containers"][2]["env"]) == ["COOKIE_SECRET"]
+    found = head_pod(default_on_create(ray_cluster(head=pod)).cluster)
+    assert names_in(found["containers"]) == ["ray", "side", "oauth-proxy"]
+    assert names_in(found["containers"][0]["env"]) == TLS_ENV
+    assert names_in(found["containers"][2]["env"]) == ["COOKIE_SECRET"]
 
 
 def test_an_edit_that_puts_the_proxy_first_is_put_right() -> None:
-    old = created(head={"containers": [{"name": "ray"}, {"name": "side"}]})
+    old = defaulted_cluster(head={"containers": [{"name": "ray"}, {"name": "side"}]})
     new = copy.deepcopy(old)
-    head_of(new)["containers"].reverse()
-    made = default(new, old, BOTH)
-    assert names(head_of(made.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
+    head_pod(new)["containers"].reverse()
+    made = default(new, old, OAUTH_AND_MTLS)
+    assert names_in(head_pod(made.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
     assert made.warnings[0].endswith("so the injected oauth-proxy was moved behind the others")
 
 
 def test_where_the_go_operator_left_the_proxy_first_it_stays() -> None:
-    old = created(head={"containers": [{"name": "ray"}, {"name": "side"}]}, settings=OAUTH)
-    head_of(old)["containers"].reverse()
+    old = defaulted_cluster(head={"containers": [{"name": "ray"}, {"name": "side"}]}, settings=OAUTH_ONLY)
+    head_pod(old)["containers"].reverse()
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
-    assert default(new, old, OAUTH) == Defaulted(new)
+    assert default(new, old, OAUTH_ONLY) == Defaulted(new)
 
 
 # --- KubeRay's own TLS and authentication -----------------------------------------------------------------------------
 
 
 def test_where_kuberay_sees_to_tls_or_authentication_ours_is_not_injected() -> None:
-    with_tls = created(worker(), tlsOptions={"enabled": True})
-    assert names(head_of(with_tls)["containers"]) == ["ray-head", "oauth-proxy"]
-    assert "initContainers" not in head_of(with_tls)
-    assert worker_of(with_tls) == worker_of(ray_cluster(worker()))
-    with_tokens = created(worker(), authOptions={"mode": "token"})
-    assert names(head_of(with_tokens)["containers"]) == ["ray-head"]
-    assert names(head_of(with_tokens)["initContainers"]) == ["create-cert"]
-    assert "serviceAccountName" not in head_of(with_tokens)
+    with_tls = defaulted_cluster(worker(), tlsOptions={"enabled": True})
+    assert names_in(head_pod(with_tls)["containers"]) == ["ray-head", "oauth-proxy"]
+    assert "initContainers" not in head_pod(with_tls)
+    assert worker_pod(with_tls) == worker_pod(ray_cluster(worker()))
+    with_tokens = defaulted_cluster(worker(), authOptions={"mode": "token"})
+    assert names_in(head_pod(with_tokens)["containers"]) == ["ray-head"]
+    assert names_in(head_pod(with_tokens)["initContainers"]) == ["create-cert"]
+    assert "serviceAccountName" not in head_pod(with_tokens)
 
 
 def test_turning_on_kuberays_tls_takes_ours_out() -> None:
-    old = created(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]})
+    old = defaulted_cluster(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]})
     new = copy.deepcopy(old)
     new["spec"]["tlsOptions"] = {"enabled": True}
-    made = default(new, old, BOTH)
-    wanted = created(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True})
+    made = default(new, old, OAUTH_AND_MTLS)
+    wanted = defaulted_cluster(
+        worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True}
+    )
     assert made.cluster == wanted
-    assert f"{HEAD}.initContainers: create-cert: taken out, because KubeRay's own tlsOptions are used" in made.warnings
-    assert f"{WORKER}.volumes: ca-vol, server-cert: taken out, because KubeRay's own tlsOptions are used" in (
+    assert (
+        f"{HEAD_PATH}.initContainers: create-cert: taken out, because KubeRay's own tlsOptions are used"
+        in made.warnings
+    )
+    assert f"{WORKER_PATH}.volumes: ca-vol, server-cert: taken out, because KubeRay's own tlsOptions are used" in (
         made.warnings
     )
-    assert default(made.cluster, made.cluster, BOTH) == Defaulted(made.cluster)
+    assert default(made.cluster, made.cluster, OAUTH_AND_MTLS) == Defaulted(made.cluster)
 
 
 def test_turning_on_kuberays_authentication_takes_the_proxy_out() -> None:
-    old = created()
+    old = defaulted_cluster()
     new = copy.deepcopy(old)
     new["spec"]["authOptions"] = {"mode": "token"}
-    made = default(new, old, BOTH)
-    assert made.cluster == created(authOptions={"mode": "token"})
-    assert f"{HEAD}.containers: oauth-proxy: taken out, because KubeRay's own authOptions are used" in made.warnings
+    made = default(new, old, OAUTH_AND_MTLS)
+    assert made.cluster == defaulted_cluster(authOptions={"mode": "token"})
+    assert (
+        f"{HEAD_PATH}.containers: oauth-proxy: taken out, because KubeRay's own authOptions are used" in made.warnings
+    )
 
 
 def test_turning_off_kuberays_brings_ours() -> None:
-    old = created(worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"})
+    old = defaulted_cluster(worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"})
     new = copy.deepcopy(old)
     del new["spec"]["tlsOptions"], new["spec"]["authOptions"]
-    assert default(new, old, BOTH) == Defaulted(created(worker()))
+    assert default(new, old, OAUTH_AND_MTLS) == Defaulted(defaulted_cluster(worker()))
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
 def test_another_version_or_image_of_the_operator_changes_nothing() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
-    upgraded = replace(BOTH, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test")
+    upgraded = replace(
+        OAUTH_AND_MTLS, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test"
+    )
     assert default(new, old, upgraded) == Defaulted(new)
 
 
@@ -319,70 +336,70 @@ def test_a_cluster_without_the_mark_keeps_its_old_names_and_its_template() -> No
     old = ray_cluster(worker(), head={"serviceAccountName": "mine"})
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, OAUTH_AND_MTLS) == Defaulted(new)
 
 
 def test_a_cluster_with_injected_parts_under_old_names_keeps_them() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     del old["metadata"]["annotations"]
     expected = names_of(old)
-    head_of(old)["serviceAccountName"] = expected.proxy_service_account
-    named(head_of(old)["volumes"], "proxy-tls-secret")["secret"]["secretName"] = expected.proxy_tls_secret
-    for pod in (head_of(old), worker_of(old)):
-        named(pod["volumes"], "ca-vol")["secret"]["secretName"] = expected.ca_secret
+    head_pod(old)["serviceAccountName"] = expected.proxy_service_account
+    find_by_name(head_pod(old)["volumes"], "proxy-tls-secret")["secret"]["secretName"] = expected.proxy_tls_secret
+    for pod in (head_pod(old), worker_pod(old)):
+        find_by_name(pod["volumes"], "ca-vol")["secret"]["secretName"] = expected.ca_secret
     new = copy.deepcopy(old)
-    del head_of(new)["serviceAccountName"], head_of(new)["containers"][1], head_of(new)["volumes"]
-    made = default(new, old, BOTH)
+    del head_pod(new)["serviceAccountName"], head_pod(new)["containers"][1], head_pod(new)["volumes"]
+    made = default(new, old, OAUTH_AND_MTLS)
     assert made.cluster == old
     assert len(made.warnings) == 4
 
 
 @pytest.mark.parametrize(("before", "after"), [("v0", None), ("v0", "mine"), (None, "mine")])
 def test_nobody_changes_the_mark(before: str | None, after: str | None) -> None:
-    made = default(ray_cluster(version=after), ray_cluster(version=before), NOTHING)
+    made = default(ray_cluster(version=after), ray_cluster(version=before), NO_INJECTION)
     assert made.cluster["metadata"].get("annotations", {}).get(VERSION_ANNOTATION) == before
     assert ("annotations" in made.cluster["metadata"]) == (before is not None)
     assert made.warnings == (f"{MARK}, and nobody may change it: it was put back",)
 
 
 def _remove_proxy(cluster: Cluster) -> None:
-    del head_of(cluster)["containers"][1]
+    del head_pod(cluster)["containers"][1]
 
 
 def _change_image(cluster: Cluster) -> None:
-    head_of(cluster)["containers"][1]["image"] = "evil"
+    head_pod(cluster)["containers"][1]["image"] = "evil"
 
 
 def _add_argument(cluster: Cluster) -> None:
-    head_of(cluster)["containers"][1]["args"].append("--extra")
+    head_pod(cluster)["containers"][1]["args"].append("--extra")
 
 
 def _other_account(cluster: Cluster) -> None:
-    head_of(cluster)["serviceAccountName"] = "other"
+    head_pod(cluster)["serviceAccountName"] = "other"
 
 
 def _no_account(cluster: Cluster) -> None:
-    del head_of(cluster)["serviceAccountName"]
+    del head_pod(cluster)["serviceAccountName"]
 
 
 def _no_env(cluster: Cluster) -> None:
-    worker_of(cluster)["containers"][0]["env"] = []
+    worker_pod(cluster)["containers"][0]["env"] = []
 
 
 def _other_volume(cluster: Cluster) -> None:
-    worker_of(cluster)["volumes"][0] = {"name": "ca-vol", "emptyDir": {}}
+    worker_pod(cluster)["volumes"][0] = {"name": "ca-vol", "emptyDir": {}}
 
 
 def _other_mount(cluster: Cluster) -> None:
-    worker_of(cluster)["containers"][0]["volumeMounts"][1]["mountPath"] = "/other"
+    worker_pod(cluster)["containers"][0]["volumeMounts"][1]["mountPath"] = "/other"
 
 
 def _other_command(cluster: Cluster) -> None:
-    worker_of(cluster)["initContainers"][0]["command"] = ["true"]
+    worker_pod(cluster)["initContainers"][0]["command"] = ["true"]
 
 
 def _no_init(cluster: Cluster) -> None:
-    del head_of(cluster)["initContainers"]
+    del head_pod(cluster)["initContainers"]
 
 
 BACK = "injected by the operator, so it was put back"
@@ -391,90 +408,90 @@ BACK = "injected by the operator, so it was put back"
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
-        (_remove_proxy, f"{HEAD}.containers: oauth-proxy: {BACK}"),
-        (_change_image, f"{HEAD}.containers: oauth-proxy: {BACK}"),
-        (_add_argument, f"{HEAD}.containers: oauth-proxy: {BACK}"),
-        (_other_account, f"{HEAD}.serviceAccountName: other: {BACK}"),
+        (_remove_proxy, f"{HEAD_PATH}.containers: oauth-proxy: {BACK}"),
+        (_change_image, f"{HEAD_PATH}.containers: oauth-proxy: {BACK}"),
+        (_add_argument, f"{HEAD_PATH}.containers: oauth-proxy: {BACK}"),
+        (_other_account, f"{HEAD_PATH}.serviceAccountName: other: {BACK}"),
         (
             _no_account,
-            f"{HEAD}.serviceAccountName: {names_of(ray_cluster(version='v1')).proxy_service_account}: {BACK}",
+            f"{HEAD_PATH}.serviceAccountName: {names_of(ray_cluster(version='v1')).proxy_service_account}: {BACK}",
         ),
-        (_no_env, f"{WORKER}.containers[0].env: {', '.join(TLS_ENV)}: {BACK}"),
-        (_other_volume, f"{WORKER}.volumes: ca-vol: {BACK}"),
-        (_other_mount, f"{WORKER}.containers[0].volumeMounts: server-cert: {BACK}"),
-        (_other_command, f"{WORKER}.initContainers: create-cert: {BACK}"),
-        (_no_init, f"{HEAD}.initContainers: create-cert: {BACK}"),
+        (_no_env, f"{WORKER_PATH}.containers[0].env: {', '.join(TLS_ENV)}: {BACK}"),
+        (_other_volume, f"{WORKER_PATH}.volumes: ca-vol: {BACK}"),
+        (_other_mount, f"{WORKER_PATH}.containers[0].volumeMounts: server-cert: {BACK}"),
+        (_other_command, f"{WORKER_PATH}.initContainers: create-cert: {BACK}"),
+        (_no_init, f"{HEAD_PATH}.initContainers: create-cert: {BACK}"),
     ],
 )
 def test_an_edit_of_an_injected_part_is_put_back_with_a_warning(change: Any, warning: str) -> None:
-    old = created(worker(), settings=replace(BOTH, images=Images("proxy:0", "cert:0")))
+    old = defaulted_cluster(worker(), settings=replace(OAUTH_AND_MTLS, images=Images("proxy:0", "cert:0")))
     new = copy.deepcopy(old)
     change(new)
-    made = default(new, old, BOTH)
+    made = default(new, old, OAUTH_AND_MTLS)
     assert made.cluster == old
     assert made.warnings == (warning,)
 
 
 def test_the_users_own_edits_pass() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
-    head_of(new)["containers"][0]["image"] = "ray:new"
-    head_of(new)["containers"].append({"name": "side"})
-    worker_of(new)["containers"][0]["env"].append({"name": "MINE", "value": "1"})
+    head_pod(new)["containers"][0]["image"] = "ray:new"
+    head_pod(new)["containers"].append({"name": "side"})
+    worker_pod(new)["containers"][0]["env"].append({"name": "MINE", "value": "1"})
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 7
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, OAUTH_AND_MTLS) == Defaulted(new)
 
 
 def test_a_new_worker_group_gets_what_the_head_has() -> None:
-    old = created(worker("a"))
+    old = defaulted_cluster(worker("a"))
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"].insert(0, worker("b"))
-    made = default(new, old, BOTH)
-    assert made == Defaulted(created(worker("b"), worker("a")))
+    made = default(new, old, OAUTH_AND_MTLS)
+    assert made == Defaulted(defaulted_cluster(worker("b"), worker("a")))
     plain = ray_cluster(worker("a"))
     added = ray_cluster(worker("a"), worker("b"))
-    assert default(added, plain, BOTH) == Defaulted(added)
+    assert default(added, plain, OAUTH_AND_MTLS) == Defaulted(added)
 
 
 def test_with_a_concern_turned_off_its_parts_are_nobodys() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     _remove_proxy(new)
     _no_env(new)
     _other_account(new)
-    assert default(new, old, NOTHING) == Defaulted(new)
+    assert default(new, old, NO_INJECTION) == Defaulted(new)
 
 
 def test_a_concern_turned_on_later_changes_no_cluster_by_itself() -> None:
-    old = created(worker(), settings=NOTHING)
-    assert default(copy.deepcopy(old), old, BOTH) == Defaulted(old)
+    old = defaulted_cluster(worker(), settings=NO_INJECTION)
+    assert default(copy.deepcopy(old), old, OAUTH_AND_MTLS) == Defaulted(old)
 
 
 def test_a_users_own_sidecar_that_only_looks_injected_is_theirs_to_change() -> None:
     old = ray_cluster(head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]})
     new = copy.deepcopy(old)
     _change_image(new)
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, OAUTH_AND_MTLS) == Defaulted(new)
 
 
 def test_the_certificate_follows_an_edit_of_the_head_services_name_without_a_warning() -> None:
-    old = created()
+    old = defaulted_cluster()
     new = copy.deepcopy(old)
     new["spec"]["headGroupSpec"]["headService"] = {"metadata": {"name": "other"}}
-    made = default(new, old, BOTH)
+    made = default(new, old, OAUTH_AND_MTLS)
     assert made.warnings == ()
-    command = head_of(made.cluster)["initContainers"][0]["command"][2]
+    command = head_pod(made.cluster)["initContainers"][0]["command"][2]
     assert 'DNS.6 = other.ns.svc">./domain.ext' in command
-    assert command.replace("other.ns.svc", "rc-head-svc.ns.svc") == head_of(old)["initContainers"][0]["command"][2]
-    assert default(made.cluster, made.cluster, BOTH) == Defaulted(made.cluster)
+    assert command.replace("other.ns.svc", "rc-head-svc.ns.svc") == head_pod(old)["initContainers"][0]["command"][2]
+    assert default(made.cluster, made.cluster, OAUTH_AND_MTLS) == Defaulted(made.cluster)
 
 
 def test_a_cluster_that_is_being_deleted_is_left_alone() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     _remove_proxy(new)
-    assert default(new, old, BOTH) == Defaulted(new)
+    assert default(new, old, OAUTH_AND_MTLS) == Defaulted(new)
 
 
 # --- what cannot work -------------------------------------------------------------------------------------------------
@@ -500,17 +517,17 @@ def test_a_cluster_that_is_being_deleted_is_left_alone() -> None:
 )
 def test_what_cannot_be_read_or_run_is_left_for_the_validator(spec: Any) -> None:
     cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "rc"}, "spec": spec}
-    made = default(cluster, None, BOTH)
+    made = default(cluster, None, OAUTH_AND_MTLS)
     assert made.cluster["spec"] == spec
-    assert default(cluster, cluster, BOTH).cluster["spec"] == spec
-    assert default(ray_cluster(), cluster, BOTH).cluster["spec"] == ray_cluster()["spec"]
+    assert default(cluster, cluster, OAUTH_AND_MTLS).cluster["spec"] == spec
+    assert default(ray_cluster(), cluster, OAUTH_AND_MTLS).cluster["spec"] == ray_cluster()["spec"]
 
 
 @pytest.mark.parametrize(("name", "hint"), [("n" * 54, "more than 53 characters"), ("9lives", "no DNS-1035 label")])
 def test_names_that_kuberay_ignores_are_warned_of(name: str, hint: str) -> None:
     cluster = ray_cluster()
     cluster["metadata"]["name"] = name
-    (warning,) = create(cluster).warnings
+    (warning,) = default_on_create(cluster).warnings
     assert warning.startswith("metadata.name: ")
     assert hint in warning
-    assert default(cluster, cluster, BOTH).warnings == ()
+    assert default(cluster, cluster, OAUTH_AND_MTLS).warnings == ()

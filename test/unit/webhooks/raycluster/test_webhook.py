@@ -14,7 +14,7 @@ from cfo.runtime.field import FieldErrors
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation
 from cfo.webhooks.raycluster.settings import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
-from test.support.ray_clusters import Cluster, head_of, names, ray_cluster, worker
+from test.support.ray_clusters import Cluster, head_pod, names_in, ray_cluster, worker
 
 
 class Around:
@@ -55,7 +55,7 @@ def request(old: Cluster | None = None) -> AdmissionRequest:
 async def test_a_cluster_is_completed_and_then_valid() -> None:
     webhook, asked = Around().webhook(), request()
     made = await webhook.default(ray_cluster(worker()), asked)
-    assert names(head_of(made)["containers"]) == ["ray-head", "oauth-proxy"]
+    assert names_in(head_pod(made)["containers"]) == ["ray-head", "oauth-proxy"]
     assert asked.warnings == []
     await webhook.validate_create(made, asked)
     await webhook.validate_update(made, made, asked)
@@ -74,7 +74,7 @@ async def test_refusals_are_field_errors() -> None:
         await webhook.validate_create(ray_cluster(head={"containers": []}), request())
     old = await webhook.default(ray_cluster(), request())
     new = copy.deepcopy(old)
-    head_of(new)["serviceAccountName"] = "other"
+    head_pod(new)["serviceAccountName"] = "other"
     with pytest.raises(FieldErrors, match="service account is immutable"):
         await webhook.validate_update(old, new, request(old))
     webhook.validate_delete(old, request(old))
@@ -82,8 +82,8 @@ async def test_refusals_are_field_errors() -> None:
 
 async def test_on_vanilla_kubernetes_there_is_no_proxy() -> None:
     made = await Around(openshift=False).webhook().default(ray_cluster(), request())
-    assert names(head_of(made)["containers"]) == ["ray-head"]
-    assert "serviceAccountName" not in head_of(made)
+    assert names_in(head_pod(made)["containers"]) == ["ray-head"]
+    assert "serviceAccountName" not in head_pod(made)
 
 
 async def test_only_what_is_needed_is_asked_for() -> None:
@@ -117,7 +117,7 @@ async def test_a_generated_name_is_made_before_names_derive_from_it() -> None:
     cluster["metadata"] = {"generateName": "my-"}
     made = await Around().webhook().default(cluster, request())
     assert re.fullmatch(r"my-[bcdfghjklmnpqrstvwxz2456789]{5}", made["metadata"]["name"])
-    assert head_of(made)["serviceAccountName"] == names_of(made).proxy_service_account
+    assert head_pod(made)["serviceAccountName"] == names_of(made).proxy_service_account
     assert made["metadata"]["namespace"] == "ns"
     again = await Around().webhook().default(copy.deepcopy(made), request())
     assert again == made
@@ -129,4 +129,4 @@ async def test_a_generated_name_is_made_before_names_derive_from_it() -> None:
 @pytest.mark.parametrize("status", [{"head": {"serviceName": "evil"}}, {"head": {"serviceName": "$(reboot)"}}])
 async def test_a_status_that_a_user_sends_is_not_kuberays(status: Any) -> None:
     made = await Around().webhook().default({**ray_cluster(), "status": status}, request())
-    assert "DNS.6 = rc-head-svc.ns.svc" in head_of(made)["initContainers"][0]["command"][2]
+    assert "DNS.6 = rc-head-svc.ns.svc" in head_pod(made)["initContainers"][0]["command"][2]
