@@ -60,13 +60,13 @@ def count_requests(env: Environment) -> Counter[tuple[str, str]]:
 
 def _without_group(name: str) -> str:
     """Return a resource with its subresource, without its group."""
-    whole, _, subresource = name.partition("/")
-    return f"{whole.partition('.')[0]}/{subresource}" if subresource else whole.partition(".")[0]
+    resource, _, subresource = name.partition("/")
+    return f"{resource.partition('.')[0]}/{subresource}" if subresource else resource.partition(".")[0]
 
 
-def multiplied(count: int, each: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """Return the requests for ``count`` objects of which each takes the requests ``each``."""
-    return {request: number * count for request, number in each.items()}
+def multiplied(count: int, per_object: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """Return the requests for ``count`` objects of which each takes ``per_object``."""
+    return {request: number * count for request, number in per_object.items()}
 
 
 def count_reconciles(manager: Manager) -> float:
@@ -131,8 +131,8 @@ async def test_deleted_cluster_takes_requests_only_for_binding_and_finalizer() -
 
             await eventually(all_deleted, "all clusters are deleted")
             await env.wait_until_idle()
-            each = {("delete", "clusterrolebindings"): 1, ("patch", "rayclusters"): 1}
-            assert count_requests(env) == multiplied(CLUSTERS, each)
+            per_object = {("delete", "clusterrolebindings"): 1, ("patch", "rayclusters"): 1}
+            assert count_requests(env) == multiplied(CLUSTERS, per_object)
 
 
 async def test_restart_with_unchanged_clusters_only_lists() -> None:

@@ -84,9 +84,9 @@ async def _change(env: Environment, cluster: Object, path: tuple[str, ...], valu
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_state_depends_only_on_current_value_of_each_field(openshift: bool) -> None:
-    definitions = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
+    all_crds = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
     async with (
-        start_environment(*definitions) as env,
+        start_environment(*all_crds) as env,
         run_with_faulty_transport(env, kuberay_config(**(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS))),
     ):
         base = ray_cluster(namespace=await env.create_namespace("base"))
@@ -136,9 +136,9 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_state_depends_only_on_current_value_of_each_setting(openshift: bool) -> None:
     """The operator's configuration is an input as well, and may change with each start."""
-    definitions = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
+    all_crds = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
     base_settings = {**(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS)}
-    async with start_environment(*definitions) as env:
+    async with start_environment(*all_crds) as env:
         changing = await env.create_namespace("changing")
         await env.create(ray_cluster(namespace=changing))
         async with run_with_faulty_transport(env, kuberay_config(**base_settings)):

@@ -286,7 +286,7 @@ async def test_soak_converges_after_random_faults(openshift: bool) -> None:
                 try:
                     await soak.perform_random_action()
                 except (APIError, TransportError):
-                    await _read_clusters(soak)  # the request of this test failed, and may or may not have had an effect
+                    await _read_clusters(soak)  # the failed request may have had an effect
                 await asyncio.sleep(rng.uniform(0, 0.05))
             env.plane.faults.clear()
             await _read_clusters(soak)

@@ -141,8 +141,7 @@ def _field(event: dict[str, Any], name: str) -> str:
 
 def warnings(running: Operator, word: str) -> list[str]:
     """Return the lines of the log that report a missing permission and contain ``word``."""
-    messages = ("Permission denied", "a right is missing")
-    return [line for line in running.output.splitlines() if any(map(line.__contains__, messages)) and word in line]
+    return [line for line in running.output.splitlines() if "Permission denied" in line and word in line]
 
 
 async def wait_for_children(env: Environment, *, openshift: bool) -> None:
@@ -225,7 +224,7 @@ async def test_cluster_gets_all_objects_with_permissions_of_go_operator(tmp_path
             await run_appwrapper(env)
             found = count_denied(events_of_the_operator(env))
             assert set(found) == {request for request in DENIED if openshift or "openshift" not in request}, (
-                "docs/operations.md documents other denied requests"
+                "docs/operations.md must list exactly these requests"
             )
             assert all(count == 1 for request, count in found.items() if request not in RETRIED), found
             assert all(count < 8 for count in found.values()), found  # retried with a back-off, not in a loop
@@ -263,9 +262,8 @@ async def _grant_missing_permissions(env: Environment, directory: Path, *, opens
     )
     assert code == 0, output
     with contextlib.suppress(AssertionError):
-        await wait_until_allowed(
-            env, "other-namespace"
-        )  # on a slow machine the back-off may exceed the timeout of one wait
+        # on a slow machine the back-off may exceed the timeout of one wait
+        await wait_until_allowed(env, "other-namespace")
     await wait_until_allowed(env, "other-namespace")
     if openshift:
         settings = GVK("config.openshift.io", "v1", "Ingress")

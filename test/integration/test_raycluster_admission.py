@@ -56,8 +56,8 @@ class Admission:
     async def create_namespace(self, name: str, **labels: str) -> None:
         """Create a namespace; ``_`` in the name of a label becomes ``/``."""
         metadata = {"name": name, "labels": {key.replace("_", "/"): value for key, value in labels.items()}}
-        answer = await self._api.post("/api/v1/namespaces", {"metadata": metadata})
-        assert answer.code == 201, answer.body
+        response = await self._api.post("/api/v1/namespaces", {"metadata": metadata})
+        assert response.code == 201, response.body
 
     async def create(self, obj: Object, namespace: str = "ns") -> Answer:
         return await self._api.post(self._path(namespace), obj)
@@ -78,9 +78,9 @@ class Admission:
         return await self._api.delete(self._path(namespace, name))
 
 
-def warnings(answer: Answer) -> list[str]:
+def warnings(response: Answer) -> list[str]:
     """Return the warnings of a response."""
-    headers = answer.headers.getall("Warning", [])  # type: ignore[attr-defined]
+    headers = response.headers.getall("Warning", [])  # type: ignore[attr-defined]
     return [
         re.sub(r"\\(.)", r"\1", text)
         for header in headers
@@ -119,18 +119,18 @@ async def admission(
         async with manager:
             await manager.started()
 
-            async def ready() -> bool:
+            async def is_ready() -> bool:
                 failures = await manager.health.failures()
                 assert not failures, failures
                 return True
 
-            await until(ready, "readiness")
+            await until(is_ready, "readiness")
             user = Admission(api)
             await user.create_namespace("ns")
             yield user
 
 
-# --- the recorded cases -----------------------------------------------------------------------------------------------
+# --- recorded cases ---------------------------------------------------------------------------------------------------
 
 
 class APIServerReplay(AdmissionReplay):
@@ -156,37 +156,36 @@ class APIServerReplay(AdmissionReplay):
                 await self.admission.delete(action["objectName"], namespace)
             elif action["op"] == "create":
                 self.user, name = with_crd_defaults(action["object"]), action["object"]["metadata"]["name"]
-                answer = await self.admission.create(action["object"], namespace)
+                response = await self.admission.create(action["object"], namespace)
                 if self.recording["name"] in DENIED_BY_CFO:
-                    assert DENIED_BY_CFO[self.recording["name"]] in answer.body["message"]
-                    assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
+                    assert DENIED_BY_CFO[self.recording["name"]] in response.body["message"]
+                    assert (response.code, response.body["reason"]) == (403, "Forbidden")
                     return
-                self.compare(answer, None, result)
+                self.compare(response, None, result)
             else:
                 media_type = action.get("type") or "application/merge-patch+json"
                 try:
                     apply_patch(self.state, action)
                 except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
                     continue  # it patches the proxy, which is not injected here
-                self.compare(
-                    await self.admission.patch(name, action["patch"], media_type, namespace), self.state, result
-                )
+                response = await self.admission.patch(name, action["patch"], media_type, namespace)
+                self.compare(response, self.state, result)
 
-    def compare(self, answer: Answer, old: Object | None, result: dict[str, Any]) -> None:
+    def compare(self, response: Answer, old: Object | None, result: dict[str, Any]) -> None:
         """Compare a response with the recorded ``result``."""
         self.compared += 1
-        assert answer.code == result["code"], answer.body
-        if answer.code >= 400:
-            assert (answer.body["reason"], answer.body["message"]) == (result["reason"], result["message"])
+        assert response.code == result["code"], response.body
+        if response.code >= 400:
+            assert (response.body["reason"], response.body["message"]) == (result["reason"], result["message"])
             return
-        self.state = with_crd_defaults(answer.body)
+        self.state = with_crd_defaults(response.body)
         if "object" in result:
             assert self.state == self.expected(result["object"], old)
 
 
 @pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository")
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-async def test_recorded_cases(configuration: str) -> None:
+async def test_recorded_admissions_are_reproduced(configuration: str) -> None:
     cases = sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml"))
     config = load_raycluster(f"{configuration}/{cases[0]}")["config"]
     compared = 0
@@ -226,11 +225,11 @@ async def test_warnings_reach_the_user() -> None:
         changed = copy.deepcopy(created.body)
         changed["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["image"] = "evil"
         worker_pod(changed)["containers"][0]["env"] = []
-        answer = await user.replace(changed)
-        assert answer.code == 200
-        assert answer.body["spec"] == created.body["spec"]
-        assert answer.body["metadata"]["generation"] == created.body["metadata"]["generation"]
-        assert [text.rpartition(": ")[2] for text in warnings(answer)] == [
+        response = await user.replace(changed)
+        assert response.code == 200
+        assert response.body["spec"] == created.body["spec"]
+        assert response.body["metadata"]["generation"] == created.body["metadata"]["generation"]
+        assert [warning.rpartition(": ")[2] for warning in warnings(response)] == [
             "injected by the operator, so it was put back"
         ] * 2
         assert warnings(await user.merge("rc", {"metadata": {"labels": {"a": "b"}}})) == []
@@ -289,26 +288,26 @@ MALFORMED: dict[str, tuple[Any, list[str]]] = {
         ray_cluster(worker(containers=[]), head={"containers": []})["spec"],
         ["spec.headGroupSpec.template.spec.containers", "spec.workerGroupSpecs[0].template.spec.containers"],
     ),
-    "only-a-proxy": (
+    "only-proxy": (
         ray_cluster(head={"containers": [{"name": "oauth-proxy", "image": "ray"}]})["spec"],
         ["spec.headGroupSpec.template.spec.containers"],
     ),
-    "no-list": (
+    "containers-not-a-list": (
         {"headGroupSpec": {"template": {"spec": {"containers": "ray"}}}},
         ["spec.headGroupSpec.template.spec.containers"],
     ),
     "n" * 64: (ray_cluster()["spec"], ["metadata.name"]),
-    "nothing": ({}, ["spec.headGroupSpec.template.spec.containers"]),
+    "empty-spec": ({}, ["spec.headGroupSpec.template.spec.containers"]),
 }
 
 
 async def test_malformed_clusters_are_denied_with_field_path_and_not_stored() -> None:
     async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         for name, (spec, fields) in MALFORMED.items():
-            answer = await user.create({**ray_cluster(), "metadata": {"name": name}, "spec": spec})
-            assert answer.code == 403, (name, answer.body)
-            assert [cause["field"] for cause in answer.body["details"]["causes"]] == fields, name
-            assert all(field in answer.body["message"] for field in fields)
+            response = await user.create({**ray_cluster(), "metadata": {"name": name}, "spec": spec})
+            assert response.code == 403, (name, response.body)
+            assert [cause["field"] for cause in response.body["details"]["causes"]] == fields, name
+            assert all(field in response.body["message"] for field in fields)
             assert (await user.get(name)).code == 404
         assert (await user.get("")).body["items"] == []
 
@@ -320,8 +319,8 @@ async def test_real_crd_reports_fields_of_wrong_type() -> None:
         for group in cluster["spec"]["workerGroupSpecs"]:
             group.update(replicas=1, minReplicas=0, maxReplicas=2, rayStartParams={})
         head_pod(cluster)["volumes"] = "x"
-        answer = await user.create(cluster)
-        assert (answer.code, answer.body["reason"]) == (422, "Invalid")
-        fields = {cause["field"] for cause in answer.body["details"]["causes"]}
+        response = await user.create(cluster)
+        assert (response.code, response.body["reason"]) == (422, "Invalid")
+        fields = {cause["field"] for cause in response.body["details"]["causes"]}
         assert "spec.headGroupSpec.template.spec.volumes" in fields
         assert "spec.workerGroupSpecs[1].template.spec.containers[0].name" in fields

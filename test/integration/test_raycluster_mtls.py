@@ -81,9 +81,9 @@ async def test_cluster_gets_a_ca_and_keeps_it(settings: dict[str, Any], kind: ty
             assert set(created["data"]) == {"ca.key", "ca.crt"}
             assert created["metadata"]["ownerReferences"] == [owner_reference(cluster)]
             assert labels_of(created) == {CLUSTER_LABEL: "rc"}
-            authority = load_ca(created)
-            assert isinstance(authority.key, kind)
-            lifetime = authority.certificate.not_valid_after_utc - datetime.now(UTC)
+            loaded = load_ca(created)
+            assert isinstance(loaded.key, kind)
+            lifetime = loaded.certificate.not_valid_after_utc - datetime.now(UTC)
             assert timedelta(days=3649) < lifetime < timedelta(days=3651)
         other = {"ca": {"keyAlgorithm": "ecdsa"}}
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, **other)):

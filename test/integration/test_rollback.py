@@ -149,7 +149,7 @@ async def _switch_back(env: Environment, case: str, recorded: list[Object], *, o
     for obj in recorded:
         if is_applied_by_go_operator(obj) and len(managed_fields(obj)) == 1:
             found = after[obj["kind"], name_of(obj)]
-            assert comparable_part(found) == comparable_part(obj), f"{case}: {name_of(obj)} is not what was recorded"
+            assert comparable_part(found) == comparable_part(obj), f"{case}: {name_of(obj)} differs from the recording"
             if "ca.key" in found.get("data", ()):
                 assert found["data"] == before["Secret", name_of(obj)]["data"], f"{case}: another CA"
     spec = (await env.get(RAY_CLUSTER, key.name, key.namespace))["spec"]
@@ -173,17 +173,18 @@ def test_go_operator_accepts_webhook_certificate() -> None:
         assert set(data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
         for name in ("ca.key", "tls.key"):
             assert data[name].startswith(b"-----BEGIN RSA PRIVATE KEY-----"), name
-        authority, leaf = (
+        ca_certificate, leaf = (
             x509.load_pem_x509_certificate(data["ca.crt"]),
             x509.load_pem_x509_certificate(data["tls.crt"]),
         )
         key = serialization.load_pem_private_key(data["ca.key"], None)
         assert isinstance(key, rsa.RSAPrivateKey)
-        assert key.public_key() == authority.public_key(), "the first CA in the bundle must be that of the key"
-        names = authority.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert key.public_key() == ca_certificate.public_key(), "the first CA in the bundle must be that of the key"
+        names = ca_certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert names.get_values_for_type(x509.DNSName) == ["codeflare"]
         host = x509.DNSName("codeflare-operator-webhook-service.openshift-operators.svc")
-        verifier = PolicyBuilder().store(Store([authority])).time(now + timedelta(days=90)).build_server_verifier(host)
+        policy = PolicyBuilder().store(Store([ca_certificate])).time(now + timedelta(days=90))
+        verifier = policy.build_server_verifier(host)
         verifier.verify(leaf, [])
 
 
@@ -277,7 +278,7 @@ def go_manifests() -> list[Object]:
 
 @pytest.mark.parametrize("apply", [["--server-side"], []], ids=["server-side", "client-side"])
 async def test_manifests_of_both_operators_replace_each_other(tmp_path: Path, apply: list[str]) -> None:
-    """Apply the Go operator's manifests, client-side or server-side; then ours; then the Go operator's again."""
+    """Apply the Go operator's manifests (client-side or server-side), then this operator's, then the former again."""
     secret, deployment, hooks = go_manifests()
     go_yaml = yaml.safe_dump_all(go_manifests())
     async with start_environment() as env:

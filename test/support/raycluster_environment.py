@@ -291,7 +291,7 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
 
 @asynccontextmanager
 async def start_environment(*crds: Object) -> AsyncIterator[Environment]:
-    """Run a control plane with these CRDs, without any controllers of ours."""
+    """Run a control plane with these CRDs, without the RayCluster controllers."""
     async with (
         ControlPlane.auto(crds=crds) as plane,
         Transport(ClientConfig.for_control_plane(plane)) as transport,

@@ -17,20 +17,20 @@ from cfo.controllers.raycluster import ca
 from test.support.go_certificates import NOW, go_certificate_authority
 
 
-def leaf(authority: ca.CertificateAuthority) -> x509.Certificate:
+def leaf(issuer: ca.CertificateAuthority) -> x509.Certificate:
     """Return a Ray node's certificate, signed with the CA as the node's init container does."""
     key = ec.generate_private_key(ec.SECP256R1())
-    identifier = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    identifier = issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-head")]))
-        .issuer_name(authority.certificate.subject)
+        .issuer_name(issuer.certificate.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(NOW)
         .not_valid_after(NOW + timedelta(days=365))
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
-        .sign(authority.key, hashes.SHA256())
+        .sign(issuer.key, hashes.SHA256())
     )
 
 
@@ -48,9 +48,9 @@ def extension(certificate: x509.Certificate, kind):
     ],
 )
 def test_new_ca_equals_that_of_go_operator_except_key_and_lifetime(algorithm, kind, pem) -> None:
-    authority = ca.create(algorithm, now=NOW)
-    certificate = authority.certificate
-    assert isinstance(authority.key, kind)
+    created = ca.create(algorithm, now=NOW)
+    certificate = created.certificate
+    assert isinstance(created.key, kind)
     assert certificate.subject.rfc4514_string() == certificate.issuer.rfc4514_string() == "CN=root-ca"
     assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(days=3650)
     assert certificate.not_valid_before_utc <= NOW < certificate.not_valid_after_utc
@@ -67,7 +67,7 @@ def test_new_ca_equals_that_of_go_operator_except_key_and_lifetime(algorithm, ki
     assert not critical
     assert set(extended) == {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
     assert len(list(certificate.extensions)) == 4
-    data = authority.data()
+    data = created.data()
     assert set(data) == {"ca.key", "ca.crt"}
     assert pem in data["ca.key"]
     assert data["ca.crt"].count(b"BEGIN CERTIFICATE") == 1
