@@ -39,7 +39,6 @@ lint: $(VENV)/.installed ## Check style, types, layers, generated files and pros
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(if $(wildcard test/support),$(BIN)/mypy test/support)
 	$(BIN)/lint-imports
 	$(BIN)/python -m hack.generate --check
 	$(BIN)/python -m hack.prose

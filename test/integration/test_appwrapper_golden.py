@@ -29,7 +29,7 @@ from test.support.appwrapper_environment import (
     state,
 )
 from test.support.appwrapper_recordings import PERIOD_FACTOR, recorded_crds, recreatable
-from test.support.go_operator import assert_continuable
+from test.support.go_operator import assert_go_operator_can_continue
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN, appwrapper_cases, load_appwrapper
 
@@ -76,7 +76,7 @@ class Scenario:
         self.wait_count = 0
 
     async def replay(self) -> None:
-        await self.environment.namespace(self.namespace)
+        await self.environment.create_namespace(self.namespace)
         for step in self.recording["steps"]:
             if "do" in step:
                 await self.perform(step["do"], step.get("result") or step["do"]["result"])
@@ -100,7 +100,7 @@ class Scenario:
             await self.environment.wait_for_phase(
                 "Running" if action["patch"]["spec"]["active"] else "Suspended", **self.wrapper_key()
             )
-            await self.environment.quiet()
+            await self.environment.wait_until_idle()
             return
         gvk = GVK.parse(action["apiVersion"], action["kind"])
         namespaced = gvk != NODE and gvk.kind != "CustomResourceDefinition"
@@ -110,7 +110,7 @@ class Scenario:
             await client.delete(gvk, key, grace_period_seconds=grace)
         else:
             await client.patch(gvk, key, action["patch"], subresource=action.get("subresource") or "")
-        await self.environment.quiet()
+        await self.environment.wait_until_idle()
 
     def wrapper_key(self) -> dict[str, str]:
         """Return name and namespace of the scenario's AppWrapper."""
@@ -122,7 +122,7 @@ class Scenario:
         if is_queued:
             obj["spec"]["suspend"] = True
         await self.environment.client.create(obj)
-        await self.environment.quiet()
+        await self.environment.wait_until_idle()
         admitted = next((item for item in self.recorded_objects("AppWrapper") if not item["spec"].get("suspend")), None)
         phases = [item["phase"] for item in next(iter(self.recording["phaseSequence"].values()))]
         if is_queued and "Running" in phases:
@@ -132,7 +132,7 @@ class Scenario:
                 wrapper["spec"]["components"] = admitted["spec"]["components"]
             await self.environment.client.update(wrapper)
             await self.environment.wait_for_phase("Running", **self.wrapper_key())
-            await self.environment.quiet()
+            await self.environment.wait_until_idle()
 
     def recorded_objects(self, kind: str) -> list[Object]:
         """Return the recorded objects of a kind."""
@@ -157,7 +157,7 @@ class Scenario:
             return phase in wait["phase"] and (not kind or any(item[:2] == (kind, status) for item in conditions))
 
         await self.environment.wait_until(holds, str(wait), name=name, namespace=self.namespace)
-        await self.environment.quiet()
+        await self.environment.wait_until_idle()
 
     async def compare_components(self, recorded: list[Object]) -> None:
         for item in recorded:
@@ -361,11 +361,11 @@ async def test_states_equal_recorded_states(configuration: str) -> None:
             scenario = recording["name"]
             try:
                 await Scenario(environment, copy.deepcopy(recording)).replay()
-                await environment.quiet()
+                await environment.wait_until_idle()
                 compare_states(environment, recording, config)
                 for name in recording["phaseSequence"]:
                     for snapshot in environment.snapshots[recording["namespace"], name]:
-                        assert_continuable(snapshot)
+                        assert_go_operator_can_continue(snapshot)
             except (AssertionError, APIError, UnknownKind) as error:
                 failures[scenario] = str(error)[:3000]
     assert not failures, "\n\n".join(f"{case}: {error}" for case, error in failures.items())

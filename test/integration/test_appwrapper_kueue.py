@@ -41,7 +41,7 @@ async def environment() -> AsyncIterator[AppWrapperEnvironment]:
         crd["spec"].pop("conversion", None)
         crd["spec"]["versions"] = [version for version in crd["spec"]["versions"] if version["name"] == "v1beta2"]
     async with start_appwrapper_environment(*crds, controllers=CONTROLLERS) as environment:
-        await environment.namespace()
+        await environment.create_namespace()
         flavor_spec: dict[str, Any] = {
             "nodeLabels": {"pool": "gold"},
             "tolerations": [{"key": "gold", "operator": "Exists", "effect": "NoSchedule"}],

@@ -36,8 +36,8 @@ from test.support.appwrapper_environment import (
     state,
     wrapper,
 )
-from test.support.faults import Unruly
-from test.support.permissions import token_with
+from test.support.faults import FaultyTransport
+from test.support.permissions import create_token
 from test.support.raycluster_environment import eventually
 
 SERVICE: Object = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
@@ -65,7 +65,7 @@ DENY_JOBS_BINDING: Object = {
 @pytest.fixture
 async def environment() -> AsyncIterator[AppWrapperEnvironment]:
     async with start_appwrapper_environment(controllers=CONTROLLERS) as environment:
-        await environment.namespace()
+        await environment.create_namespace()
         yield environment
 
 
@@ -97,7 +97,7 @@ async def test_job_runs_until_it_succeeds(environment: AppWrapperEnvironment) ->
     async with run_appwrapper_controllers(environment) as manager:
         await environment.create(wrapper(job(phase="Succeeded", finish_after="0.2", parallelism=2)))
         await environment.wait_for_phase("Succeeded")
-        await environment.quiet()
+        await environment.wait_until_idle()
         await environment.wait_for_phases("", "Resuming", "Running", "Succeeded")
         assert await environment.object_names(JOB) == ["j"]
         assert len(await environment.object_names(POD)) == 2
@@ -338,7 +338,7 @@ async def test_forceful_deletion_removes_only_owned_pods(environment: AppWrapper
         await environment.wait_for_phase("Suspended")
         assert await environment.object_names(POD) == ["stranger"]
         assert not is_deleting(await environment.get(POD, "stranger"))
-        await environment.event("ForcefulDeletion", "takes longer than 500ms")
+        await environment.wait_for_event("ForcefulDeletion", "takes longer than 500ms")
 
 
 async def test_conditions_of_other_managers_are_kept(environment: AppWrapperEnvironment) -> None:
@@ -381,12 +381,12 @@ async def test_unchanged_running_appwrapper_causes_no_requests(environment: AppW
     async with run_appwrapper_controllers(environment):
         await environment.create(wrapper(job()))
         await environment.wait_for_condition("PodsReady", "True")
-        await environment.quiet()
-        environment.forget_requests()
+        await environment.wait_until_idle()
+        environment.clear_requests()
         await settle(0.3)
         assert environment.requests() == []
     async with run_appwrapper_controllers(environment):
-        await environment.quiet()
+        await environment.wait_until_idle()
         requests = [request for request in environment.requests() if request[0] != "discover"]
         assert requests == []
 
@@ -399,8 +399,10 @@ async def crash(environment: AppWrapperEnvironment, *, after: int, done: Callbac
 
     Return whether they crashed.
     """
-    async with Unruly(
-        ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append, crash_after=after
+    async with FaultyTransport(
+        ClientConfig.for_control_plane(environment.plane),
+        observe=environment.exchanges.append,
+        crash_after_writes=after,
     ) as transport:
         manager = Manager(transport, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER))
         appwrapper.setup(manager, configuration())
@@ -439,7 +441,7 @@ async def test_crash_after_any_write_leads_to_same_final_state(environment: AppW
     final_states: set[Any] = set()
     while crashed:
         after += 1
-        namespace = await environment.namespace(f"ns-{after}")
+        namespace = await environment.create_namespace(f"ns-{after}")
         component = pod("", phase="Succeeded", finish_after="0.1")
         component["metadata"] |= {"generateName": "gen-"}
         del component["metadata"]["name"]
@@ -464,7 +466,7 @@ async def test_crash_after_any_write_leads_to_same_final_state(environment: AppW
 
 async def test_suspension_continues_after_crash(environment: AppWrapperEnvironment) -> None:
     for after in range(1, 6):
-        namespace = await environment.namespace(f"ns-{after}")
+        namespace = await environment.create_namespace(f"ns-{after}")
         obj = wrapper(job(), pod(), namespace=namespace)
         async with run_appwrapper_controllers(environment):
             await environment.create(obj)
@@ -483,7 +485,7 @@ async def test_suspension_continues_after_crash(environment: AppWrapperEnvironme
 
 async def test_rbac_rules_are_sufficient(environment: AppWrapperEnvironment) -> None:
     granted = [*appwrapper.rules(), *AVAILABILITY_RULES, *EVENT_RULES]
-    token = await token_with(environment, granted)
+    token = await create_token(environment, granted)
     async with run_appwrapper_controllers(environment, token=token):
         await environment.create(wrapper(job(), pod(), {**SERVICE, "metadata": {"name": "s"}}))
         await environment.wait_for_condition("PodsReady", "True")
@@ -554,7 +556,7 @@ async def test_component_without_label_is_deleted_on_suspend(environment: AppWra
         await environment.create(wrapper(job(), pod()))
         await environment.wait_for_condition("PodsReady", "True")
         await environment.patch(await environment.get(JOB, "j"), {"metadata": {"labels": {APPWRAPPER_LABEL: None}}})
-        await environment.quiet()
+        await environment.wait_until_idle()
         assert state(await environment.get_wrapper())[0] == "Running"
         await environment.set_suspend(True)
         await environment.wait_for_phase("Suspended")
@@ -617,7 +619,7 @@ async def test_status_of_go_operator_is_continued(environment: AppWrapperEnviron
         APPWRAPPER, NamespacedName("ns", "w"), {"status": status}, subresource="status"
     )
     async with run_appwrapper_controllers(environment):
-        await environment.quiet()
+        await environment.wait_until_idle()
         assert [item for item in environment.requests() if item[0] == "apply"] == [], "the status must not be written"
         await environment.set_suspend(False)
         found = await environment.wait_for_condition("PodsReady", "True")
@@ -631,9 +633,9 @@ async def test_crash_during_retries_leads_to_same_final_state(environment: AppWr
     final_states: set[Any] = set()
     while crashed:
         after += 1
-        namespace = await environment.namespace(f"ns-{after}")
+        namespace = await environment.create_namespace(f"ns-{after}")
         finished = partial(environment.wait_for_condition, "QuotaReserved", "False", "Failed", namespace=namespace)
-        environment.forget_requests()
+        environment.clear_requests()
         await environment.create(wrapper(pod(phase="Failed"), namespace=namespace, retryLimit="1"))
         crashed = await crash(environment, after=after, done=finished)
         before = count_creations(environment)
@@ -648,7 +650,7 @@ async def test_crash_during_retries_leads_to_same_final_state(environment: AppWr
 
 async def test_deletion_continues_after_crash(environment: AppWrapperEnvironment) -> None:
     for after in range(1, 5):
-        namespace = await environment.namespace(f"ns-{after}")
+        namespace = await environment.create_namespace(f"ns-{after}")
         obj = wrapper(job(), pod(), namespace=namespace)
         async with run_appwrapper_controllers(environment):
             await environment.create(obj)
@@ -667,8 +669,11 @@ async def test_deletion_continues_after_crash(environment: AppWrapperEnvironment
 
 
 async def test_duplicate_and_reordered_watch_events_are_harmless(environment: AppWrapperEnvironment) -> None:
-    async with Unruly(
-        ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append, repeats=0.5, seed=7
+    async with FaultyTransport(
+        ClientConfig.for_control_plane(environment.plane),
+        observe=environment.exchanges.append,
+        repeat_probability=0.5,
+        seed=7,
     ) as transport:
         async with run_appwrapper_controllers(environment, transport=transport):
             for number in range(5):

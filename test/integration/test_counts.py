@@ -1,6 +1,6 @@
-"""How many requests, writes and reconciles things cost: exactly, so that nothing gets dearer unnoticed.
+"""Tests of the exact numbers of requests, writes and reconciles, so that no increase goes unnoticed.
 
-How long it takes is measured in ``test/bench``, and judged nowhere.
+``test/bench`` measures how long they take; no test checks that.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from cfo.runtime.objects import NamespacedName, Object
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    kuberay,
-    operating,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
 )
 
 CLUSTERS = 10
@@ -46,28 +46,31 @@ OPENSHIFT_CHILDREN = {
 }
 
 
-def requests(here: World) -> Counter[tuple[str, str]]:
-    """What the operator asked for, Events too, but for watches and discovery (which no number of objects raises)."""
+def count_requests(env: Environment) -> Counter[tuple[str, str]]:
+    """Count the operator's requests, including Events.
+
+    Watches and discovery are left out: their number does not depend on the number of objects.
+    """
     return Counter(
-        (exchange.verb, _resource(exchange.resource))
-        for exchange in here.exchanges
+        (exchange.verb, _without_group(exchange.resource))
+        for exchange in env.exchanges
         if exchange.verb not in ("watch", "discover")
     )
 
 
-def _resource(name: str) -> str:
-    """A resource without its group, but with its subresource."""
-    whole, _, subresource = name.partition("/")
-    return f"{whole.partition('.')[0]}/{subresource}" if subresource else whole.partition(".")[0]
+def _without_group(name: str) -> str:
+    """Return a resource with its subresource, without its group."""
+    resource, _, subresource = name.partition("/")
+    return f"{resource.partition('.')[0]}/{subresource}" if subresource else resource.partition(".")[0]
 
 
-def times(count: int, each: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """What ``each`` costs, for ``count`` of them."""
-    return {request: number * count for request, number in each.items()}
+def multiplied(count: int, per_object: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """Return the requests for ``count`` objects of which each takes ``per_object``."""
+    return {request: number * count for request, number in per_object.items()}
 
 
-def reconciles(manager: Manager) -> float:
-    """How many reconciles there were."""
+def count_reconciles(manager: Manager) -> float:
+    """Return the number of reconciles so far, from the metrics."""
     return sum(
         sample.value
         for metric in manager.metrics.registry.collect()
@@ -76,195 +79,203 @@ def reconciles(manager: Manager) -> float:
     )
 
 
-async def create_clusters(here: World) -> list[Object]:
-    return [await here.create(ray_cluster(f"rc-{number}")) for number in range(CLUSTERS)]
+async def create_clusters(env: Environment) -> list[Object]:
+    """Create :data:`CLUSTERS` RayClusters."""
+    return [await env.create(ray_cluster(f"rc-{number}")) for number in range(CLUSTERS)]
 
 
 async def tick(clock: FakeClock) -> None:
+    """Advance the clock by one second every 10 ms."""
     while True:
         clock.advance(1.0)
         await asyncio.sleep(0.01)
 
 
-async def report(here: World, cluster: Object, **status: Any) -> None:
-    """Plays KubeRay, which reports on a cluster."""
+async def update_status(env: Environment, cluster: Object, **status: Any) -> None:
+    """Update the status of a RayCluster as KubeRay does."""
     key = NamespacedName("ns", cluster["metadata"]["name"])
-    await here.client.patch(RAY_CLUSTER, key, {"status": status}, subresource="status")
+    await env.client.patch(RAY_CLUSTER, key, {"status": status}, subresource="status")
 
 
 @pytest.mark.parametrize(
-    ("definitions", "settings", "expected"),
+    ("crds", "settings", "expected"),
     [
-        pytest.param(VANILLA, PLAIN, VANILLA_CHILDREN, id="vanilla"),
-        pytest.param(OPENSHIFT, OAUTH, OPENSHIFT_CHILDREN, id="openshift"),
+        pytest.param(VANILLA_CRDS, PLAIN_SETTINGS, VANILLA_CHILDREN, id="vanilla"),
+        pytest.param(OPENSHIFT_CRDS, OAUTH_SETTINGS, OPENSHIFT_CHILDREN, id="openshift"),
     ],
 )
-async def test_a_new_cluster_costs_a_request_for_each_child_and_one_for_a_finalizer(
-    definitions: tuple[Object, ...], settings: dict[str, Any], expected: dict[tuple[str, str], int]
+async def test_new_cluster_takes_one_request_per_child_and_one_for_the_finalizer(
+    crds: tuple[Object, ...], settings: dict[str, Any], expected: dict[tuple[str, str], int]
 ) -> None:
-    async with world(*definitions) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**settings)):
-            here.forget_requests()
-            await create_clusters(here)
-            await here.quiet()
-            assert requests(here) == times(CLUSTERS, expected)
+    async with start_environment(*crds) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**settings)):
+            env.clear_requests()
+            await create_clusters(env)
+            await env.wait_until_idle()
+            assert count_requests(env) == multiplied(CLUSTERS, expected)
 
 
-async def test_a_cluster_that_goes_costs_what_the_garbage_collector_does_not_do() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            clusters = await create_clusters(here)
-            await here.quiet()
-            here.forget_requests()
+async def test_deleted_cluster_takes_requests_only_for_binding_and_finalizer() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            clusters = await create_clusters(env)
+            await env.wait_until_idle()
+            env.clear_requests()
             for cluster in clusters:
-                await here.delete(cluster)
+                await env.delete(cluster)
 
-            async def all_gone() -> bool:
-                return not await here.client.list(RAY_CLUSTER)
+            async def all_deleted() -> bool:
+                return not await env.client.list(RAY_CLUSTER)
 
-            await eventually(all_gone, "no clusters")
-            await here.quiet()
-            each = {("delete", "clusterrolebindings"): 1, ("patch", "rayclusters"): 1}
-            assert requests(here) == times(CLUSTERS, each)
-
-
-async def test_a_restart_with_unchanged_clusters_only_lists() -> None:
-    for crds, settings in ((VANILLA, PLAIN), (OPENSHIFT, OAUTH)):
-        async with world(*crds) as here:
-            await here.namespace()
-            async with operating(here, kuberay(**settings)):
-                clusters = await create_clusters(here)
-                await here.quiet()
-            async with operating(here, kuberay(**settings)) as manager:
-                asked = requests(here)
-                assert {verb for verb, _ in asked} == {"list"}
-                assert sum(asked.values()) == len(manager.cache.informers)
-                assert reconciles(manager) == 4 * len(clusters)
+            await eventually(all_deleted, "all clusters are deleted")
+            await env.wait_until_idle()
+            per_object = {("delete", "clusterrolebindings"): 1, ("patch", "rayclusters"): 1}
+            assert count_requests(env) == multiplied(CLUSTERS, per_object)
 
 
-async def test_what_kuberay_reports_costs_nothing() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)) as manager:
-            clusters = await create_clusters(here)
+async def test_restart_with_unchanged_clusters_only_lists() -> None:
+    for crds, settings in ((VANILLA_CRDS, PLAIN_SETTINGS), (OPENSHIFT_CRDS, OAUTH_SETTINGS)):
+        async with start_environment(*crds) as env:
+            await env.create_namespace()
+            async with run_controllers(env, kuberay_config(**settings)):
+                clusters = await create_clusters(env)
+                await env.wait_until_idle()
+            async with run_controllers(env, kuberay_config(**settings)) as manager:
+                found = count_requests(env)
+                assert {verb for verb, _ in found} == {"list"}
+                assert sum(found.values()) == len(manager.cache.informers)
+                assert count_reconciles(manager) == 4 * len(clusters)
+
+
+async def test_kuberay_status_updates_take_no_requests() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
+            clusters = await create_clusters(env)
             for cluster in clusters:
-                await report(here, cluster, state="ready", head={"serviceName": "head"})
-            await here.quiet()
-            here.forget_requests()
-            before = reconciles(manager)
+                await update_status(env, cluster, state="ready", head={"serviceName": "head"})
+            await env.wait_until_idle()
+            env.clear_requests()
+            before = count_reconciles(manager)
             for number in range(30):
                 for cluster in clusters:
-                    await report(here, cluster, availableWorkerReplicas=number, head={"podIP": f"10.0.0.{number}"})
-            await here.quiet()
-            assert (requests(here), reconciles(manager) - before) == ({}, 0)
+                    await update_status(
+                        env, cluster, availableWorkerReplicas=number, head={"podIP": f"10.0.0.{number}"}
+                    )
+            await env.wait_until_idle()
+            assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
 
-async def test_clusters_at_rest_cost_nothing() -> None:
+async def test_unchanged_clusters_take_no_requests() -> None:
     clock = FakeClock()
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN), clock=clock) as manager:
-            await create_clusters(here)
-            ticking = asyncio.create_task(tick(clock))  # discovery is asked so often and no more
-            await here.quiet()
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS), clock=clock) as manager:
+            await create_clusters(env)
+            ticking = asyncio.create_task(tick(clock))  # lets the delayed discovery checks end, whose number is limited
+            await env.wait_until_idle()
             ticking.cancel()
-            here.forget_requests()
-            before = reconciles(manager)
+            env.clear_requests()
+            before = count_reconciles(manager)
             for _ in range(6):
                 clock.advance(4 * HOUR)
-                await here.quiet()
-            assert (requests(here), reconciles(manager) - before) == ({}, 0)
+                await env.wait_until_idle()
+            assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
 
 # AppWrappers.
 
 UNTIL_RUNNING = {
     ("patch", "appwrappers"): 1,  # the finalizer
-    ("apply", "appwrappers/status"): 3,  # Resuming, Running, and that the pods are ready
+    ("apply", "appwrappers/status"): 3,  # Resuming, Running, PodsReady
 }
 
 
-async def run_wrapper(here: AppWrapperEnvironment, component: Object, *phases: str, name: str) -> Object:
-    await here.create(wrapper(component, name=name))
-    return await here.wait_for_phase(*phases, name=name)
+async def run_wrapper(env: AppWrapperEnvironment, component: Object, *phases: str, name: str) -> Object:
+    """Create an AppWrapper of one component and wait until it is in one of ``phases``."""
+    await env.create(wrapper(component, name=name))
+    return await env.wait_for_phase(*phases, name=name)
 
 
-async def test_an_appwrapper_costs_five_requests_until_its_pod_is_ready() -> None:
+async def test_appwrapper_takes_five_requests_until_its_pod_is_ready() -> None:
     async with (
-        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as here,
-        appwrappers.run_appwrapper_controllers(here),
+        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as env,
+        appwrappers.run_appwrapper_controllers(env),
     ):
-        await here.namespace()
-        await run_wrapper(here, pod("first"), "Running", name="first")  # which begins the watch of pods
-        await here.quiet()
-        here.forget_requests()
+        await env.create_namespace()
+        await run_wrapper(env, pod("first"), "Running", name="first")  # starts the watch of pods
+        await env.wait_until_idle()
+        env.clear_requests()
         for number in range(CLUSTERS):
-            await here.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
+            await env.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
         for number in range(CLUSTERS):
-            await here.wait_for_condition("PodsReady", "True", name=f"w-{number}")
-        await here.quiet()
-        asked = requests(here)
-        assert asked == times(CLUSTERS, UNTIL_RUNNING | {("create", "pods"): 1})
+            await env.wait_for_condition("PodsReady", "True", name=f"w-{number}")
+        await env.wait_until_idle()
+        found = count_requests(env)
+        assert found == multiplied(CLUSTERS, UNTIL_RUNNING | {("create", "pods"): 1})
 
 
-async def test_the_whole_life_of_an_appwrapper_costs_ten_requests_at_most() -> None:
+async def test_appwrapper_takes_at_most_ten_requests_from_creation_to_deletion() -> None:
     async with (
-        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as here,
-        appwrappers.run_appwrapper_controllers(here),
+        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as env,
+        appwrappers.run_appwrapper_controllers(env),
     ):
-        await here.namespace()
-        await run_wrapper(here, job("first", phase="Succeeded"), "Succeeded", name="first")
-        await here.quiet()
-        here.forget_requests()
-        await run_wrapper(here, job("second", phase="Succeeded"), "Succeeded", name="second")
-        await here.quiet()
-        asked = requests(here)
-        assert asked == {("patch", "appwrappers"): 1, ("apply", "appwrappers/status"): 3, ("create", "jobs"): 1}
-        here.forget_requests()
-        await here.delete(await here.get_wrapper("second"))
-        await here.wait_until_deleted("second")
-        await here.quiet()
-        asked = requests(here)
-        assert asked.pop(("apply", "appwrappers/status")) in (2, 3)  # the Job may be seen to go before its pods
-        assert asked == {("patch", "appwrappers"): 1, ("delete", "jobs"): 1}
+        await env.create_namespace()
+        await run_wrapper(env, job("first", phase="Succeeded"), "Succeeded", name="first")
+        await env.wait_until_idle()
+        env.clear_requests()
+        await run_wrapper(env, job("second", phase="Succeeded"), "Succeeded", name="second")
+        await env.wait_until_idle()
+        found = count_requests(env)
+        assert found == {("patch", "appwrappers"): 1, ("apply", "appwrappers/status"): 3, ("create", "jobs"): 1}
+        env.clear_requests()
+        await env.delete(await env.get_wrapper("second"))
+        await env.wait_until_deleted("second")
+        await env.wait_until_idle()
+        found = count_requests(env)
+        assert found.pop(("apply", "appwrappers/status")) in (
+            2,
+            3,
+        )  # the Job may be deleted before its pods
+        assert found == {("patch", "appwrappers"): 1, ("delete", "jobs"): 1}
 
 
-async def test_appwrappers_at_rest_cost_nothing() -> None:
+async def test_unchanged_appwrappers_take_no_requests() -> None:
     clock = FakeClock()
     async with (
-        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as here,
-        appwrappers.run_appwrapper_controllers(here, clock=clock) as manager,
+        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as env,
+        appwrappers.run_appwrapper_controllers(env, clock=clock) as manager,
     ):
-        await here.namespace()
+        await env.create_namespace()
         for number in range(3):
-            await here.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
+            await env.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
         for number in range(3):
-            await here.wait_for_condition("PodsReady", "True", name=f"w-{number}")
-        await here.quiet()
-        here.forget_requests()
-        before = reconciles(manager)
+            await env.wait_for_condition("PodsReady", "True", name=f"w-{number}")
+        await env.wait_until_idle()
+        env.clear_requests()
+        before = count_reconciles(manager)
         for _ in range(6):
             clock.advance(4 * HOUR)
-            await here.quiet()
-        assert (requests(here), reconciles(manager) - before) == ({}, 0)
+            await env.wait_until_idle()
+        assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
 
-async def test_what_else_happens_to_pods_costs_nothing() -> None:
+async def test_irrelevant_pod_updates_take_no_requests() -> None:
     async with (
-        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as here,
-        appwrappers.run_appwrapper_controllers(here) as manager,
+        appwrappers.start_appwrapper_environment(controllers=CONTROLLERS) as env,
+        appwrappers.run_appwrapper_controllers(env) as manager,
     ):
-        await here.namespace()
-        await run_wrapper(here, pod(), "Running", name="w")
-        await here.wait_for_condition("PodsReady", "True")
-        await here.quiet()
-        here.forget_requests()
-        before = reconciles(manager)
+        await env.create_namespace()
+        await run_wrapper(env, pod(), "Running", name="w")
+        await env.wait_for_condition("PodsReady", "True")
+        await env.wait_until_idle()
+        env.clear_requests()
+        before = count_reconciles(manager)
         for number in range(20):
             key = NamespacedName("ns", "p")
-            await here.client.patch(POD, key, {"metadata": {"annotations": {"seen": str(number)}}})
-            await here.client.patch(POD, key, {"status": {"podIP": f"10.0.0.{number}"}}, subresource="status")
-        await here.quiet()
-        assert (requests(here), reconciles(manager) - before) == ({}, 0)
+            await env.client.patch(POD, key, {"metadata": {"annotations": {"seen": str(number)}}})
+            await env.client.patch(POD, key, {"status": {"podIP": f"10.0.0.{number}"}}, subresource="status")
+        await env.wait_until_idle()
+        assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)

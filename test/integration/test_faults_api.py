@@ -1,4 +1,4 @@
-"""An API server that refuses, conflicts, hesitates, forgets, lies about the past, or comes back as another."""
+"""Tests with a faulty API server: errors, conflicts, latency, stale caches, expired tokens, restores, deleted CRDs."""
 
 from __future__ import annotations
 
@@ -27,117 +27,121 @@ from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.auth.attributes import Attributes
 from envtest.context import User
 from envtest.faults import Fault, Faults
-from test.support.faults import Hasty, new_manager, picture, running, same_end, settled
+from test.support.faults import FastClock, new_manager, run_with_faulty_transport, snapshot, wait_for_snapshot
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    gone,
-    kuberay,
+    kuberay_config,
     ray_cluster,
-    world,
+    start_environment,
+    wait_until_deleted,
 )
 
 WRITES = ("create", "update", "patch", "delete")
 SECONDS = 0.3
+"""How long most faults last."""
 
 
 @dataclass(slots=True)
 class Alternating(Fault):
-    """Strikes every second request that it matches."""
+    """A fault that affects every second matching request, beginning with the first."""
 
-    seen: int = 0
+    matched: int = 0
 
     def matches(self, attributes: Attributes, now: float) -> bool:
-        """Whether it is this one's turn."""
+        """Report whether this request is affected."""
         if not Fault.matches(self, attributes, now):
             return False
-        self.seen += 1
-        return self.seen % 2 == 1
+        self.matched += 1
+        return self.matched % 2 == 1
 
 
-def faults_of(here: World) -> Faults:
-    """The faults of an embedded control plane; skips on a real one."""
-    if not isinstance(here.plane, EmbeddedControlPlane):
-        pytest.skip("only the embedded control plane fails on demand")
-    return here.plane.faults
+def faults_of(env: Environment) -> Faults:
+    """Return the faults of the embedded control plane; skip on a real one."""
+    if not isinstance(env.plane, EmbeddedControlPlane):
+        pytest.skip("fault injection needs the embedded control plane")
+    return env.plane.faults
 
 
 FAULTS: dict[str, Callable[[], list[Fault]]] = {
     "429": lambda: [Fault(code=429, retry_after=1, seconds=SECONDS)],
-    "429 without a hint": lambda: [Fault(code=429, seconds=SECONDS)],
+    "429 without Retry-After": lambda: [Fault(code=429, seconds=SECONDS)],
     "500": lambda: [Fault(code=500, seconds=SECONDS)],
     "503": lambda: [Fault(code=503, retry_after=1, seconds=SECONDS)],
     "504": lambda: [Fault(code=504, reason="Timeout", seconds=SECONDS)],
-    "403": lambda: [Fault(code=403, verbs=WRITES, seconds=SECONDS)],
-    "resets": lambda: [Fault(reset=True, seconds=SECONDS)],
-    "resets of writes": lambda: [Alternating(reset=True, verbs=WRITES, seconds=2 * SECONDS)],
-    "expired": lambda: [Fault(expired=True, verbs=("list", "watch"), seconds=SECONDS)],
+    "403 for writes": lambda: [Fault(code=403, verbs=WRITES, seconds=SECONDS)],
+    "connection resets": lambda: [Fault(reset=True, seconds=SECONDS)],
+    "connection resets of writes": lambda: [Alternating(reset=True, verbs=WRITES, seconds=2 * SECONDS)],
+    "expired resource versions": lambda: [Fault(expired=True, verbs=("list", "watch"), seconds=SECONDS)],
     "torn watches": lambda: [Fault(cut_after=1, torn=True, verbs=("watch",), seconds=SECONDS)],
-    "conflicts": lambda: [Alternating(code=409, reason="Conflict", verbs=WRITES, count=30)],
-    "every second write fails": lambda: [Alternating(code=500, verbs=WRITES, count=30)],
+    "conflicts for every second write": lambda: [Alternating(code=409, reason="Conflict", verbs=WRITES, count=30)],
+    "500 for every second write": lambda: [Alternating(code=500, verbs=WRITES, count=30)],
     "slow": lambda: [Fault(latency=0.4, seconds=2 * SECONDS)],
     "very slow": lambda: [Fault(latency=1.5, verbs=WRITES, count=1)],
 }
 
 
-OF_WRITES = ["500", "resets of writes", "conflicts", "every second write fails"]
+WRITE_FAULTS = ["500", "connection resets of writes", "conflicts for every second write", "500 for every second write"]
 
 
-@pytest.mark.parametrize(("platform", "names"), [("vanilla", list(FAULTS)), ("openshift", OF_WRITES)])
-async def test_storms(platform: str, names: list[str]) -> None:
-    """Each kind of failure strikes while clusters come, change and go; when it is over, all is as if it had not."""
+@pytest.mark.parametrize(("platform", "names"), [("vanilla", list(FAULTS)), ("openshift", WRITE_FAULTS)])
+async def test_clusters_converge_after_temporary_faults(platform: str, names: list[str]) -> None:
+    """A fault occurs while one cluster is created and another one deleted; afterwards the state is as without it."""
     openshift = platform == "openshift"
-    settings = OAUTH if openshift else PLAIN
-    async with world(*(OPENSHIFT if openshift else VANILLA)) as here:
-        faults = faults_of(here)
-        namespace = await here.namespace("undisturbed")
-        await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**settings), clock=Hasty()) as (manager, _):
-            expected = await picture(here, namespace, openshift=openshift)
+    settings = OAUTH_SETTINGS if openshift else PLAIN_SETTINGS
+    async with start_environment(*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS)) as env:
+        faults = faults_of(env)
+        namespace = await env.create_namespace("undisturbed")
+        await env.create(ray_cluster(namespace=namespace))
+        async with run_with_faulty_transport(env, kuberay_config(**settings), clock=FastClock()) as (manager, _):
+            expected = await snapshot(env, namespace, openshift=openshift)
             for number, name in enumerate(names):
-                comes = await here.namespace(f"comes-{number}")
-                goes = await here.namespace(f"goes-{number}")
-                leaving = await here.create(ray_cluster(namespace=goes))
-                await same_end(here, goes, expected, openshift=openshift, why=f"before {name}")
-                coming = ray_cluster(namespace=comes)
+                creating = await env.create_namespace(f"creating-{number}")
+                deleting = await env.create_namespace(f"deleting-{number}")
+                deleted = await env.create(ray_cluster(namespace=deleting))
+                await wait_for_snapshot(env, deleting, expected, openshift=openshift, description=f"before {name}")
+                created = ray_cluster(namespace=creating)
                 async with anyio.create_task_group() as tasks:
-                    # Our own requests are struck too: they are repeated until they are heard.
-                    here.plane.store.close_watchers()  # type: ignore[attr-defined]
-                    storm = [faults.add(fault) for fault in FAULTS[name]()]
-                    tasks.start_soon(_insist, lambda obj=coming: here.create(obj))
-                    tasks.start_soon(_insist, lambda obj=leaving: here.delete(obj))
-                await eventually(partial(_is_over, storm), f"{name} strikes")
+                    # The fault affects the requests of this test, too: they are repeated until they succeed.
+                    env.plane.store.close_watchers()  # type: ignore[attr-defined]
+                    active = [faults.add(fault) for fault in FAULTS[name]()]
+                    tasks.start_soon(_repeat_until_accepted, lambda obj=created: env.create(obj))
+                    tasks.start_soon(_repeat_until_accepted, lambda obj=deleted: env.delete(obj))
+                await eventually(partial(_is_over, active), f"the fault {name} is over")
                 faults.clear()
-                await same_end(here, comes, expected, openshift=openshift, why=f"{name}: it came")
-                await same_end(here, goes, {}, openshift=openshift, why=f"{name}: it went")
-            await settled(here)
+                await wait_for_snapshot(env, creating, expected, openshift=openshift, description=f"{name}: created")
+                await wait_for_snapshot(env, deleting, {}, openshift=openshift, description=f"{name}: deleted")
+            await env.wait_until_idle()
             for controller in manager.controllers:
-                assert controller.queue.waiting <= 1 + len(names)  # what exists may be looked at again some day
-                assert not [key for key in _requests() if controller.queue.num_requeues(key)]
+                assert controller.queue.waiting <= 1 + len(names)  # existing clusters may have a scheduled reconcile
+                assert not [key for key in _cluster_keys() if controller.queue.num_requeues(key)]
 
 
-async def _is_over(storm: list[Fault]) -> bool:
-    """Whether each fault has struck, and strikes no more (or not before somebody writes again)."""
+async def _is_over(faults: list[Fault]) -> bool:
+    """Report whether each fault has occurred and is over (or, with a count, occurs only at further requests)."""
     now = time.monotonic()
     return all(
-        fault.injected
-        and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
-        for fault in storm
+        fault.struck and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
+        for fault in faults
     )
 
 
-def _requests() -> list[NamespacedName]:
-    return [NamespacedName(f"{kind}-{number}", "rc") for kind in ("comes", "goes") for number in range(len(FAULTS))]
+def _cluster_keys() -> list[NamespacedName]:
+    return [
+        NamespacedName(f"{kind}-{number}", "rc") for kind in ("creating", "deleting") for number in range(len(FAULTS))
+    ]
 
 
-async def _insist(ask: Callable[[], Any]) -> None:
-    async def look() -> bool:
+async def _repeat_until_accepted(send: Callable[[], Any]) -> None:
+    """Repeat a request of this test until it succeeds, or the object already exists."""
+
+    async def is_accepted() -> bool:
         try:
-            await ask()
+            await send()
         except AlreadyExists:
             return True
         except (APIError, TransportError):
@@ -145,40 +149,40 @@ async def _insist(ask: Callable[[], Any]) -> None:
             return False
         return True
 
-    await eventually(look, "our own request is heard")
+    await eventually(is_accepted, "the request of this test succeeds")
 
 
-async def test_a_watch_cache_that_stays_behind_our_writes() -> None:
-    """A stale server's lists are older than what we wrote; nothing is written twice, and nothing taken back."""
-    async with world(*VANILLA) as here:
-        faults = faults_of(here)
-        namespace = await here.namespace("undisturbed")
-        await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**PLAIN)) as (_, transport):
-            expected = await picture(here, namespace)
-            faults.stale_revision = here.plane.store.revision  # type: ignore[attr-defined]
-            namespace = await here.namespace("stale")
-            await here.create(ray_cluster(namespace=namespace))
-            here.plane.store.close_watchers()  # type: ignore[attr-defined]
-            await same_end(here, namespace, expected)
+async def test_stale_watch_cache_causes_no_repeated_writes() -> None:
+    """Lists of a stale server are older than the operator's writes: it repeats no write and reverts nothing."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        faults = faults_of(env)
+        namespace = await env.create_namespace("undisturbed")
+        await env.create(ray_cluster(namespace=namespace))
+        async with run_with_faulty_transport(env, kuberay_config(**PLAIN_SETTINGS)) as (_, transport):
+            expected = await snapshot(env, namespace)
+            faults.stale_revision = env.plane.store.revision  # type: ignore[attr-defined]
+            namespace = await env.create_namespace("stale")
+            await env.create(ray_cluster(namespace=namespace))
+            env.plane.store.close_watchers()  # type: ignore[attr-defined]
+            await wait_for_snapshot(env, namespace, expected)
             faults.clear()
-            await settled(here)
+            await env.wait_until_idle()
             before = transport.writes
-            await here.patch(ray_cluster(namespace=namespace), {"metadata": {"annotations": {"note": "x"}}})
-            await settled(here)
+            await env.patch(ray_cluster(namespace=namespace), {"metadata": {"annotations": {"note": "x"}}})
+            await env.wait_until_idle()
             assert transport.writes == before
 
 
-async def test_somebody_elses_webhook_that_cannot_be_reached() -> None:
-    """Where every write of a kind fails, the others go on; when the webhook is gone, what is missing is made."""
-    async with world(*VANILLA) as here:
-        namespace = await here.namespace("undisturbed")
-        await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**PLAIN)):
-            expected = await picture(here, namespace)
+async def test_unreachable_foreign_webhook_blocks_only_its_kind() -> None:
+    """While all writes of a kind fail, other kinds are written; once the webhook is deleted, the rest follows."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        namespace = await env.create_namespace("undisturbed")
+        await env.create(ray_cluster(namespace=namespace))
+        async with run_with_faulty_transport(env, kuberay_config(**PLAIN_SETTINGS)):
+            expected = await snapshot(env, namespace)
             policies = {"apiGroups": ["networking.k8s.io"], "apiVersions": ["v1"], "resources": ["networkpolicies"]}
             hook = {
-                "name": "nobody.example.com",
+                "name": "unreachable.example.com",
                 "clientConfig": {"url": "https://127.0.0.1:1/"},
                 "rules": [{**policies, "operations": ["CREATE", "UPDATE"]}],
                 "failurePolicy": "Fail",
@@ -188,61 +192,60 @@ async def test_somebody_elses_webhook_that_cannot_be_reached() -> None:
             configuration = {
                 "apiVersion": "admissionregistration.k8s.io/v1",
                 "kind": "ValidatingWebhookConfiguration",
-                "metadata": {"name": "nobody"},
+                "metadata": {"name": "unreachable"},
                 "webhooks": [hook],
             }
-            await here.create(configuration)
-            namespace = await here.namespace("struck")
-            await here.create(ray_cluster(namespace=namespace))
+            await env.create(configuration)
+            namespace = await env.create_namespace("affected")
+            await env.create(ray_cluster(namespace=namespace))
             others = {key for key in expected if not key.startswith("NetworkPolicy")}
 
-            async def the_others_are_there() -> bool:
-                return set(await picture(here, namespace)) == others
+            async def others_exist() -> bool:
+                return set(await snapshot(env, namespace)) == others
 
-            await eventually(the_others_are_there, "all but the policies")
-            await here.delete(configuration)
-            await same_end(here, namespace, expected)
+            await eventually(others_exist, "all children except the policies exist")
+            await env.delete(configuration)
+            await wait_for_snapshot(env, namespace, expected)
 
 
-async def test_a_token_that_expires() -> None:
-    async with world(*VANILLA) as here:
-        if not isinstance(here.plane, EmbeddedControlPlane):
-            pytest.skip("only the embedded control plane forgets tokens on demand")
-        plane = here.plane
-        given: list[str] = []
+async def test_expired_token_is_renewed() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        if not isinstance(env.plane, EmbeddedControlPlane):
+            pytest.skip("tokens can be revoked only on the embedded control plane")
+        plane = env.plane
+        tokens: list[str] = []
 
         async def credentials(*, renew: bool = False) -> Credentials:
-            if renew or not given:
-                given.append(f"token-{len(given)}")
-                plane.add_user(given[-1], User("operator", groups=("system:masters",)))
-            return Credentials(f"Bearer {given[-1]}")
+            if renew or not tokens:
+                tokens.append(f"token-{len(tokens)}")
+                plane.add_user(tokens[-1], User("operator", groups=("system:masters",)))
+            return Credentials(f"Bearer {tokens[-1]}")
 
         target = replace(ClientConfig.for_control_plane(plane), token="", credentials=credentials)
-        namespace = await here.namespace()
-        await here.create(ray_cluster(namespace=namespace))
-        async with Transport(target, observe=here.exchanges.append) as transport:
-            manager = here.manager = new_manager(transport, kuberay(**PLAIN))
+        namespace = await env.create_namespace()
+        await env.create(ray_cluster(namespace=namespace))
+        async with Transport(target, observe=env.exchanges.append) as transport:
+            manager = env.manager = new_manager(transport, kuberay_config(**PLAIN_SETTINGS))
             async with manager:
                 await manager.started()
-                await settled(here)
-                expected = await picture(here, namespace)
+                await env.wait_until_idle()
+                expected = await snapshot(env, namespace)
                 for number in range(3):
-                    plane.api_server.authenticator.remove_user(given[-1])
+                    plane.machine.authenticator.remove_user(tokens[-1])
                     plane.store.close_watchers()
-                    later = await here.namespace(f"later-{number}")
-                    await here.create(ray_cluster(namespace=later))
-                    await same_end(here, later, expected)
-            here.manager = None
-        assert len(given) >= 4
+                    later = await env.create_namespace(f"later-{number}")
+                    await env.create(ray_cluster(namespace=later))
+                    await wait_for_snapshot(env, later, expected)
+            env.manager = None
+        assert len(tokens) >= 4
 
 
-async def test_a_control_plane_that_comes_back_from_a_backup() -> None:
-    """Its numbers are smaller than before; that is noticed as soon as it is back, not when somebody wonders."""
-
+async def test_informer_notices_control_plane_restored_from_backup() -> None:
+    """Its resource versions are lower than before; the informer notices that as soon as it reconnects."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    token = "the-same-before-and-after"
+    token = "unchanged-token"
     plane = ControlPlane.embedded(port=port, token=token)
     await plane.start()
     target = replace(ClientConfig.for_control_plane(plane), verify=False, ca_pem=b"")
@@ -252,7 +255,7 @@ async def test_a_control_plane_that_comes_back_from_a_backup() -> None:
 
     async with Transport(target) as transport, anyio.create_task_group() as tasks:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
-        cache = Cache(transport, RESTMapper(transport), clock=Hasty())
+        cache = Cache(transport, RESTMapper(transport), clock=FastClock())
         informer = cache.informer(CONFIG_MAP)
         tasks.start_soon(cache.run)
         for number in range(30):
@@ -262,33 +265,33 @@ async def test_a_control_plane_that_comes_back_from_a_backup() -> None:
         async with ControlPlane.embedded(port=port, token=token):
             await client.create(config_map("kept"))
 
-            async def look() -> bool:
+            async def has_restored_state() -> bool:
                 names = {entry.key.name for entry in informer.reader.entries("default")}
                 return "kept" in names and not any(name.startswith("lost") for name in names)
 
-            await eventually(look, "what the backup has")
+            await eventually(has_restored_state, "the informer has the state of the backup")
         tasks.cancel_scope.cancel()
 
 
-async def test_a_definition_that_goes_and_comes_back() -> None:
-    """The informers end quietly with the kind, and the controllers work again when it is back."""
-    async with world(*VANILLA) as here:
-        namespace = await here.namespace("first")
-        await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**PLAIN)) as (manager, _):
-            expected = await picture(here, namespace)
-            definition = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
-            await here.client.delete(definition, NamespacedName("", "rayclusters.ray.io"))
-            await gone(here, [(definition, "rayclusters.ray.io")], namespace="")
+async def test_controllers_recover_when_deleted_crd_is_recreated() -> None:
+    """The informers stop without an error when the CRD is deleted; the controllers work again when it is recreated."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        namespace = await env.create_namespace("first")
+        await env.create(ray_cluster(namespace=namespace))
+        async with run_with_faulty_transport(env, kuberay_config(**PLAIN_SETTINGS)) as (manager, _):
+            expected = await snapshot(env, namespace)
+            crd = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+            await env.client.delete(crd, NamespacedName("", "rayclusters.ray.io"))
+            await wait_until_deleted(env, [(crd, "rayclusters.ray.io")], namespace="")
             clusters = manager.cache.informer(RAY_CLUSTER)
 
-            async def forgotten() -> bool:
+            async def is_empty() -> bool:
                 return not clusters.has_synced and len(clusters.reader) == 0
 
-            await eventually(forgotten, "the kind is forgotten")
+            await eventually(is_empty, "the informer is empty")
             assert await manager.health.failures() == {}
-            here.client.mapper.invalidate()
-            await here.plane.install_crds(*VANILLA)
-            namespace = await here.namespace("second")
-            await _insist(lambda: here.create(ray_cluster(namespace=namespace)))
-            await same_end(here, namespace, expected)
+            env.client.mapper.invalidate()
+            await env.plane.install_crds(*VANILLA_CRDS)
+            namespace = await env.create_namespace("second")
+            await _repeat_until_accepted(lambda: env.create(ray_cluster(namespace=namespace)))
+            await wait_for_snapshot(env, namespace, expected)

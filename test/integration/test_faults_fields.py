@@ -1,7 +1,7 @@
-"""For each field of what the operator is told: change it, change it to something impossible, change it back.
+"""Tests that change each input field of the operator to another value, to an invalid one, and back.
 
-The end must be that of going there directly (the pattern of Acto, SOSP 2023): no state of an object may depend on the
-way that led to it.
+Each time the resulting state must equal that of an object created with this value (the pattern of Acto, SOSP 2023): no
+state may depend on the changes that led to it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,26 @@ import pytest
 from cfo.demo import crds
 from cfo.runtime.client.errors import Invalid
 from cfo.runtime.objects import Object
-from test.support.faults import picture, running, same_end, settled
-from test.support.raycluster_environment import OAUTH, PLAIN, ROUTES, World, kuberay, ray_cluster, world
+from test.support.faults import run_with_faulty_transport, snapshot, wait_for_snapshot
+from test.support.raycluster_environment import (
+    OAUTH_SETTINGS,
+    PLAIN_SETTINGS,
+    ROUTE_CRD,
+    Environment,
+    kuberay_config,
+    ray_cluster,
+    start_environment,
+)
 
 REMOVED = object()
 
 
 class Field(NamedTuple):
-    """A field of a RayCluster: where it is, another value, and one that cannot be."""
+    """A field of a RayCluster: its path, a valid value other than the default, and an invalid one."""
 
     path: tuple[str, ...]
     other: Any
-    impossible: Any
+    invalid: Any
 
 
 FIELDS = [
@@ -38,72 +46,79 @@ FIELDS = [
     Field(("spec", "headGroupSpec", "serviceType"), "NodePort", ["NodePort"]),
     Field(("spec", "headGroupSpec", "enableIngress"), False, "no"),
     Field(("spec", "headGroupSpec", "rayStartParams"), {"dashboard-host": "0.0.0.0"}, "none"),
-    Field(("spec", "managedBy"), "kueue.x-k8s.io/multikueue", "somebody"),
+    Field(("spec", "managedBy"), "kueue.x-k8s.io/multikueue", "unknown"),
     Field(("metadata", "labels"), {"kueue.x-k8s.io/queue-name": "q"}, {"no label": "?"}),
     Field(("metadata", "annotations", "note"), "changed", {"a": "map"}),
 ]
-"""Served with KubeRay's own definition, so the API server refuses what cannot be; what it lets pass must not matter."""
+"""With KubeRay's own CRD, the API server denies most invalid values; those that it accepts must have no effect."""
 
 
 def _set(obj: Object, path: tuple[str, ...], value: Any) -> Object:
-    """A copy of ``obj`` with ``value`` at ``path``."""
+    """Return a copy of ``obj`` with ``value`` at ``path``."""
     changed = copy.deepcopy(obj)
-    place = changed
+    parent = changed
     for part in path[:-1]:
-        place = place.setdefault(part, {})
+        parent = parent.setdefault(part, {})
     if value is REMOVED:
-        place.pop(path[-1], None)
+        parent.pop(path[-1], None)
     else:
-        place[path[-1]] = value
+        parent[path[-1]] = value
     return changed
 
 
 def _patch(path: tuple[str, ...], value: Any) -> Any:
-    """The merge patch that replaces what is at ``path``."""
+    """Return the merge patch that sets ``value`` at ``path``."""
     for part in reversed(path):
         value = {part: value}
     return value
 
 
-async def _change(here: World, cluster: Object, path: tuple[str, ...], value: Any) -> bool:
-    """Whether the API server let the change pass. What was there is taken away first, for a patch merges."""
+async def _change(env: Environment, cluster: Object, path: tuple[str, ...], value: Any) -> bool:
+    """Send a merge patch of a field; return whether the API server accepted it."""
     try:
-        await here.patch(cluster, _patch(path, value))
+        await env.patch(cluster, _patch(path, value))
     except Invalid:
         return False
     return True
 
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
-async def test_every_field_there_and_back(openshift: bool) -> None:
-    definitions = [*crds.load(), *([ROUTES] if openshift else [])]
-    async with world(*definitions) as here, running(here, kuberay(**(OAUTH if openshift else PLAIN))):
-        base = ray_cluster(namespace=await here.namespace("base"))
-        await here.create(base)
+async def test_state_depends_only_on_current_value_of_each_field(openshift: bool) -> None:
+    all_crds = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
+    async with (
+        start_environment(*all_crds) as env,
+        run_with_faulty_transport(env, kuberay_config(**(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS))),
+    ):
+        base = ray_cluster(namespace=await env.create_namespace("base"))
+        await env.create(base)
         for index, field in enumerate(FIELDS):
-            direct = await here.namespace(f"direct-{index}")
-            moving = await here.namespace(f"moving-{index}")
-            await here.create(_set(ray_cluster(namespace=direct), field.path, field.other))
-            await here.create(ray_cluster(namespace=moving))
-        await settled(here)
-        at_base = await picture(here, "base", openshift=openshift)
-        passed = 0
+            direct = await env.create_namespace(f"direct-{index}")
+            changing = await env.create_namespace(f"changing-{index}")
+            await env.create(_set(ray_cluster(namespace=direct), field.path, field.other))
+            await env.create(ray_cluster(namespace=changing))
+        await env.wait_until_idle()
+        base_snapshot = await snapshot(env, "base", openshift=openshift)
+        accepted = 0
         for index, field in enumerate(FIELDS):
-            there = await picture(here, f"direct-{index}", openshift=openshift)
-            cluster = ray_cluster(namespace=f"moving-{index}")
-            why = ".".join(field.path)
-            assert await _change(here, cluster, field.path, field.other), why
-            await same_end(here, f"moving-{index}", there, openshift=openshift, why=f"{why} changed")
-            passed += await _change(here, cluster, field.path, field.impossible)
-            await settled(here)
+            direct_snapshot = await snapshot(env, f"direct-{index}", openshift=openshift)
+            cluster = ray_cluster(namespace=f"changing-{index}")
+            name = ".".join(field.path)
+            assert await _change(env, cluster, field.path, field.other), name
+            await wait_for_snapshot(
+                env, f"changing-{index}", direct_snapshot, openshift=openshift, description=f"{name} changed"
+            )
+            accepted += await _change(env, cluster, field.path, field.invalid)
+            await env.wait_until_idle()
             original: Any = base
             for part in field.path:
                 original = (original or {}).get(part)
-            await _change(here, cluster, field.path, None)  # what a merge would keep
+            await _change(env, cluster, field.path, None)  # a merge patch keeps the fields that it does not contain
             if original is not None:
-                assert await _change(here, cluster, field.path, original), why
-            await same_end(here, f"moving-{index}", at_base, openshift=openshift, why=f"{why} changed back")
-        assert passed < len(FIELDS) / 2
+                assert await _change(env, cluster, field.path, original), name
+            await wait_for_snapshot(
+                env, f"changing-{index}", base_snapshot, openshift=openshift, description=f"{name} changed back"
+            )
+        assert accepted < len(FIELDS) / 2
 
 
 SETTINGS: list[dict[str, Any]] = [
@@ -119,23 +134,25 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
-async def test_every_setting_there_and_back(openshift: bool) -> None:
-    """The operator's own configuration is an input as well: each of its starts may bring another one."""
-    definitions = [*crds.load(), *([ROUTES] if openshift else [])]
-    usual = {**(OAUTH if openshift else PLAIN)}
-    async with world(*definitions) as here:
-        moving = await here.namespace("moving")
-        await here.create(ray_cluster(namespace=moving))
-        async with running(here, kuberay(**usual)):
-            at_base = await picture(here, moving, openshift=openshift)
+async def test_state_depends_only_on_current_value_of_each_setting(openshift: bool) -> None:
+    """The operator's configuration is an input as well, and may change with each start."""
+    all_crds = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
+    base_settings = {**(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS)}
+    async with start_environment(*all_crds) as env:
+        changing = await env.create_namespace("changing")
+        await env.create(ray_cluster(namespace=changing))
+        async with run_with_faulty_transport(env, kuberay_config(**base_settings)):
+            base_snapshot = await snapshot(env, changing, openshift=openshift)
         for index, change in enumerate(SETTINGS):
-            direct = await here.namespace(f"direct-{index}")
-            created = await here.create(ray_cluster(namespace=direct))
-            async with running(here, kuberay(**{**usual, **change})):
-                await settled(here)
-                there = await picture(here, direct, openshift=openshift)
-                await same_end(here, moving, there, openshift=openshift, why=f"{change}")
-                await here.delete(created)
-                await same_end(here, direct, {}, openshift=openshift)
-            async with running(here, kuberay(**usual)):
-                await same_end(here, moving, at_base, openshift=openshift, why=f"{change} taken back")
+            direct = await env.create_namespace(f"direct-{index}")
+            created = await env.create(ray_cluster(namespace=direct))
+            async with run_with_faulty_transport(env, kuberay_config(**{**base_settings, **change})):
+                await env.wait_until_idle()
+                direct_snapshot = await snapshot(env, direct, openshift=openshift)
+                await wait_for_snapshot(env, changing, direct_snapshot, openshift=openshift, description=f"{change}")
+                await env.delete(created)
+                await wait_for_snapshot(env, direct, {}, openshift=openshift)
+            async with run_with_faulty_transport(env, kuberay_config(**base_settings)):
+                await wait_for_snapshot(
+                    env, changing, base_snapshot, openshift=openshift, description=f"{change} reverted"
+                )

@@ -1,4 +1,4 @@
-"""Two replicas of ``cfo run`` on one control plane, of which the leader is killed, paused, or asked to end."""
+"""Tests of leader election with two replicas of ``cfo run``: the leader is disconnected, killed, paused or stopped."""
 
 from __future__ import annotations
 
@@ -25,10 +25,17 @@ from cfo.runtime.objects import NamespacedName
 from envtest import EmbeddedControlPlane
 from envtest.context import User
 from test.support.faults import new_manager
-from test.support.faulty_connection import wire
+from test.support.faulty_proxy import start_faulty_proxy
 from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map, run_operator
-from test.support.raycluster_environment import PLAIN as SETTINGS
-from test.support.raycluster_environment import VANILLA, World, eventually, kuberay, ray_cluster, world
+from test.support.raycluster_environment import PLAIN_SETTINGS as SETTINGS
+from test.support.raycluster_environment import (
+    VANILLA_CRDS,
+    Environment,
+    eventually,
+    kuberay_config,
+    ray_cluster,
+    start_environment,
+)
 
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3.0, 2.0, 0.3
 ELECTION = {
@@ -38,211 +45,214 @@ ELECTION = {
     "retryPeriod": f"{RETRY_SECONDS}s",
 }
 NAMES = ("replica-one", "replica-two", "replica-three")
-LOCK = NamespacedName("default", "codeflare-operator-lock")
+LEASE_KEY = NamespacedName("default", "codeflare-operator-lock")
 
 
-def writers(here: World) -> list[str]:
-    """See :meth:`Pair.writers`."""
-    if not isinstance(here.plane, EmbeddedControlPlane):
+def list_writers(env: Environment) -> list[str]:
+    """Return which replicas wrote objects other than Leases and Events, in order, without repeats in a row.
+
+    A name that appears twice belongs to a replica that wrote although it no longer led. Empty on a real control plane,
+    which has no audit log for tests.
+    """
+    if not isinstance(env.plane, EmbeddedControlPlane):
         return []
-    who = [
+    usernames = [
         event["user"]["username"]
-        for event in here.plane.audit.events
+        for event in env.plane.audit.events
         if event["verb"] in ("create", "update", "patch", "delete")
         and event["user"]["username"] in NAMES
         and event["objectRef"]["resource"] not in ("leases", "events")
     ]
-    return [name for name, _ in itertools.groupby(who)]
+    return [name for name, _ in itertools.groupby(usernames)]
 
 
-class Pair:
-    """Two replicas."""
+class Replicas:
+    """Two replicas of the operator."""
 
-    def __init__(self, here: World, one: OperatorProcess, two: OperatorProcess) -> None:
-        self.here = here
-        self.replicas = (one, two)
+    def __init__(self, env: Environment, one: OperatorProcess, two: OperatorProcess) -> None:
+        self.env = env
+        self.operators = (one, two)
 
-    async def lease(self) -> dict[str, Any]:
-        """The spec of the Lease; empty while there is none."""
-        found = await self.here.client.get(LEASE, LOCK)
+    async def get_lease(self) -> dict[str, Any]:
+        """Return the spec of the Lease; empty if it does not exist."""
+        found = await self.env.client.get(LEASE, LEASE_KEY)
         return (found or {}).get("spec") or {}
 
-    async def leader(self, *, other_than: str = "") -> str:
-        """Waits until somebody (else) leads; returns the identity."""
+    async def wait_for_leader(self, *, other_than: str = "") -> str:
+        """Wait until a replica other than ``other_than`` leads; return its identity."""
 
-        async def look() -> str | None:
-            holder = str((await self.lease()).get("holderIdentity") or "")
+        async def holder_identity() -> str | None:
+            holder = str((await self.get_lease()).get("holderIdentity") or "")
             return holder if holder and holder != other_than else None
 
-        return str(await eventually(look, "a leader"))
+        return str(await eventually(holder_identity, "a leader"))
 
-    def who(self, identity: str) -> tuple[OperatorProcess, OperatorProcess]:
-        """The replica of this identity, and the other one."""
-        one, two = self.replicas
+    def split_by_identity(self, identity: str) -> tuple[OperatorProcess, OperatorProcess]:
+        """Return the replica with this identity, and the other one."""
+        one, two = self.operators
         return (one, two) if f'"identity":"{identity}"' in one.output else (two, one)
 
-    def writers(self) -> list[str]:
-        """Who has written what a reconcile writes, one after the other: a name that comes twice went on too long.
+    def list_writers(self) -> list[str]:
+        """See :func:`list_writers`."""
+        return list_writers(self.env)
 
-        Empty where the control plane keeps no such record.
-        """
-        return writers(self.here)
+    async def reconcile_cluster(self, name: str) -> None:
+        """Create a cluster, and wait until it has its NetworkPolicies."""
+        await self.env.create(ray_cluster(name, "default"))
 
-    async def reconciles(self, name: str) -> None:
-        """Creates a cluster, and waits until it has its network policies."""
-        await self.here.create(ray_cluster(name, "default"))
-
-        async def look() -> bool:
-            policies = await self.here.names(NETWORK_POLICY, "default")
+        async def has_policies() -> bool:
+            policies = await self.env.child_names(NETWORK_POLICY, "default")
             return len([policy for policy in policies if policy.startswith(name)]) == 2
 
-        await eventually(look, f"the policies of {name}")
+        await eventually(has_policies, f"the policies of {name}")
 
 
-def _as(here: World, directory: Path, name: str) -> tuple[Path, str, str]:
-    """The folder and the arguments of a replica that is known to the control plane by a name of its own."""
+def _create_user(env: Environment, directory: Path, name: str) -> tuple[Path, str, str]:
+    """Create a user for a replica; return the replica's folder and arguments."""
     (directory / name).mkdir()
     token = f"token-of-{name}"
-    if isinstance(here.plane, EmbeddedControlPlane):
-        here.plane.add_user(token, User(name, groups=("system:masters",)))
+    if isinstance(env.plane, EmbeddedControlPlane):
+        env.plane.add_user(token, User(name, groups=("system:masters",)))
     else:
-        token = here.plane.token
-    here.plane.kubeconfig(directory / name / "mine", token=token)
-    return directory / name, "--kubeconfig", str(directory / name / "mine")
+        token = env.plane.token
+    env.plane.kubeconfig(directory / name / "kubeconfig-of-user", token=token)
+    return directory / name, "--kubeconfig", str(directory / name / "kubeconfig-of-user")
 
 
 @asynccontextmanager
-async def pair(directory: Path, **election: Any) -> AsyncIterator[Pair]:
-    """Two replicas, of which one leads."""
-    async with world(*VANILLA) as here:
+async def run_replicas(directory: Path, **election: Any) -> AsyncIterator[Replicas]:
+    """Run two replicas, of which one leads, until the end of the block."""
+    async with start_environment(*VANILLA_CRDS) as env:
         settings = {**PLAIN_CONFIG, "leaderElection": {**ELECTION, **election}}
-        await create_config_map(here, {"config.yaml": yaml.safe_dump(settings)})
-        one_, two_, _ = (_as(here, directory, name) for name in NAMES)
-        async with run_operator(here, *one_) as one, run_operator(here, *two_) as two:
-            await asyncio.gather(one.ready(), two.ready())  # the one that does not lead is ready too
-            yield Pair(here, one, two)
+        await create_config_map(env, {"config.yaml": yaml.safe_dump(settings)})
+        first_arguments, second_arguments, _ = (_create_user(env, directory, name) for name in NAMES)
+        async with run_operator(env, *first_arguments) as one, run_operator(env, *second_arguments) as two:
+            await asyncio.gather(one.ready(), two.ready())  # the replica that does not lead becomes ready, too
+            yield Replicas(env, one, two)
 
 
-async def test_a_leader_that_is_cut_off_has_written_its_last_before_the_next_one_writes() -> None:
-    """Its connections go silent in the middle of its work; it notices in time, and so does the other one."""
-    async with world(*VANILLA) as here, wire(here.plane) as first_wire, wire(here.plane) as second_wire:
-        if not isinstance(here.plane, EmbeddedControlPlane):
-            pytest.skip("only the embedded control plane says who has written")
+async def test_disconnected_leader_stops_writing_before_its_successor_writes() -> None:
+    """Its connections go silent during its work; it stops in time, and the other replica takes over."""
+    async with (
+        start_environment(*VANILLA_CRDS) as env,
+        start_faulty_proxy(env.plane) as first_proxy,
+        start_faulty_proxy(env.plane) as second_proxy,
+    ):
+        if not isinstance(env.plane, EmbeddedControlPlane):
+            pytest.skip("only the embedded control plane has an audit log for tests")
         managers = []
-        ends: list[BaseException | None] = []
+        outcomes: list[BaseException | None] = []
         async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-            for name, carried in zip(NAMES, (first_wire, second_wire), strict=False):
-                here.plane.add_user(name, User(name, groups=("system:masters",)))
-                transport = await stack.enter_async_context(Transport(replace(carried.config, token=name)))
+            for name, proxy in zip(NAMES, (first_proxy, second_proxy), strict=False):
+                env.plane.add_user(name, User(name, groups=("system:masters",)))
+                transport = await stack.enter_async_context(Transport(replace(proxy.config, token=name)))
                 election = LeaderElectionOptions(
                     name="lock", namespace="default", lease_duration=2, renew_deadline=1.2, retry_period=0.2
                 )
-                manager = new_manager(transport, kuberay(**SETTINGS), election=election)
+                manager = new_manager(transport, kuberay_config(**SETTINGS), election=election)
                 managers.append(manager)
-                tasks.start_soon(_run, manager, ends)
+                tasks.start_soon(_run, manager, outcomes)
                 if name == NAMES[0]:
                     await manager.started()
             for number in range(6):
-                await here.create(ray_cluster(f"before-{number}", "default"))
+                await env.create(ray_cluster(f"before-{number}", "default"))
                 if number == 3:
-                    first_wire.silence()
-                    first_wire.refuses = True
+                    first_proxy.silence()
+                    first_proxy.refuses_connections = True
             with anyio.fail_after(20):
                 await managers[1].started()
             assert not managers[0].is_leader
-            await here.create(ray_cluster("after", "default"))
+            await env.create(ray_cluster("after", "default"))
 
-            async def done() -> bool:
-                return len(await here.names(NETWORK_POLICY, "default")) == 2 * 7
+            async def has_all_policies() -> bool:
+                return len(await env.child_names(NETWORK_POLICY, "default")) == 2 * 7
 
-            await eventually(done, "all policies")
-            await eventually(lambda: _has_ended(ends), "the first one has ended")
-            assert "LeadershipLost" in str(ends[0])
+            await eventually(has_all_policies, "all policies exist")
+            await eventually(lambda: _has_ended(outcomes), "the first replica has ended")
+            assert "LeadershipLost" in str(outcomes[0])
             managers[1].stop()
-        assert writers(here) in ([NAMES[0], NAMES[1]], [NAMES[1]])
-        assert ends[1] is None
+        assert list_writers(env) in ([NAMES[0], NAMES[1]], [NAMES[1]])
+        assert outcomes[1] is None
 
 
-async def _run(manager: Manager, ends: list[BaseException | None]) -> None:
+async def _run(manager: Manager, outcomes: list[BaseException | None]) -> None:
     try:
         await manager.run()
     except RunnableFailed as error:
-        ends.append(error)
+        outcomes.append(error)
     else:
-        ends.append(None)
+        outcomes.append(None)
 
 
-async def _has_ended(ends: list[BaseException | None]) -> bool:
-    return len(ends) == 1
+async def _has_ended(outcomes: list[BaseException | None]) -> bool:
+    return len(outcomes) == 1
 
 
-async def metric(replica: OperatorProcess) -> float:
-    """``leader_election_master_status`` of a replica."""
+async def leader_metric(replica: OperatorProcess) -> float:
+    """Return ``leader_election_master_status`` of a replica."""
     async with aiohttp.ClientSession(await replica.address("metrics")) as session, session.get("/metrics") as answer:
         lines = (await answer.text()).splitlines()
     (line,) = [line for line in lines if line.startswith("leader_election_master_status{")]
     return float(line.rpartition(" ")[2])
 
 
-async def test_a_killed_leader_is_succeeded_within_the_lease_and_a_stopped_one_at_once(tmp_path: Path) -> None:
-    async with pair(tmp_path) as both:
-        first = await both.leader()
-        leader, other = both.who(first)
-        assert (await metric(leader), await metric(other)) == (1, 0)
-        await both.reconciles("before")
+async def test_killed_leader_is_replaced_within_lease_and_stopped_leader_immediately(tmp_path: Path) -> None:
+    async with run_replicas(tmp_path) as replicas:
+        first = await replicas.wait_for_leader()
+        leader, other = replicas.split_by_identity(first)
+        assert (await leader_metric(leader), await leader_metric(other)) == (1, 0)
+        await replicas.reconcile_cluster("before")
         loop = asyncio.get_running_loop()
 
         leader.process.kill()
-        killed = loop.time()
-        second = await both.leader(other_than=first)
-        took = loop.time() - killed
-        assert took < LEASE_SECONDS + (1 + 1.2) * RETRY_SECONDS + 2.0  # the machine may be busy
-        await both.reconciles("after")
-        assert (await both.lease())["leaseTransitions"] == 1
-        assert len(both.writers()) in (0, 2)
-        assert await metric(other) == 1
-        notes = [note for _, reason, note in await both.here.events("default") if reason == "LeaderElection"]
+        killed_at = loop.time()
+        second = await replicas.wait_for_leader(other_than=first)
+        seconds = loop.time() - killed_at
+        assert seconds < LEASE_SECONDS + (1 + 1.2) * RETRY_SECONDS + 2.0  # allows for a busy machine
+        await replicas.reconcile_cluster("after")
+        assert (await replicas.get_lease())["leaseTransitions"] == 1
+        assert len(replicas.list_writers()) in (0, 2)
+        assert await leader_metric(other) == 1
+        notes = [note for _, reason, note in await replicas.env.events("default") if reason == "LeaderElection"]
         assert {f"{first} became leader", f"{second} became leader"} <= set(notes)
 
-        kubeconfig = str(tmp_path / NAMES[2] / "mine")
-        async with run_operator(both.here, tmp_path / NAMES[2], "--kubeconfig", kubeconfig) as third:
+        kubeconfig = str(tmp_path / NAMES[2] / "kubeconfig-of-user")
+        async with run_operator(replicas.env, tmp_path / NAMES[2], "--kubeconfig", kubeconfig) as third:
             await third.ready()
             other.process.send_signal(signal.SIGTERM)
             assert await other.exit_code() == 0, other.output
-            stopped = loop.time()
-            await both.leader(other_than=second)
-            assert loop.time() - stopped < LEASE_SECONDS  # nobody had to wait for the lease to run out
-            await both.reconciles("third")
+            stopped_at = loop.time()
+            await replicas.wait_for_leader(other_than=second)
+            assert loop.time() - stopped_at < LEASE_SECONDS  # the lease was released, so it did not have to expire
+            await replicas.reconcile_cluster("third")
 
 
-async def test_a_leader_that_was_paused_past_its_lease_writes_nothing_and_ends(tmp_path: Path) -> None:
-    async with pair(tmp_path) as both:
-        first = await both.leader()
-        leader, _ = both.who(first)
-        await both.reconciles("before")
+async def test_leader_paused_past_its_lease_writes_nothing_and_exits(tmp_path: Path) -> None:
+    async with run_replicas(tmp_path) as replicas:
+        first = await replicas.wait_for_leader()
+        leader, _ = replicas.split_by_identity(first)
+        await replicas.reconcile_cluster("before")
         leader.process.send_signal(signal.SIGSTOP)
-        await both.leader(other_than=first)
-        # Its queue is full of news when it goes on: reconciles, which would write.
+        await replicas.wait_for_leader(other_than=first)
+        # When it continues, its queue is full of reconciles that would write.
         for number in range(10):
-            await both.here.create(ray_cluster(f"meanwhile-{number}", "default"))
+            await replicas.env.create(ray_cluster(f"meanwhile-{number}", "default"))
         leader.process.send_signal(signal.SIGCONT)
         assert await leader.exit_code() == 1, leader.output
         assert "LeadershipLost" in leader.output
 
-        async def done() -> bool:
-            return len(await both.here.names(NETWORK_POLICY, "default")) == 2 * 11
+        async def has_all_policies() -> bool:
+            return len(await replicas.env.child_names(NETWORK_POLICY, "default")) == 2 * 11
 
-        await eventually(done, "all policies")
-        assert len(both.writers()) in (0, 2)
+        await eventually(has_all_policies, "all policies exist")
+        assert len(replicas.list_writers()) in (0, 2)
 
 
 @pytest.mark.parametrize("setting", [None, False])
-async def test_outside_of_a_cluster_there_is_no_election_unless_it_is_asked_for(
-    tmp_path: Path, setting: bool | None
-) -> None:
-    async with world(*VANILLA) as here:
+async def test_leader_election_is_off_by_default_outside_of_cluster(tmp_path: Path, setting: bool | None) -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
         election = {} if setting is None else {"leaderElection": {"leaderElect": setting}}
-        await create_config_map(here, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, **election})})
-        async with run_operator(here, tmp_path) as running:
+        await create_config_map(env, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, **election})})
+        async with run_operator(env, tmp_path) as running:
             await running.ready()
-            assert await here.client.list(LEASE, namespace="default") == []
+            assert await env.client.list(LEASE, namespace="default") == []

@@ -1,8 +1,8 @@
-"""The three patterns by which Sieve (OSDI 2022) broke ten popular controllers, over the RayCluster controllers.
+"""Tests of the RayCluster controllers with the three patterns by which Sieve (OSDI 2022) broke ten popular controllers.
 
-*Intermediate states*: a crash after each single write. *Stale states*: acting on a cache that is older than
-the world, but consistent. *Unobserved states*: what came and went between two looks. After each the end is that of
-a run in which nothing went wrong.
+*Intermediate states*: a crash after each single write. *Stale states*: reconciles with a consistent, but outdated
+cache. *Unobserved states*: changes that are reverted before the controllers see them. After each, the state must equal
+that after a run without faults.
 """
 
 from __future__ import annotations
@@ -16,168 +16,188 @@ import pytest
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.kinds import NETWORK_POLICY, SECRET
 from cfo.runtime.objects import NamespacedName, Object
-from test.support.faults import Unruly, crashed, picture, running, same_end, settled
+from test.support.faults import FaultyTransport, run_until_crash, run_with_faulty_transport, snapshot, wait_for_snapshot
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
-    gone,
-    kuberay,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
+    kuberay_config,
     ray_cluster,
-    world,
+    start_environment,
+    wait_until_deleted,
 )
 
 PLATFORMS = [
-    pytest.param(VANILLA, PLAIN, False, id="vanilla"),
-    pytest.param(OPENSHIFT, OAUTH, True, id="openshift"),
+    pytest.param(VANILLA_CRDS, PLAIN_SETTINGS, False, id="vanilla"),
+    pytest.param(OPENSHIFT_CRDS, OAUTH_SETTINGS, True, id="openshift"),
 ]
 
 
-async def _directly(here: World, settings: dict[str, Any], openshift: bool, cluster: Object) -> dict[str, Any]:
-    """What becomes of a cluster when nothing goes wrong."""
-    namespace = await here.namespace(cluster["metadata"]["namespace"])
-    async with running(here, kuberay(**settings)):
-        await here.create(cluster)
-        await settled(here)
-    return await picture(here, namespace, openshift=openshift)
+async def _undisturbed_snapshot(
+    env: Environment, settings: dict[str, Any], openshift: bool, cluster: Object
+) -> dict[str, Any]:
+    """Return the snapshot of a cluster that was created and reconciled without faults."""
+    namespace = await env.create_namespace(cluster["metadata"]["namespace"])
+    async with run_with_faulty_transport(env, kuberay_config(**settings)):
+        await env.create(cluster)
+        await env.wait_until_idle()
+    return await snapshot(env, namespace, openshift=openshift)
 
 
-@pytest.mark.parametrize(("platform", "settings", "openshift"), PLATFORMS)
-async def test_a_crash_after_each_single_write(
-    platform: tuple[Object, ...], settings: dict[str, Any], openshift: bool
+@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+async def test_restart_completes_the_work_after_a_crash_at_any_write(
+    crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
-    async with world(*platform) as here:
-        expected = await _directly(here, settings, openshift, ray_cluster(namespace="undisturbed"))
-        nothing: dict[str, Any] = {}
+    async with start_environment(*crds) as env:
+        expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
         for number in itertools.count(1):
-            namespace = await here.namespace(f"crash-{number}")
-            cluster = await here.create(ray_cluster(namespace=namespace))
-            creating = await crashed(here, kuberay(**settings), after=number)
-            async with running(here, kuberay(**settings)):
-                await same_end(here, namespace, expected, openshift=openshift, why=f"crash after write {number}")
-            await here.delete(cluster)
-            deleting = await crashed(here, kuberay(**settings), after=number)
-            async with running(here, kuberay(**settings)):
-                await same_end(here, namespace, nothing, openshift=openshift, why=f"deletion, write {number}")
-            if not creating and not deleting:
+            namespace = await env.create_namespace(f"crash-{number}")
+            cluster = await env.create(ray_cluster(namespace=namespace))
+            crashed_at_creation = await run_until_crash(env, kuberay_config(**settings), after_writes=number)
+            async with run_with_faulty_transport(env, kuberay_config(**settings)):
+                await wait_for_snapshot(
+                    env, namespace, expected, openshift=openshift, description=f"crash after write {number}"
+                )
+            await env.delete(cluster)
+            crashed_at_deletion = await run_until_crash(env, kuberay_config(**settings), after_writes=number)
+            async with run_with_faulty_transport(env, kuberay_config(**settings)):
+                await wait_for_snapshot(
+                    env, namespace, {}, openshift=openshift, description=f"deletion, write {number}"
+                )
+            if not crashed_at_creation and not crashed_at_deletion:
                 break
-        assert number > len(expected) - 1  # each child was a write, and each write a crash
+        assert number > len(expected) - 1  # each child is a write, and there was a crash after each write
 
 
-Act = Callable[[World, Object], Awaitable[Object | None]]
+Change = Callable[[Environment, Object], Awaitable[Object | None]]
+"""A change of a RayCluster or its children; returns the RayCluster, or None if it was deleted."""
 
 
-async def _recreated(here: World, cluster: Object) -> Object | None:
-    await here.delete(cluster)
-    await gone(here, [(RAY_CLUSTER, cluster["metadata"]["name"])], cluster["metadata"]["namespace"])
-    return await here.create(ray_cluster(namespace=cluster["metadata"]["namespace"]))
+async def _recreate(env: Environment, cluster: Object) -> Object | None:
+    await env.delete(cluster)
+    await wait_until_deleted(env, [(RAY_CLUSTER, cluster["metadata"]["name"])], cluster["metadata"]["namespace"])
+    return await env.create(ray_cluster(namespace=cluster["metadata"]["namespace"]))
 
 
-async def _deleted(here: World, cluster: Object) -> Object | None:
-    await here.delete(cluster)
+async def _delete(env: Environment, cluster: Object) -> Object | None:
+    await env.delete(cluster)
     return None
 
 
-async def _suspended_and_resumed(here: World, cluster: Object) -> Object | None:
-    await here.patch(cluster, {"spec": {"suspend": True}})
-    return await here.patch(cluster, {"spec": {"suspend": False}})
+async def _suspend_and_resume(env: Environment, cluster: Object) -> Object | None:
+    await env.patch(cluster, {"spec": {"suspend": True}})
+    return await env.patch(cluster, {"spec": {"suspend": False}})
 
 
-async def _children_deleted(here: World, cluster: Object) -> Object | None:
+async def _delete_children(env: Environment, cluster: Object) -> Object | None:
     namespace = cluster["metadata"]["namespace"]
-    for child in (await here.children(namespace)).values():
+    for child in (await env.children(namespace)).values():
         if child["kind"] in (NETWORK_POLICY.kind, SECRET.kind):
-            await here.delete(child)
+            await env.delete(child)
     return cluster
 
 
-async def _child_came_and_went(here: World, cluster: Object) -> Object | None:
+async def _change_and_delete_policies(env: Environment, cluster: Object) -> Object | None:
     namespace = cluster["metadata"]["namespace"]
-    for child in (await here.children(namespace)).values():
+    for child in (await env.children(namespace)).values():
         if child["kind"] == NETWORK_POLICY.kind:
-            await here.patch(child, {"spec": {"podSelector": {"matchLabels": {"drifted": "yes"}}}})
-            await here.delete(child)
+            await env.patch(child, {"spec": {"podSelector": {"matchLabels": {"drifted": "yes"}}}})
+            await env.delete(child)
     return cluster
 
 
-ACTS = [_recreated, _deleted, _suspended_and_resumed, _children_deleted, _child_came_and_went]
+CHANGES: list[Change] = [_recreate, _delete, _suspend_and_resume, _delete_children, _change_and_delete_policies]
 
 
-@pytest.mark.parametrize(("platform", "settings", "openshift"), PLATFORMS)
-async def test_stale_and_unobserved_states(
-    platform: tuple[Object, ...], settings: dict[str, Any], openshift: bool
+def _name_of(change: Change) -> str:
+    return change.__name__.strip("_").replace("_", "-")
+
+
+@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+async def test_stale_caches_lead_to_the_same_state(
+    crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
-    """The watches are held while the world moves; reconciles act on what they knew; then all is heard at once."""
-    async with world(*platform) as here:
-        expected = await _directly(here, settings, openshift, ray_cluster(namespace="undisturbed"))
-        async with running(here, kuberay(**settings)) as (manager, transport):
-            for act in ACTS:
-                namespace = await here.namespace(act.__name__.strip("_").replace("_", "-"))
-                cluster = await here.create(ray_cluster(namespace=namespace))
-                await settled(here)
-                if act is _recreated and openshift:
-                    # its finalizer holds a cluster until the operator hears of the deletion
-                    cluster = await here.patch(cluster, {"metadata": {"finalizers": None}})
-                transport.flow.hold()
-                left = await act(here, cluster)
-                await _act_on_what_is_known(manager.controllers, transport, NamespacedName(namespace, "rc"))
-                transport.flow.release()
-                await same_end(
-                    here, namespace, expected if left else {}, openshift=openshift, why=f"after {act.__name__}"
+    """Watches are held back during a change; reconciles run with the outdated cache; then all events arrive at once."""
+    async with start_environment(*crds) as env:
+        expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
+        async with run_with_faulty_transport(env, kuberay_config(**settings)) as (manager, transport):
+            for change in CHANGES:
+                namespace = await env.create_namespace(_name_of(change))
+                cluster = await env.create(ray_cluster(namespace=namespace))
+                await env.wait_until_idle()
+                if change is _recreate and openshift:
+                    # otherwise the finalizer keeps the cluster until the operator sees the deletion
+                    cluster = await env.patch(cluster, {"metadata": {"finalizers": None}})
+                transport.watch_gate.hold()
+                remaining = await change(env, cluster)
+                await _reconcile_with_cache(manager.controllers, transport, NamespacedName(namespace, "rc"))
+                transport.watch_gate.release()
+                await wait_for_snapshot(
+                    env,
+                    namespace,
+                    expected if remaining else {},
+                    openshift=openshift,
+                    description=f"after {_name_of(change)}",
                 )
 
 
-async def _act_on_what_is_known(controllers: Any, transport: Unruly, request: NamespacedName) -> None:
-    assert not transport.flow.open.is_set()
+async def _reconcile_with_cache(controllers: Any, transport: FaultyTransport, request: NamespacedName) -> None:
+    """Reconcile once with each controller while watches are held back."""
+    assert not transport.watch_gate.open.is_set()
     for controller in controllers:
         await controller.reconciler.reconcile(request)
 
 
-@pytest.mark.parametrize(("platform", "settings", "openshift"), PLATFORMS)
-async def test_what_came_and_went_while_nobody_ran(
-    platform: tuple[Object, ...], settings: dict[str, Any], openshift: bool
+@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+async def test_changes_while_operator_is_down_lead_to_the_same_state(
+    crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
-    async with world(*platform) as here:
-        expected = await _directly(here, settings, openshift, ray_cluster(namespace="undisturbed"))
+    async with start_environment(*crds) as env:
+        expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
         namespaces = {}
-        async with running(here, kuberay(**settings)):
-            for act in ACTS:
-                namespace = namespaces[act] = await here.namespace(act.__name__.strip("_").replace("_", "-"))
-                await here.create(ray_cluster(namespace=namespace))
-            await settled(here)
-        left = {}
-        for act, namespace in namespaces.items():
-            cluster = await here.get(RAY_CLUSTER, "rc", namespace)
-            if act is _recreated:
-                cluster = await here.patch(cluster, {"metadata": {"finalizers": None}})
-            left[act] = await act(here, cluster)
-        async with running(here, kuberay(**settings)):
-            for act, namespace in namespaces.items():
-                await same_end(
-                    here, namespace, expected if left[act] else {}, openshift=openshift, why=f"after {act.__name__}"
+        async with run_with_faulty_transport(env, kuberay_config(**settings)):
+            for change in CHANGES:
+                namespace = namespaces[change] = await env.create_namespace(_name_of(change))
+                await env.create(ray_cluster(namespace=namespace))
+            await env.wait_until_idle()
+        remaining = {}
+        for change, namespace in namespaces.items():
+            cluster = await env.get(RAY_CLUSTER, "rc", namespace)
+            if change is _recreate:
+                cluster = await env.patch(cluster, {"metadata": {"finalizers": None}})
+            remaining[change] = await change(env, cluster)
+        async with run_with_faulty_transport(env, kuberay_config(**settings)):
+            for change, namespace in namespaces.items():
+                await wait_for_snapshot(
+                    env,
+                    namespace,
+                    expected if remaining[change] else {},
+                    openshift=openshift,
+                    description=f"after {_name_of(change)}",
                 )
 
 
-@pytest.mark.parametrize(("platform", "settings", "openshift"), PLATFORMS)
-async def test_watches_that_repeat_themselves(
-    platform: tuple[Object, ...], settings: dict[str, Any], openshift: bool
+@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+async def test_repeated_watch_events_lead_to_the_same_state(
+    crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
-    async with world(*platform) as here:
-        expected = await _directly(here, settings, openshift, ray_cluster(namespace="undisturbed"))
-        async with running(here, kuberay(**settings), repeats=0.7, seed=4) as (_, transport):
+    async with start_environment(*crds) as env:
+        expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
+        config = kuberay_config(**settings)
+        async with run_with_faulty_transport(env, config, repeat_probability=0.7, seed=4) as (_, transport):
             for round_ in range(4):
-                namespace = await here.namespace(f"round-{round_}")
-                cluster = await here.create(ray_cluster(namespace=namespace))
-                await settled(here)
-                await _suspended_and_resumed(here, cluster)
-                await settled(here)
-                await same_end(here, namespace, expected, openshift=openshift)
+                namespace = await env.create_namespace(f"round-{round_}")
+                cluster = await env.create(ray_cluster(namespace=namespace))
+                await env.wait_until_idle()
+                await _suspend_and_resume(env, cluster)
+                await env.wait_until_idle()
+                await wait_for_snapshot(env, namespace, expected, openshift=openshift)
                 if round_ % 2:
-                    await here.delete(cluster)
-                    await same_end(here, namespace, {}, openshift=openshift)
-            await settled(here)
+                    await env.delete(cluster)
+                    await wait_for_snapshot(env, namespace, {}, openshift=openshift)
+            await env.wait_until_idle()
             before = transport.writes
-            await settled(here)
+            await env.wait_until_idle()
             assert transport.writes == before

@@ -1,7 +1,7 @@
-"""Everything at once, by chance: a soak. ``make soak`` runs it for minutes, the ordinary tests for some seconds.
+"""Soak tests: random changes and faults of all kinds. ``make soak`` runs them for minutes, ``make test`` for seconds.
 
-The seed is printed and in the error's text; ``CFO_SOAK_SEED`` repeats what was done (if not when: the network and the
-event loop have a say in that), ``CFO_SOAK_SECONDS`` says for how long.
+The seed is printed and part of the error message. ``CFO_SOAK_SEED`` repeats the same actions; their timing still
+depends on the network and the event loop. ``CFO_SOAK_SECONDS`` sets the duration.
 """
 
 from __future__ import annotations
@@ -31,63 +31,73 @@ from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object
 from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
-from test.support.faults import Hasty, Unruly, new_manager, picture, running, same_end
-from test.support.faulty_connection import Wire, wire
+from test.support.faults import (
+    FastClock,
+    FaultyTransport,
+    new_manager,
+    run_with_faulty_transport,
+    snapshot,
+    wait_for_snapshot,
+)
+from test.support.faulty_proxy import FaultyProxy, start_faulty_proxy
 from test.support.operator_process import PLAIN_CONFIG as PLAIN_PROCESS
 from test.support.operator_process import create_config_map, run_operator
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    kuberay,
+    kuberay_config,
     ray_cluster,
-    world,
+    start_environment,
 )
 
 SECONDS = float(os.environ.get("CFO_SOAK_SECONDS", "3"))
 SEED = int(os.environ.get("CFO_SOAK_SEED", "0")) or secrets.randbelow(10**9)
 CLUSTERS = 12
 WRITES = ("create", "update", "patch", "delete")
-GROWTH_MB = 60.0
+MAX_GROWTH_MB = 60.0
+"""How much the resident memory of the test process may grow during the soak."""
 
 
 class Replica:
-    """The operator as one process after the other: it ends, gracefully or not, and another one comes."""
+    """A sequence of operator instances: one ends, gracefully or not, and another one starts."""
 
-    def __init__(self, here: World, carried: Wire, settings: dict[str, Any], chance: random.Random) -> None:
-        self._here = here
-        self._carried = carried
+    def __init__(self, env: Environment, proxy: FaultyProxy, settings: dict[str, Any], rng: random.Random) -> None:
+        self._env = env
+        self._proxy = proxy
         self._settings = settings
-        self._chance = chance
-        self._over = asyncio.Event()
-        self._end = asyncio.Event()
+        self._rng = rng
+        self._stopped = asyncio.Event()
+        self._ending = asyncio.Event()
         self._graceful = False
         self.starts = 0
         self.manager: Manager | None = None
-        self.transport: Unruly | None = None
+        self.transport: FaultyTransport | None = None
 
     def end(self, *, graceful: bool) -> None:
-        """Ends the process that runs now."""
+        """End the current instance."""
         self._graceful = graceful
-        self._end.set()
+        self._ending.set()
 
     def stop(self) -> None:
-        """No other process follows."""
-        self._over.set()
+        """End the current instance, and start no other one."""
+        self._stopped.set()
         self.end(graceful=True)
 
     async def run(self) -> None:
-        """Runs processes until :meth:`stop`."""
-        while not self._over.is_set():
+        """Run instances until :meth:`stop`."""
+        while not self._stopped.is_set():
             self.starts += 1
-            self._end.clear()
-            repeats = self._chance.choice([0.0, 0.0, 0.5])
-            async with Unruly(self._carried.config, repeats=repeats, clock=Hasty()) as self.transport:
-                self.manager = self._here.manager = new_manager(
-                    self.transport, kuberay(**self._settings), clock=Hasty()
+            self._ending.clear()
+            repeat_probability = self._rng.choice([0.0, 0.0, 0.5])
+            async with FaultyTransport(
+                self._proxy.config, repeat_probability=repeat_probability, clock=FastClock()
+            ) as self.transport:
+                self.manager = self._env.manager = new_manager(
+                    self.transport, kuberay_config(**self._settings), clock=FastClock()
                 )
                 await self._until_end(self.manager)
 
@@ -96,7 +106,7 @@ class Replica:
             async with anyio.create_task_group() as tasks:
 
                 async def stop() -> None:
-                    await self._end.wait()
+                    await self._ending.wait()
                     if self._graceful:
                         manager.stop()
                     else:
@@ -110,72 +120,73 @@ class Replica:
 
 
 class Soak:
-    """What may happen, and what should have become of it."""
+    """The random actions, and the clusters that should exist after them."""
 
-    def __init__(self, here: World, carried: Wire, replica: Replica, chance: random.Random) -> None:
-        self.here = here
-        self.carried = carried
+    def __init__(self, env: Environment, proxy: FaultyProxy, replica: Replica, rng: random.Random) -> None:
+        self.env = env
+        self.proxy = proxy
         self.replica = replica
-        self.chance = chance
-        self.exists: dict[str, Object] = {}
-        self.deeds: list[str] = []
+        self.rng = rng
+        self.clusters: dict[str, Object] = {}
+        self.actions: list[str] = []
 
-    async def do(self) -> None:
-        """Something, by chance."""
-        deeds: list[tuple[int, Callable[[], Awaitable[None]]]] = [
-            (6, self._create),
-            (4, self._delete),
-            (4, self._edit),
-            (4, self._lose_children),
-            (3, self._drift),
-            (4, self._fail),
-            (2, self._cut),
-            (1, self._silence),
+    async def perform_random_action(self) -> None:
+        """Perform a random action."""
+        actions: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (6, self._create_cluster),
+            (4, self._delete_cluster),
+            (4, self._suspend_and_resume),
+            (4, self._delete_children),
+            (3, self._change_policies),
+            (4, self._inject_fault),
+            (2, self._cut_connections),
+            (1, self._silence_connections),
             (2, self._kill),
             (1, self._restart),
-            (2, self._hold),
+            (2, self._hold_watches),
         ]
-        deed = self.chance.choices([each for _, each in deeds], [weight for weight, _ in deeds])[0]
-        self.deeds.append(deed.__name__)
-        await deed()
+        action = self.rng.choices([candidate for _, candidate in actions], [weight for weight, _ in actions])[0]
+        self.actions.append(action.__name__)
+        await action()
 
-    async def _create(self) -> None:
-        free = [name for name in self._namespaces() if name not in self.exists]
+    async def _create_cluster(self) -> None:
+        free = [name for name in self._namespaces() if name not in self.clusters]
         if free:
-            namespace = self.chance.choice(free)
-            if await self.here.find(RAY_CLUSTER, "rc", namespace) is None:
-                self.exists[namespace] = await self.here.create(ray_cluster(namespace=namespace))
+            namespace = self.rng.choice(free)
+            if await self.env.find(RAY_CLUSTER, "rc", namespace) is None:
+                self.clusters[namespace] = await self.env.create(ray_cluster(namespace=namespace))
 
-    async def _delete(self) -> None:
-        if self.exists:
-            namespace = self.chance.choice(sorted(self.exists))
-            await self.here.delete(self.exists.pop(namespace))
+    async def _delete_cluster(self) -> None:
+        if self.clusters:
+            namespace = self.rng.choice(sorted(self.clusters))
+            await self.env.delete(self.clusters.pop(namespace))
 
-    async def _edit(self) -> None:
-        if self.exists:
-            cluster = self.exists[self.chance.choice(sorted(self.exists))]
+    async def _suspend_and_resume(self) -> None:
+        if self.clusters:
+            cluster = self.clusters[self.rng.choice(sorted(self.clusters))]
             for suspend in (True, False):
-                await self.here.patch(cluster, {"spec": {"suspend": suspend}})
+                await self.env.patch(cluster, {"spec": {"suspend": suspend}})
 
-    async def _lose_children(self) -> None:
-        for child in await self._children():
-            await self.here.delete(child)
+    async def _delete_children(self) -> None:
+        for child in await self._random_children():
+            await self.env.delete(child)
 
-    async def _drift(self) -> None:
-        for child in await self._children():
+    async def _change_policies(self) -> None:
+        for child in await self._random_children():
             if child["kind"] == NETWORK_POLICY.kind:
-                await self.here.patch(child, {"spec": {"podSelector": {"matchLabels": {"drifted": "yes"}}}})
+                await self.env.patch(child, {"spec": {"podSelector": {"matchLabels": {"drifted": "yes"}}}})
 
-    async def _children(self) -> list[Object]:
-        if not self.exists:
+    async def _random_children(self) -> list[Object]:
+        """Return up to two namespaced children of a random cluster."""
+        if not self.clusters:
             return []
-        children = await self.here.children(self.chance.choice(sorted(self.exists)))
-        mine = [child for child in children.values() if child["metadata"].get("namespace")]
-        return self.chance.sample(mine, min(len(mine), 2))
+        children = await self.env.children(self.rng.choice(sorted(self.clusters)))
+        namespaced = [child for child in children.values() if child["metadata"].get("namespace")]
+        return self.rng.sample(namespaced, min(len(namespaced), 2))
 
-    async def _fail(self) -> None:
-        assert isinstance(self.here.plane, EmbeddedControlPlane)
-        seconds = self.chance.uniform(0.05, 0.4)
+    async def _inject_fault(self) -> None:
+        assert isinstance(self.env.plane, EmbeddedControlPlane)
+        seconds = self.rng.uniform(0.05, 0.4)
         faults: list[dict[str, Any]] = [
             {"code": 500},
             {"code": 503, "retry_after": 1},
@@ -188,19 +199,19 @@ class Soak:
             {"latency": 0.2},
             {"cut_after": 1, "torn": True, "verbs": ("watch",)},
         ]
-        self.here.plane.faults.add(Fault(**self.chance.choice(faults), seconds=seconds))
-        if self.chance.random() < 0.5:
-            self.here.plane.store.close_watchers()
+        self.env.plane.faults.add(Fault(**self.rng.choice(faults), seconds=seconds))
+        if self.rng.random() < 0.5:
+            self.env.plane.store.close_watchers()
         await asyncio.sleep(seconds)
-        self.here.plane.faults.clear()
+        self.env.plane.faults.clear()
 
-    async def _cut(self) -> None:
-        self.carried.cut()
+    async def _cut_connections(self) -> None:
+        self.proxy.cut()
 
-    async def _silence(self) -> None:
-        self.carried.silence()
+    async def _silence_connections(self) -> None:
+        self.proxy.silence()
         await asyncio.sleep(0.1)
-        self.carried.cut()  # the soak cannot wait for the minute after which it would be noticed
+        self.proxy.cut()  # the soak cannot wait until the silence is noticed, about a minute later
 
     async def _kill(self) -> None:
         self.replica.end(graceful=False)
@@ -208,34 +219,36 @@ class Soak:
     async def _restart(self) -> None:
         self.replica.end(graceful=True)
 
-    async def _hold(self) -> None:
+    async def _hold_watches(self) -> None:
         if self.replica.transport is not None:
-            flow = self.replica.transport.flow
-            flow.hold()
-            for deed in (self._lose_children, self._delete, self._create):
-                await deed()
-            await asyncio.sleep(self.chance.uniform(0, 0.1))
-            flow.release()
+            gate = self.replica.transport.watch_gate
+            gate.hold()
+            for action in (self._delete_children, self._delete_cluster, self._create_cluster):
+                await action()
+            await asyncio.sleep(self.rng.uniform(0, 0.1))
+            gate.release()
 
     @staticmethod
     def _namespaces() -> list[str]:
         return [f"soak-{number}" for number in range(CLUSTERS)]
 
-    async def judge(self, expected: dict[str, Any], *, openshift: bool) -> None:
-        """Waits for the end: what exists has all that it should have, and nothing else is left."""
+    async def wait_for_clusters(self, expected: dict[str, Any], *, openshift: bool) -> None:
+        """Wait until each existing cluster has all its children, and nothing else is left."""
         for namespace in self._namespaces():
-            wanted = expected if namespace in self.exists else {}
-            await same_end(self.here, namespace, wanted, openshift=openshift, why=f"{namespace}, seed {SEED}")
+            expected_snapshot = expected if namespace in self.clusters else {}
+            await wait_for_snapshot(
+                self.env, namespace, expected_snapshot, openshift=openshift, description=f"{namespace}, seed {SEED}"
+            )
 
-    async def empty(self) -> None:
-        """Deletes everything."""
-        for namespace in list(self.exists):
-            await self.here.delete(self.exists.pop(namespace))
+    async def delete_all(self) -> None:
+        """Delete all clusters."""
+        for namespace in list(self.clusters):
+            await self.env.delete(self.clusters.pop(namespace))
 
 
 @pytest.fixture
-def quiet() -> Iterator[None]:
-    """No logs: in minutes of failures they would be more than what is looked for, the memory they take included."""
+def without_logs() -> Iterator[None]:
+    """Disable logs: minutes of failures would log a lot, which also takes memory that the soak measures."""
     was_configured, former = structlog.is_configured(), structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.CRITICAL)
@@ -247,96 +260,97 @@ def quiet() -> Iterator[None]:
         structlog.reset_defaults()
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("without_logs")
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
-async def test_soak(openshift: bool) -> None:
-    chance = random.Random(SEED)
+async def test_soak_converges_after_random_faults(openshift: bool) -> None:
+    rng = random.Random(SEED)
     print(f"\nseed {SEED}, {SECONDS:g} s")
-    settings = OAUTH if openshift else PLAIN
-    async with world(*(OPENSHIFT if openshift else VANILLA)) as here:
-        if not isinstance(here.plane, EmbeddedControlPlane):
-            pytest.skip("only the embedded control plane fails on demand")
-        namespace = await here.namespace("undisturbed")
-        await here.create(ray_cluster(namespace=namespace))
-        async with running(here, kuberay(**settings)):
-            expected = await picture(here, namespace, openshift=openshift)
+    settings = OAUTH_SETTINGS if openshift else PLAIN_SETTINGS
+    async with start_environment(*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS)) as env:
+        if not isinstance(env.plane, EmbeddedControlPlane):
+            pytest.skip("fault injection needs the embedded control plane")
+        namespace = await env.create_namespace("undisturbed")
+        await env.create(ray_cluster(namespace=namespace))
+        async with run_with_faulty_transport(env, kuberay_config(**settings)):
+            expected = await snapshot(env, namespace, openshift=openshift)
         for name in Soak._namespaces():
-            await here.namespace(name)
+            await env.create_namespace(name)
         tasks_before = asyncio.all_tasks()
         memory_before = _memory_mb()
-        async with wire(here.plane, seed=SEED) as carried, anyio.create_task_group() as tasks:
-            replica = Replica(here, carried, settings, chance)
+        async with start_faulty_proxy(env.plane, seed=SEED) as proxy, anyio.create_task_group() as tasks:
+            replica = Replica(env, proxy, settings, rng)
             tasks.start_soon(replica.run)
-            soak = Soak(here, carried, replica, chance)
+            soak = Soak(env, proxy, replica, rng)
             end = time.monotonic() + SECONDS
             while time.monotonic() < end:
                 try:
-                    await soak.do()
+                    await soak.perform_random_action()
                 except (APIError, TransportError):
-                    await _look_again(soak)  # our own request was struck: it did, or did not, happen
-                await asyncio.sleep(chance.uniform(0, 0.05))
-            here.plane.faults.clear()
-            await _look_again(soak)
-            print(f"{len(soak.deeds)} deeds, {replica.starts} starts, {carried.cuts} cuts")
-            await soak.judge(expected, openshift=openshift)
-            await soak.empty()
-            await soak.judge(expected, openshift=openshift)
+                    await _read_clusters(soak)  # the failed request may have had an effect
+                await asyncio.sleep(rng.uniform(0, 0.05))
+            env.plane.faults.clear()
+            await _read_clusters(soak)
+            print(f"{len(soak.actions)} actions, {replica.starts} starts, {proxy.cuts} cuts")
+            await soak.wait_for_clusters(expected, openshift=openshift)
+            await soak.delete_all()
+            await soak.wait_for_clusters(expected, openshift=openshift)
             assert replica.manager is not None
-            await _nothing_is_kept(replica.manager)
+            await _wait_until_nothing_is_kept(replica.manager)
             replica.stop()
-        here.manager = None
-        await eventually(lambda: _ended(tasks_before), "no task is left")
+        env.manager = None
+        await eventually(lambda: _has_ended(tasks_before), "all tasks have ended")
         gc.collect()
-        assert _memory_mb() - memory_before < GROWTH_MB
+        assert _memory_mb() - memory_before < MAX_GROWTH_MB
 
 
-async def _look_again(soak: Soak) -> None:
-    """Finds out what exists."""
+async def _read_clusters(soak: Soak) -> None:
+    """Read from the API server which clusters exist."""
 
-    async def look() -> bool:
+    async def read() -> bool:
         try:
-            found = await soak.here.client.list(RAY_CLUSTER)
+            found = await soak.env.client.list(RAY_CLUSTER)
         except (APIError, TransportError):
             return False
-        there = {item["metadata"]["namespace"]: item for item in found if not _is_going(item)}
-        soak.exists = {name: obj for name, obj in there.items() if name.startswith("soak-")}
+        clusters = {item["metadata"]["namespace"]: item for item in found if not _is_deleting(item)}
+        soak.clusters = {name: obj for name, obj in clusters.items() if name.startswith("soak-")}
         return True
 
-    await eventually(look, "what exists")
+    await eventually(read, "the existing clusters are read")
 
 
-def _is_going(obj: Object) -> bool:
+def _is_deleting(obj: Object) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
-async def _nothing_is_kept(manager: Manager) -> None:
-    """Queues, backoffs, informers and doubts hold nothing of clusters that are gone."""
+async def _wait_until_nothing_is_kept(manager: Manager) -> None:
+    """Wait until queues, back-offs and informers contain nothing of deleted clusters, and few tombstones."""
     keys = [NamespacedName(name, "rc") for name in Soak._namespaces()]
 
-    async def look() -> bool:
+    async def is_empty() -> bool:
         for controller in manager.controllers:
             assert len(controller.queue) == 0
             assert controller.queue.processing == 0
             assert [key for key in keys if controller.queue.num_requeues(key)] == []
         for informer in manager.cache.informers:
-            left = [entry.key for entry in informer.reader.entries() if entry.key.namespace.startswith("soak-")]
-            assert informer.gvk.kind in ("ConfigMap", "ServiceAccount") or left == [], informer.gvk
+            remaining = [entry.key for entry in informer.reader.entries() if entry.key.namespace.startswith("soak-")]
+            assert informer.gvk.kind in ("ConfigMap", "ServiceAccount") or remaining == [], informer.gvk
             for feed in informer._store.feeds.values():
                 assert len(feed._tombstones) < 500
         return True
 
-    await eventually(look, "nothing is kept")
+    await eventually(is_empty, "nothing of deleted clusters is kept")
 
 
-async def _ended(before: set[asyncio.Task[Any]]) -> bool:
-    """Whether no task is there that was not there before, but for those of the control plane's connections."""
-    left = [repr(task.get_coro()) for task in asyncio.all_tasks() - before]
-    mine = [name for name in left if "RequestHandler" not in name]
-    assert not mine, mine
+async def _has_ended(before: set[asyncio.Task[Any]]) -> bool:
+    """Report whether all tasks started since have ended, except those of the control plane's connections."""
+    running = [repr(task.get_coro()) for task in asyncio.all_tasks() - before]
+    unexpected = [name for name in running if "RequestHandler" not in name]
+    assert not unexpected, unexpected
     return True
 
 
 def _memory_mb() -> float:
+    """Return the resident memory of this process in MiB; 0 where /proc is not available."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -344,40 +358,41 @@ def _memory_mb() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-async def test_processes_that_are_ended_at_random_points(tmp_path: Path) -> None:
-    """SIGTERM and SIGKILL, whatever the operator is doing; the next one finishes what was begun."""
-    chance = random.Random(SEED)
+async def test_successor_completes_work_of_processes_ended_at_random_points(tmp_path: Path) -> None:
+    """Processes end by SIGTERM or SIGKILL at any point; the next process completes the work."""
+    rng = random.Random(SEED)
     print(f"seed {SEED}")
     clusters = 30
-    async with world(*VANILLA) as here:
-        await create_config_map(here, {"config.yaml": yaml.safe_dump(PLAIN_PROCESS)})
+    async with start_environment(*VANILLA_CRDS) as env:
+        await create_config_map(env, {"config.yaml": yaml.safe_dump(PLAIN_PROCESS)})
         for number in range(clusters):
-            await here.namespace(f"team-{number}")
+            await env.create_namespace(f"team-{number}")
 
         async def create() -> None:
             for number in range(clusters):
-                await here.create(ray_cluster(namespace=f"team-{number}"))
+                await env.create(ray_cluster(namespace=f"team-{number}"))
                 await asyncio.sleep(0.05)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(create)
-            for turn in range(4):
-                async with run_operator(here, tmp_path) as process:
-                    if turn:
+            for start in range(4):
+                async with run_operator(env, tmp_path) as process:
+                    if start:
                         await process.ready()
-                    await asyncio.sleep(chance.uniform(0, 0.4))
-                    ending = chance.choice([signal.SIGTERM, signal.SIGKILL])
+                    await asyncio.sleep(rng.uniform(0, 0.4))
+                    ending = rng.choice([signal.SIGTERM, signal.SIGKILL])
                     process.process.send_signal(ending)
                     assert await process.exit_code() in (0, -ending), process.output
-        async with run_operator(here, tmp_path):
+        async with run_operator(env, tmp_path):
             first = None
             for number in range(clusters):
                 if first is None:
-                    await eventually(lambda: _has_all(here, "team-0"), "the first has all")
-                    first = await picture(here, "team-0")
-                await same_end(here, f"team-{number}", first, why=f"team-{number}, seed {SEED}")
+                    await eventually(lambda: _has_all(env, "team-0"), "the first cluster has all children")
+                    first = await snapshot(env, "team-0")
+                await wait_for_snapshot(env, f"team-{number}", first, description=f"team-{number}, seed {SEED}")
 
 
-async def _has_all(here: World, namespace: str) -> bool:
-    kinds = sorted(kind for kind, _ in await here.children(namespace))
+async def _has_all(env: Environment, namespace: str) -> bool:
+    """Report whether the cluster in the namespace has all children."""
+    kinds = sorted(kind for kind, _ in await env.children(namespace))
     return kinds == ["Ingress", "Ingress", "NetworkPolicy", "NetworkPolicy", "Secret"]

@@ -24,19 +24,19 @@ from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
 from test.support.raycluster_environment import (
-    DSC_INITIALIZATIONS,
-    INGRESS_CONFIGS,
-    ROUTES,
-    World,
+    DSC_INITIALIZATION_CRD,
+    INGRESS_CONFIG_CRD,
+    ROUTE_CRD,
+    Environment,
     eventually,
     ray_cluster,
-    world,
+    start_environment,
 )
 
 RAY_CLUSTERS = crds.load()
 
 
-async def apply_samples(environment: World, *paths: Path) -> list[Object]:
+async def apply_samples(environment: Environment, *paths: Path) -> list[Object]:
     """Apply the samples in ``paths``; fail if the kind of one is not served."""
     applied = []
     for obj in read_objects([path for path in paths if path.exists()]):
@@ -140,7 +140,9 @@ EXPECTED_UNUSED = {
 """Permissions that this test does not use, by pattern, and what uses them."""
 
 
-async def _run_lifecycle(environment: World, directory: Path, shared: Path, *, openshift: bool) -> list[dict[str, Any]]:
+async def _run_lifecycle(
+    environment: Environment, directory: Path, shared: Path, *, openshift: bool
+) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
     await install(environment, directory)
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
@@ -183,10 +185,10 @@ async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, requ
     shared = ROOT.parent / "shared"
     used: list[dict[str, Any]] = []
     for openshift in (False, True):
-        extra = (ROUTES, INGRESS_CONFIGS, DSC_INITIALIZATIONS) if openshift else ()
+        extra = (ROUTE_CRD, INGRESS_CONFIG_CRD, DSC_INITIALIZATION_CRD) if openshift else ()
         directory = tmp_path / ("openshift" if openshift else "vanilla")
         directory.mkdir()
-        async with world(*RAY_CLUSTERS, *extra) as environment:
+        async with start_environment(*RAY_CLUSTERS, *extra) as environment:
             events = await _run_lifecycle(environment, directory, shared, openshift=openshift)
             assert events
             assert denied_requests(events) == []
@@ -202,7 +204,7 @@ async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, requ
 
 
 async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
-    async with world(*RAY_CLUSTERS) as environment:
+    async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
         for overlay in ("default", "e2e", "odh"):
             code, manifests = await kubectl(environment, tmp_path, "kustomize", f"config/{overlay}")
@@ -220,7 +222,7 @@ async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
 
 
 async def test_repeated_installation_changes_nothing(tmp_path: Path) -> None:
-    async with world(*RAY_CLUSTERS) as environment:
+    async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
         kinds = {gvk_of(obj) for obj in render()}
         before = {(gvk, str(key_of(item))): item for gvk in kinds for item in await environment.client.list(gvk)}
@@ -248,7 +250,7 @@ def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
     }
 
 
-async def run_uninstall(environment: World, directory: Path, *arguments: str) -> str:
+async def run_uninstall(environment: Environment, directory: Path, *arguments: str) -> str:
     """Run ``cfo uninstall`` as an administrator and return its output."""
     kubeconfig = directory / "admin.kubeconfig"
     environment.plane.kubeconfig(kubeconfig)
@@ -265,9 +267,9 @@ async def run_uninstall(environment: World, directory: Path, *arguments: str) ->
 
 @pytest.mark.parametrize("everything", [False, True])
 async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everything: bool) -> None:
-    async with world(*RAY_CLUSTERS) as environment:
+    async with start_environment(*RAY_CLUSTERS) as environment:
         # delete the webhooks, so that objects can be created without a running operator
-        await environment.namespace()
+        await environment.create_namespace()
         await install(environment, tmp_path)
         code, output = await kubectl(environment, tmp_path, "delete", *_webhook_configuration_names())
         assert code == 0, output
@@ -306,8 +308,8 @@ async def test_documented_manual_removal_is_complete(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "install.md").read_text()
     block = text.split("<!-- manual removal -->")[1].split("```sh\n")[1].split("```")[0]
     commands = [line.split(" # ")[0].split() for line in block.splitlines() if line.strip()]
-    async with world(*RAY_CLUSTERS) as environment:
-        await environment.namespace()
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await environment.create_namespace()
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await environment.create(cluster)
@@ -339,9 +341,9 @@ async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
     documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]
     crds_from_files = [obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"]
     assert len(documents_to_apply) > 20
-    async with world(*RAY_CLUSTERS, crds_from_files[0]) as environment:
+    async with start_environment(*RAY_CLUSTERS, crds_from_files[0]) as environment:
         for name in ("system", DEFAULT_NAMESPACE, "data-science"):
-            await environment.namespace(name)
+            await environment.create_namespace(name)
         code, output = await kubectl(
             *(environment, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
             stdin=yaml.safe_dump_all(documents_to_apply),
@@ -358,7 +360,7 @@ async def test_external_certificates_are_served_and_nothing_is_written(tmp_path:
     pair = CertificateAuthority(name="olm").server([host])
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
-    async with world(*RAY_CLUSTERS) as environment:
+    async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
         code, output = await kubectl(environment, tmp_path, "delete", *_webhook_configuration_names())
         assert code == 0, output

@@ -21,19 +21,19 @@ from test.support.operator_process import (
     run_operator,
 )
 from test.support.raycluster_environment import (
-    INGRESS_CONFIGS,
-    OPENSHIFT,
-    RAY_CLUSTERS,
-    VANILLA,
-    World,
+    INGRESS_CONFIG_CRD,
+    OPENSHIFT_CRDS,
+    RAY_CLUSTER_CRD,
+    VANILLA_CRDS,
+    Environment,
     eventually,
     ray_cluster,
-    world,
+    start_environment,
 )
 from test.support.recordings import load_startup, startup_cases
 
 
-async def failed_start(environment: World, directory: Path) -> tuple[int, str]:
+async def failed_start(environment: Environment, directory: Path) -> tuple[int, str]:
     """Run ``cfo run`` until it exits; return its exit code and its output, which must be one line."""
     async with run_operator(environment, directory) as operator:
         code = await operator.exit_code()
@@ -43,7 +43,7 @@ async def failed_start(environment: World, directory: Path) -> tuple[int, str]:
 
 
 async def test_missing_config_map_is_created_with_defaults(tmp_path: Path) -> None:
-    async with world(*VANILLA) as environment, run_operator(environment, tmp_path) as operator:
+    async with start_environment(*VANILLA_CRDS) as environment, run_operator(environment, tmp_path) as operator:
 
         async def get_config_map() -> Object | None:
             return await environment.client.get(CONFIG_MAP, CONFIG_MAP_KEY)
@@ -55,7 +55,7 @@ async def test_missing_config_map_is_created_with_defaults(tmp_path: Path) -> No
 
 
 async def test_sigterm_exits_with_code_0(tmp_path: Path) -> None:
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
         async with run_operator(environment, tmp_path) as operator:
             await operator.ready()
@@ -92,7 +92,7 @@ async def test_sigterm_exits_with_code_0(tmp_path: Path) -> None:
 async def test_invalid_configuration_is_reported_in_one_line_and_nothing_is_written(
     tmp_path: Path, data: dict[str, str], message: str
 ) -> None:
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, data)
         await environment.create(ray_cluster("rc", "default"))
         code, line = await failed_start(environment, tmp_path)
@@ -104,7 +104,7 @@ async def test_invalid_configuration_is_reported_in_one_line_and_nothing_is_writ
 
 
 async def test_unreachable_cluster_is_reported_in_one_line_that_suggests_embedded(tmp_path: Path) -> None:
-    async with world() as environment:
+    async with start_environment() as environment:
         pass
     code, line = await failed_start(environment, tmp_path)
     assert code == 1
@@ -113,7 +113,7 @@ async def test_unreachable_cluster_is_reported_in_one_line_that_suggests_embedde
 
 
 async def test_unknown_configuration_keys_are_logged_as_warnings(tmp_path: Path) -> None:
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "kubray": {}})})
         async with run_operator(environment, tmp_path) as operator:
             await operator.ready()
@@ -121,7 +121,10 @@ async def test_unknown_configuration_keys_are_logged_as_warnings(tmp_path: Path)
 
 
 async def test_config_map_name_can_be_changed(tmp_path: Path) -> None:
-    async with world(*VANILLA) as environment, run_operator(environment, tmp_path, "--config", "other"):
+    async with (
+        start_environment(*VANILLA_CRDS) as environment,
+        run_operator(environment, tmp_path, "--config", "other"),
+    ):
 
         async def get_config_map() -> Object | None:
             return await environment.client.get(CONFIG_MAP, NamespacedName("default", "other"))
@@ -131,11 +134,11 @@ async def test_config_map_name_can_be_changed(tmp_path: Path) -> None:
 
 
 async def test_controllers_start_when_crd_is_installed(tmp_path: Path) -> None:
-    async with world() as environment:
+    async with start_environment() as environment:
         await create_config_map(environment, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
         async with run_operator(environment, tmp_path) as operator:
             await operator.ready()
-            await environment.plane.install_crds(RAY_CLUSTERS)
+            await environment.plane.install_crds(RAY_CLUSTER_CRD)
 
             async def create() -> Object:
                 return await environment.create(ray_cluster("rc", "default"))
@@ -143,7 +146,7 @@ async def test_controllers_start_when_crd_is_installed(tmp_path: Path) -> None:
             await create()
 
             async def has_policies() -> bool:
-                return len(await environment.names(NETWORK_POLICY, "default")) == 2
+                return len(await environment.child_names(NETWORK_POLICY, "default")) == 2
 
             await eventually(has_policies, "policies")
             operator.process.send_signal(signal.SIGTERM)
@@ -152,13 +155,13 @@ async def test_controllers_start_when_crd_is_installed(tmp_path: Path) -> None:
 
 async def test_missing_ingress_domain_is_reported_only_when_an_ingress_is_needed(tmp_path: Path) -> None:
     settings = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": False}}
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, {"config.yaml": yaml.safe_dump(settings)})
         async with run_operator(environment, tmp_path) as operator:
             await operator.ready()
             await environment.create(ray_cluster("rc", "default"))
-            await environment.event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
-            assert await environment.names(INGRESS, "default") == set()
+            await environment.wait_for_event("IngressDomainMissing", "kuberay.ingressDomain", namespace="default")
+            assert await environment.child_names(INGRESS, "default") == set()
 
 
 async def test_health_checks_can_be_renamed(tmp_path: Path) -> None:
@@ -166,7 +169,7 @@ async def test_health_checks_can_be_renamed(tmp_path: Path) -> None:
         **PLAIN_CONFIG,
         "health": {**LOOPBACK_ADDRESSES["health"], "livenessEndpointName": "live", "readinessEndpointName": "go"},
     }
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, {"config.yaml": yaml.safe_dump(settings)})
         async with run_operator(environment, tmp_path) as operator:
             await operator.ready()
@@ -196,7 +199,9 @@ STARTS_DELIBERATELY = {
 async def test_recorded_configurations(tmp_path: Path, case: str) -> None:
     recording = load_startup(case)
     openshift = recording["platform"]["openshift"]
-    async with world(*(OPENSHIFT if openshift else VANILLA), *([INGRESS_CONFIGS] if openshift else [])) as environment:
+    async with start_environment(
+        *(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), *([INGRESS_CONFIG_CRD] if openshift else [])
+    ) as environment:
         data: dict[str, str] | None = recording["configMapData"]
         if data and case != "vanilla/not-yaml" and len(data) == 1:
             (name,) = data
@@ -212,7 +217,7 @@ async def test_recorded_configurations(tmp_path: Path, case: str) -> None:
             await environment.create(ray_cluster("rc", "default"))
 
             async def has_policies() -> bool:
-                return len(await environment.names(NETWORK_POLICY, "default")) == 2
+                return len(await environment.child_names(NETWORK_POLICY, "default")) == 2
 
             await eventually(has_policies, "policies")
             operator.process.send_signal(signal.SIGTERM)

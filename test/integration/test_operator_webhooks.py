@@ -22,7 +22,7 @@ from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator
-from test.support.raycluster_environment import VANILLA, World, eventually, ray_cluster, world
+from test.support.raycluster_environment import VANILLA_CRDS, Environment, eventually, ray_cluster, start_environment
 
 SECRET_KEY = NamespacedName("default", WEBHOOK_SECRET_NAME)
 
@@ -31,7 +31,7 @@ def settings(**webhook: Any) -> dict[str, str]:
     return {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "webhook": {"bindAddress": "127.0.0.1:0", **webhook}})}
 
 
-async def configurations(environment: World) -> list[Object]:
+async def configurations(environment: Environment) -> list[Object]:
     return [
         item
         for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
@@ -39,7 +39,7 @@ async def configurations(environment: World) -> list[Object]:
     ]
 
 
-async def create_configurations(environment: World) -> list[Object]:
+async def create_configurations(environment: Environment) -> list[Object]:
     """Create the webhook configurations of the operator's manifests."""
     return [await environment.create(configuration) for configuration in webhook_configurations("default")]
 
@@ -50,7 +50,7 @@ def webhook_targets(found: list[Object]) -> set[str]:
 
 
 async def test_certificates_are_created_and_injected_as_by_the_go_operator(tmp_path: Path) -> None:
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings())
         created_configurations = await create_configurations(environment)
         async with run_operator(environment, tmp_path) as operator:
@@ -114,7 +114,7 @@ def certificate_properties(pem: bytes) -> dict[str, Any]:
 async def test_certificate_secret_equals_recording(tmp_path: Path, shared: Path) -> None:
     recorded = yaml.safe_load((shared / "golden" / "startup" / "vanilla" / "certificates.yaml").read_text())
     expected = recorded["then"]["secret"]
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings())
         await create_configurations(environment)
         async with run_operator(environment, tmp_path) as operator:
@@ -130,7 +130,7 @@ async def test_certificate_secret_equals_recording(tmp_path: Path, shared: Path)
 
 
 async def test_readiness_check_reports_missing_webhook_configuration(tmp_path: Path) -> None:
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings(enabled=True))
         async with run_operator(environment, tmp_path) as operator:
             address = await operator.address("health")
@@ -151,7 +151,7 @@ async def test_readiness_check_reports_missing_webhook_configuration(tmp_path: P
 
 async def test_invalid_webhook_url_is_reported_in_one_line_with_code_2(tmp_path: Path) -> None:
     async with (
-        world(*VANILLA) as environment,
+        start_environment(*VANILLA_CRDS) as environment,
         run_operator(environment, tmp_path, "--webhook-url", "http://host:1") as operator,
     ):
         assert await operator.exit_code() == 2
@@ -163,7 +163,7 @@ async def test_invalid_webhook_url_is_reported_in_one_line_with_code_2(tmp_path:
 
 @pytest.mark.parametrize("installed", [True, False])
 async def test_webhook_url_is_served_and_removed_on_exit(tmp_path: Path, *, installed: bool) -> None:
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings())
         if installed:
             await create_configurations(environment)
@@ -183,7 +183,7 @@ async def test_webhook_url_is_served_and_removed_on_exit(tmp_path: Path, *, inst
 
 
 async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path) -> None:
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings())
         await create_configurations(environment)
         async with run_operator(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
@@ -199,7 +199,7 @@ async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path
 @pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGTERM])
 async def test_webhooks_are_served_while_leader_stops(tmp_path: Path, stop_signal: signal.Signals) -> None:
     """Two replicas share an address; a client that creates a RayCluster every 100 ms sees at most one failure."""
-    async with world(*VANILLA) as environment:
+    async with start_environment(*VANILLA_CRDS) as environment:
         election = {"leaderElect": True, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"}
         await create_config_map(
             environment, {"config.yaml": yaml.safe_dump({**PLAIN_CONFIG, "leaderElection": election})}
@@ -232,7 +232,7 @@ async def test_webhooks_are_served_while_leader_stops(tmp_path: Path, stop_signa
 
                 async def reconciled() -> bool:
                     found = await environment.client.list(RAY_CLUSTER, namespace="default")
-                    secrets = await environment.names(SECRET, "default")
+                    secrets = await environment.child_names(SECRET, "default")
                     return len(found) == created_count and len(secrets) >= created_count
 
                 await eventually(reconciled, "reconciliation by the other replica")

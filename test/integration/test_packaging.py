@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from cfo.manifests.workload import ENTRY_POINT
 from cfo.version import __version__
 from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map
-from test.support.raycluster_environment import VANILLA, eventually, ray_cluster, world
+from test.support.raycluster_environment import VANILLA_CRDS, eventually, ray_cluster, start_environment
 
 ROOT = Path(__file__).parents[2]
 USER = 65532
@@ -198,9 +198,9 @@ def _unprivileged(installed: Path) -> list[str]:
 
 
 async def test_operator_runs_unprivileged_without_writable_folders(installed: Path, tmp_path: Path) -> None:
-    async with world(*VANILLA) as there:
+    async with start_environment(*VANILLA_CRDS) as there:
         await create_config_map(there, {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)})
-        await there.namespace()
+        await there.create_namespace()
         kubeconfig = json.loads(json.dumps(yaml.safe_load(there.plane.kubeconfig())))
         folder = installed.parent / "readonly"
         folder.mkdir()

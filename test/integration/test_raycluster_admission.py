@@ -28,17 +28,24 @@ from cfo.webhooks import raycluster as webhooks
 from envtest import ControlPlane
 from envtest.api_client import Answer, APIClient
 from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
-from test.support.ray_clusters import head_of, names, ray_cluster, worker, worker_of
-from test.support.raycluster_admission import REFUSED_HERE, Play, patched, stored
-from test.support.raycluster_environment import INGRESS_CONFIGS, OAUTH, OPENSHIFT, PLAIN, RAY_CLUSTERS, kuberay
-from test.support.raycluster_recordings import CONFIGURATIONS, definitions
-from test.support.recordings import RAYCLUSTER, load
+from test.support.ray_clusters import head_pod, names_in, ray_cluster, worker, worker_pod
+from test.support.raycluster_admission import DENIED_BY_CFO, AdmissionReplay, apply_patch, with_crd_defaults
+from test.support.raycluster_environment import (
+    INGRESS_CONFIG_CRD,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    RAY_CLUSTER_CRD,
+    kuberay_config,
+)
+from test.support.raycluster_recordings import CONFIGURATIONS, recorded_crds
+from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
 SAMPLES = Path(__file__).parents[2] / "config" / "samples"
 
 
 class Admission:
-    """A user of an API server that asks the operator's webhooks about RayClusters."""
+    """A user who sends RayClusters to an API server that calls the operator's webhooks."""
 
     def __init__(self, api: APIClient) -> None:
         self._api = api
@@ -46,10 +53,11 @@ class Admission:
     def _path(self, namespace: str, name: str = "") -> str:
         return f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters" + (f"/{name}" if name else "")
 
-    async def namespace(self, name: str, **labels: str) -> None:
+    async def create_namespace(self, name: str, **labels: str) -> None:
+        """Create a namespace; ``_`` in the name of a label becomes ``/``."""
         metadata = {"name": name, "labels": {key.replace("_", "/"): value for key, value in labels.items()}}
-        answer = await self._api.post("/api/v1/namespaces", {"metadata": metadata})
-        assert answer.code == 201, answer.body
+        response = await self._api.post("/api/v1/namespaces", {"metadata": metadata})
+        assert response.code == 201, response.body
 
     async def create(self, obj: Object, namespace: str = "ns") -> Answer:
         return await self._api.post(self._path(namespace), obj)
@@ -70,10 +78,13 @@ class Admission:
         return await self._api.delete(self._path(namespace, name))
 
 
-def warnings(answer: Answer) -> list[str]:
-    found = answer.headers.getall("Warning", [])  # type: ignore[attr-defined]
+def warnings(response: Answer) -> list[str]:
+    """Return the warnings of a response."""
+    headers = response.headers.getall("Warning", [])  # type: ignore[attr-defined]
     return [
-        re.sub(r"\\(.)", r"\1", text) for header in found for text in re.findall(r'299 \S+ "((?:[^"\\]|\\.)*)"', header)
+        re.sub(r"\\(.)", r"\1", text)
+        for header in headers
+        for text in re.findall(r'299 \S+ "((?:[^"\\]|\\.)*)"', header)
     ]
 
 
@@ -81,7 +92,7 @@ def warnings(answer: Answer) -> list[str]:
 async def admission(
     config: KubeRayConfiguration, *crds: Object, version: str = "UNKNOWN", objects: tuple[Object, ...] = ()
 ) -> AsyncIterator[Admission]:
-    """A control plane with these definitions, the webhooks of an operator outside of it, and a user."""
+    """Run a control plane with these CRDs and the operator's webhooks next to it; yield a user of the control plane."""
     async with (
         ControlPlane.auto(crds=crds) as plane,
         Transport(ClientConfig.for_control_plane(plane)) as transport,
@@ -94,7 +105,7 @@ async def admission(
             OPTIONS, url=free_url(), mutating_configuration="rayclusters", validating_configuration="rayclusters"
         )
         manager = Manager(transport, ManagerOptions(webhook=options))
-        # as the controllers have it, without them
+        # what the controllers provide to the webhooks; they do not run here
         settings = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
         domain = IngressDomain(config, settings, manager.clock)
         webhooks.setup(
@@ -108,142 +119,145 @@ async def admission(
         async with manager:
             await manager.started()
 
-            async def ready() -> bool:
+            async def is_ready() -> bool:
                 failures = await manager.health.failures()
                 assert not failures, failures
                 return True
 
-            await wait_until(ready, "readiness")
+            await wait_until(is_ready, "readiness")
             user = Admission(api)
-            await user.namespace("ns")
+            await user.create_namespace("ns")
             yield user
 
 
-# --- the recorded cases -----------------------------------------------------------------------------------------------
+# --- recorded cases ---------------------------------------------------------------------------------------------------
 
 
-class LivePlay(Play):
-    """A recording played to an API server; what is compared is what it persisted and told."""
+class APIServerReplay(AdmissionReplay):
+    """The replay of a recording through an API server; compares its responses."""
 
-    def __init__(self, recording: dict[str, Any], user: Admission) -> None:
+    def __init__(self, recording: dict[str, Any], admission: Admission) -> None:
         super().__init__(recording)
-        self.admitted = user
+        self.admission = admission
 
-    async def live(self) -> None:
+    async def replay(self) -> None:
+        """Replay all steps."""
         if self.skips_webhooks:
-            return  # to keep webhooks out of a namespace is a selector of the recorder's own configurations
+            return  # the namespace is excluded by a selector that only the recorder's configurations have
         namespace = self.recording["namespace"]
-        await self.admitted.namespace(namespace)
+        await self.admission.create_namespace(namespace)
         name = ""
         for step in self.recording["steps"]:
-            do = step.get("do")
-            if not do or "RayCluster" not in (do.get("kind"), (do.get("object") or {}).get("kind")):
+            action = step.get("do")
+            if not action or "RayCluster" not in (action.get("kind"), (action.get("object") or {}).get("kind")):
                 continue
-            result = step.get("result") or do["result"]
-            if do["op"] == "delete":
-                await self.admitted.delete(do["objectName"], namespace)
-            elif do["op"] == "create":
-                self.user, name = stored(do["object"]), do["object"]["metadata"]["name"]
-                answer = await self.admitted.create(do["object"], namespace)
-                if self.recording["name"] in REFUSED_HERE:
-                    assert REFUSED_HERE[self.recording["name"]] in answer.body["message"]
-                    assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
+            result = step.get("result") or action["result"]
+            if action["op"] == "delete":
+                await self.admission.delete(action["objectName"], namespace)
+            elif action["op"] == "create":
+                self.user, name = with_crd_defaults(action["object"]), action["object"]["metadata"]["name"]
+                response = await self.admission.create(action["object"], namespace)
+                if self.recording["name"] in DENIED_BY_CFO:
+                    assert DENIED_BY_CFO[self.recording["name"]] in response.body["message"]
+                    assert (response.code, response.body["reason"]) == (403, "Forbidden")
                     return
-                self.judge(answer, None, result)
+                self.compare(response, None, result)
             else:
-                media_type = do.get("type") or "application/merge-patch+json"
+                media_type = action.get("type") or "application/merge-patch+json"
                 try:
-                    patched(self.state, do)
+                    apply_patch(self.state, action)
                 except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
-                    continue  # it is of the proxy, which is not there
-                self.judge(await self.admitted.patch(name, do["patch"], media_type, namespace), self.state, result)
+                    continue  # it patches the proxy, which is not injected here
+                response = await self.admission.patch(name, action["patch"], media_type, namespace)
+                self.compare(response, self.state, result)
 
-    def judge(self, answer: Answer, old: Object | None, result: dict[str, Any]) -> None:
+    def compare(self, response: Answer, old: Object | None, result: dict[str, Any]) -> None:
+        """Compare a response with the recorded ``result``."""
         self.compared += 1
-        assert answer.code == result["code"], answer.body
-        if answer.code >= 400:
-            assert (answer.body["reason"], answer.body["message"]) == (result["reason"], result["message"])
+        assert response.code == result["code"], response.body
+        if response.code >= 400:
+            assert (response.body["reason"], response.body["message"]) == (result["reason"], result["message"])
             return
-        self.state = stored(answer.body)
+        self.state = with_crd_defaults(response.body)
         if "object" in result:
             assert self.state == self.expected(result["object"], old)
 
 
-@pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
+@pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository")
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-async def test_recorded_cases(configuration: str) -> None:
-    cases = sorted(path.stem for path in (RAYCLUSTER / configuration).glob("*.yaml"))
-    config = load(f"{configuration}/{cases[0]}")["config"]
+async def test_recorded_admissions_are_reproduced(configuration: str) -> None:
+    cases = sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml"))
+    config = load_raycluster(f"{configuration}/{cases[0]}")["config"]
     compared = 0
-    async with admission(kuberay(**config["kuberay"]), *definitions(openshift=config["openshift"])) as user:
+    async with admission(kuberay_config(**config["kuberay"]), *recorded_crds(openshift=config["openshift"])) as user:
         for case in cases:
-            play = LivePlay(load(f"{configuration}/{case}"), user)
+            replay = APIServerReplay(load_raycluster(f"{configuration}/{case}"), user)
             try:
-                await play.live()
+                await replay.replay()
             except AssertionError as error:
                 raise AssertionError(f"{configuration}/{case}: {error}") from error
-            compared += play.compared
+            compared += replay.compared
     assert compared > 30
 
 
-# --- what users see ---------------------------------------------------------------------------------------------------
+# --- what users get ---------------------------------------------------------------------------------------------------
 
 
-async def test_the_domain_is_that_of_openshift_before_anybody_follows_it() -> None:
+async def test_openshift_ingress_domain_is_read_without_informer() -> None:
     settings = {
         "apiVersion": INGRESS_CONFIG.api_version,
         "kind": INGRESS_CONFIG.kind,
         "metadata": {"name": "cluster"},
         "spec": {"domain": "apps.openshift.test"},
     }
-    config = kuberay(**{**OAUTH, "ingressDomain": ""})
-    async with admission(config, *OPENSHIFT, INGRESS_CONFIGS, objects=(settings,)) as user:
-        made = (await user.create(ray_cluster())).body
-        assert "DNS.5 = rayclient-rc-ns.apps.openshift.test" in head_of(made)["initContainers"][0]["command"][2]
+    config = kuberay_config(**{**OAUTH_SETTINGS, "ingressDomain": ""})
+    async with admission(config, *OPENSHIFT_CRDS, INGRESS_CONFIG_CRD, objects=(settings,)) as user:
+        created = (await user.create(ray_cluster())).body
+        assert "DNS.5 = rayclient-rc-ns.apps.openshift.test" in head_pod(created)["initContainers"][0]["command"][2]
 
 
 async def test_warnings_reach_the_user() -> None:
-    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
-        made = await user.create(ray_cluster(worker(), head={"serviceAccountName": "mine"}))
-        assert made.code == 201
-        (warning,) = warnings(made)
-        assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: mine: replaced")
-        changed = copy.deepcopy(made.body)
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
+        created = await user.create(ray_cluster(worker(), head={"serviceAccountName": "chosen"}))
+        assert created.code == 201
+        (warning,) = warnings(created)
+        assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: chosen: gave way to ")
+        changed = copy.deepcopy(created.body)
         changed["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["image"] = "evil"
-        worker_of(changed)["containers"][0]["env"] = []
-        answer = await user.replace(changed)
-        assert answer.code == 200
-        assert answer.body["spec"] == made.body["spec"]
-        assert answer.body["metadata"]["generation"] == made.body["metadata"]["generation"]
-        assert [text.rpartition(": ")[2] for text in warnings(answer)] == [
+        worker_pod(changed)["containers"][0]["env"] = []
+        response = await user.replace(changed)
+        assert response.code == 200
+        assert response.body["spec"] == created.body["spec"]
+        assert response.body["metadata"]["generation"] == created.body["metadata"]["generation"]
+        assert [warning.rpartition(": ")[2] for warning in warnings(response)] == [
             "injected by the operator, so the change was reverted"
         ] * 2
         assert warnings(await user.merge("rc", {"metadata": {"labels": {"a": "b"}}})) == []
 
 
-async def test_a_generated_name_is_that_of_all_that_is_injected() -> None:
-    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+async def test_injected_names_contain_the_generated_name() -> None:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         cluster = ray_cluster()
         cluster["metadata"] = {"generateName": "my-"}
-        made = (await user.create(cluster)).body
-        name = made["metadata"]["name"]
+        created = (await user.create(cluster)).body
+        name = created["metadata"]["name"]
         assert re.fullmatch(r"my-[a-z0-9]{5}", name)
-        assert head_of(made)["serviceAccountName"].startswith(f"{name}-oauth-proxy-")
+        assert head_pod(created)["serviceAccountName"].startswith(f"{name}-oauth-proxy-")
 
 
-async def test_a_cluster_that_is_being_deleted_loses_its_finalizer_whatever_is_in_it() -> None:
-    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+async def test_finalizer_of_invalid_cluster_being_deleted_can_be_removed() -> None:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["example.com/hold"]
-        made = (await user.create(cluster)).body
+        created = (await user.create(cluster)).body
         await user.delete("rc")
-        going = (await user.get("rc")).body
-        del head_of(going)["containers"][1]
-        going["spec"]["headGroupSpec"]["enableIngress"] = True
-        edited = await user.replace(going)
+        deleting = (await user.get("rc")).body
+        del head_pod(deleting)["containers"][1]
+        deleting["spec"]["headGroupSpec"]["enableIngress"] = True
+        edited = await user.replace(deleting)
         assert (edited.code, warnings(edited)) == (200, [])
-        assert names(head_of(edited.body)["containers"]) == ["ray-head"]
-        assert names(head_of(made)["containers"]) == ["ray-head", "oauth-proxy"]
+        assert names_in(head_pod(edited.body)["containers"]) == ["ray-head"]
+        assert names_in(head_pod(created)["containers"]) == ["ray-head", "oauth-proxy"]
         finalized = await user.merge("rc", {"metadata": {"finalizers": None}})
         assert finalized.code == 200
         assert (await user.get("rc")).code == 404
@@ -257,12 +271,12 @@ async def test_every_sample_is_admitted() -> None:
         if document and document["kind"] == "RayCluster"
     ]
     assert samples
-    async with admission(kuberay(**PLAIN), RAY_CLUSTERS) as user:
+    async with admission(kuberay_config(**PLAIN_SETTINGS), RAY_CLUSTER_CRD) as user:
         for sample in samples:
             sample["metadata"]["namespace"] = "ns"
-            made = await user.create(sample)
-            assert made.code == 201, made.body
-            assert names(head_of(made.body)["initContainers"])[-1] == "create-cert"
+            created = await user.create(sample)
+            assert created.code == 201, created.body
+            assert names_in(head_pod(created.body)["initContainers"])[-1] == "create-cert"
 
 
 MALFORMED: dict[str, tuple[Any, list[str]]] = {
@@ -274,39 +288,39 @@ MALFORMED: dict[str, tuple[Any, list[str]]] = {
         ray_cluster(worker(containers=[]), head={"containers": []})["spec"],
         ["spec.headGroupSpec.template.spec.containers", "spec.workerGroupSpecs[0].template.spec.containers"],
     ),
-    "only-a-proxy": (
+    "only-proxy": (
         ray_cluster(head={"containers": [{"name": "oauth-proxy", "image": "ray"}]})["spec"],
         ["spec.headGroupSpec.template.spec.containers"],
     ),
-    "no-list": (
+    "containers-not-a-list": (
         {"headGroupSpec": {"template": {"spec": {"containers": "ray"}}}},
         ["spec.headGroupSpec.template.spec.containers"],
     ),
     "n" * 64: (ray_cluster()["spec"], ["metadata.name"]),
-    "nothing": ({}, ["spec.headGroupSpec.template.spec.containers"]),
+    "empty-spec": ({}, ["spec.headGroupSpec.template.spec.containers"]),
 }
 
 
-async def test_malformed_clusters_are_refused_with_the_path_and_leave_nothing() -> None:
-    async with admission(kuberay(**OAUTH), *OPENSHIFT) as user:
+async def test_malformed_clusters_are_denied_with_field_path_and_not_stored() -> None:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *OPENSHIFT_CRDS) as user:
         for name, (spec, fields) in MALFORMED.items():
-            answer = await user.create({**ray_cluster(), "metadata": {"name": name}, "spec": spec})
-            assert answer.code == 403, (name, answer.body)
-            assert [cause["field"] for cause in answer.body["details"]["causes"]] == fields, name
-            assert all(field in answer.body["message"] for field in fields)
+            response = await user.create({**ray_cluster(), "metadata": {"name": name}, "spec": spec})
+            assert response.code == 403, (name, response.body)
+            assert [cause["field"] for cause in response.body["details"]["causes"]] == fields, name
+            assert all(field in response.body["message"] for field in fields)
             assert (await user.get(name)).code == 404
         assert (await user.get("")).body["items"] == []
 
 
-@pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="the real definition is beside the repository")
-async def test_the_real_definition_says_what_has_the_wrong_type() -> None:
-    async with admission(kuberay(**OAUTH), *definitions(openshift=True)) as user:
+@pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recorded CRDs next to the repository")
+async def test_real_crd_reports_fields_of_wrong_type() -> None:
+    async with admission(kuberay_config(**OAUTH_SETTINGS), *recorded_crds(openshift=True)) as user:
         cluster = ray_cluster(worker(), {"groupName": "w", "template": {"spec": {"containers": [{"name": 1}]}}})
         for group in cluster["spec"]["workerGroupSpecs"]:
             group.update(replicas=1, minReplicas=0, maxReplicas=2, rayStartParams={})
-        head_of(cluster)["volumes"] = "x"
-        answer = await user.create(cluster)
-        assert (answer.code, answer.body["reason"]) == (422, "Invalid")
-        fields = {cause["field"] for cause in answer.body["details"]["causes"]}
+        head_pod(cluster)["volumes"] = "x"
+        response = await user.create(cluster)
+        assert (response.code, response.body["reason"]) == (422, "Invalid")
+        fields = {cause["field"] for cause in response.body["details"]["causes"]}
         assert "spec.headGroupSpec.template.spec.volumes" in fields
         assert "spec.workerGroupSpecs[1].template.spec.containers[0].name" in fields

@@ -1,4 +1,4 @@
-"""Vanilla Kubernetes: Ingresses, and whose a host is."""
+"""Tests of the Ingress controller: on vanilla Kubernetes, Ingresses, and which cluster or user owns a host."""
 
 from __future__ import annotations
 
@@ -9,34 +9,38 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
 from cfo.runtime.kinds import INGRESS
 from cfo.runtime.objects import Object, annotations_of, owner_reference
 from test.support.raycluster_environment import (
-    INGRESS_CONFIGS,
-    OAUTH,
-    PLAIN,
-    VANILLA,
-    World,
+    INGRESS_CONFIG_CRD,
+    OAUTH_SETTINGS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    gone,
-    kuberay,
-    operating,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
+    wait_until_deleted,
 )
 
 DASHBOARD, CLIENT = "ray-dashboard-rc", "rayclient-rc"
+"""Names of the two Ingresses of the cluster ``rc``."""
 
 
 def host_of(ingress: Object) -> str:
+    """Return the host of the only rule."""
     (rule,) = ingress["spec"]["rules"]
     return str(rule["host"])
 
 
 def backend_of(ingress: Object) -> dict[str, Any]:
+    """Return the Service of the only path."""
     (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
     service: dict[str, Any] = path["backend"]["service"]
     return service
 
 
-def foreign_ingress(host: str, name: str = "mine", namespace: str = "ns") -> Object:
+def foreign_ingress(host: str, name: str = "foreign", namespace: str = "ns") -> Object:
+    """Return an Ingress of a user for this host."""
     backend = {"service": {"name": "web", "port": {"number": 80}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
     return {
@@ -47,19 +51,18 @@ def foreign_ingress(host: str, name: str = "mine", namespace: str = "ns") -> Obj
     }
 
 
-async def hosts(here: World, namespace: str = "ns") -> set[str]:
-    return {
-        host_of(item) for item in await here.client.list(INGRESS, namespace=namespace, label_selector=CLUSTER_LABEL)
-    }
+async def cluster_hosts(env: Environment, namespace: str = "ns") -> set[str]:
+    """Return the hosts of all Ingresses of RayClusters in a namespace."""
+    return {host_of(item) for item in await env.client.list(INGRESS, namespace=namespace, label_selector=CLUSTER_LABEL)}
 
 
-async def test_dashboard_and_client_get_an_ingress_each_as_clients_know_them() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            dashboard, client = await here.get(INGRESS, DASHBOARD), await here.get(INGRESS, CLIENT)
+async def test_dashboard_and_client_get_the_ingresses_that_clients_expect() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            dashboard, client = await env.get(INGRESS, DASHBOARD), await env.get(INGRESS, CLIENT)
             assert host_of(dashboard) == "ray-dashboard-rc-ns.apps.test"
             assert backend_of(dashboard) == {"name": "rc-head-svc", "port": {"name": "dashboard"}}
             assert "ingressClassName" not in dashboard["spec"]
@@ -78,14 +81,14 @@ async def test_dashboard_and_client_get_an_ingress_each_as_clients_know_them() -
                 assert (field["manager"], field["operation"]) == (FIELD_MANAGER, "Apply")
 
 
-async def test_class_annotations_and_tls_can_be_chosen() -> None:
+async def test_ingress_class_annotations_and_tls_secret_are_configurable() -> None:
     settings = {"className": "haproxy", "annotations": {"a": "b"}, "tlsSecretName": "wildcard"}
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN, ingress=settings)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            dashboard, client = await here.get(INGRESS, DASHBOARD), await here.get(INGRESS, CLIENT)
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, ingress=settings)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            dashboard, client = await env.get(INGRESS, DASHBOARD), await env.get(INGRESS, CLIENT)
             for ingress in (dashboard, client):
                 assert ingress["spec"]["ingressClassName"] == "haproxy"
                 assert annotations_of(ingress) == {"a": "b"}
@@ -93,186 +96,190 @@ async def test_class_annotations_and_tls_can_be_chosen() -> None:
             assert "tls" not in client["spec"]
 
 
-async def test_a_missing_domain_is_told_on_the_cluster_and_comes_from_the_cluster_settings() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(rayDashboardOAuthEnabled=False)):
-            await here.create(ray_cluster())
-            await here.event("IngressDomainMissing", "ingressDomain")
-            assert not await hosts(here)
-            await here.plane.install_crds(INGRESS_CONFIGS)
+async def test_missing_domain_is_reported_and_then_read_from_openshift_ingress_config() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(rayDashboardOAuthEnabled=False)):
+            await env.create(ray_cluster())
+            await env.wait_for_event("IngressDomainMissing", "ingressDomain")
+            assert not await cluster_hosts(env)
+            await env.plane.install_crds(INGRESS_CONFIG_CRD)
             settings = {"apiVersion": "config.openshift.io/v1", "kind": "Ingress", "metadata": {"name": "cluster"}}
-            await here.create({**settings, "spec": {"domain": "apps.settings"}})
+            await env.create({**settings, "spec": {"domain": "apps.settings"}})
 
-            async def exposed() -> bool:
-                return await hosts(here) == {"ray-dashboard-rc-ns.apps.settings", "rayclient-rc-ns.apps.settings"}
+            async def has_hosts() -> bool:
+                return await cluster_hosts(env) == {
+                    "ray-dashboard-rc-ns.apps.settings",
+                    "rayclient-rc-ns.apps.settings",
+                }
 
-            await eventually(exposed, "Ingresses")
+            await eventually(has_hosts, "Ingresses with the domain of the cluster settings")
 
 
-async def test_a_missing_domain_is_asked_for_once_not_for_every_cluster() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(rayDashboardOAuthEnabled=False)):
-            await here.create(ray_cluster("first"))
-            await here.event("IngressDomainMissing")
-            await here.quiet()
-            here.forget_requests()
+async def test_missing_domain_causes_no_discovery_per_cluster() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(rayDashboardOAuthEnabled=False)):
+            await env.create(ray_cluster("first"))
+            await env.wait_for_event("IngressDomainMissing")
+            await env.wait_until_idle()
+            env.clear_requests()
             for number in range(5):
-                await here.create(ray_cluster(f"rc-{number}"))
-            await here.quiet()
-            assert [verb for verb, _ in here.requests() if verb == "discover"] == []
+                await env.create(ray_cluster(f"rc-{number}"))
+            await env.wait_until_idle()
+            assert [verb for verb, _ in env.requests() if verb == "discover"] == []
 
 
-async def test_the_configured_domain_comes_first() -> None:
-    async with world(*VANILLA, INGRESS_CONFIGS) as here:
-        await here.namespace()
+async def test_configured_domain_takes_precedence() -> None:
+    async with start_environment(*VANILLA_CRDS, INGRESS_CONFIG_CRD) as env:
+        await env.create_namespace()
         settings = {"apiVersion": "config.openshift.io/v1", "kind": "Ingress", "metadata": {"name": "cluster"}}
-        await here.create({**settings, "spec": {"domain": "apps.settings"}})
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            assert await hosts(here) == {"ray-dashboard-rc-ns.apps.test", "rayclient-rc-ns.apps.test"}
+        await env.create({**settings, "spec": {"domain": "apps.settings"}})
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            assert await cluster_hosts(env) == {"ray-dashboard-rc-ns.apps.test", "rayclient-rc-ns.apps.test"}
 
 
-async def test_a_host_that_somebody_has_is_refused_until_it_is_free() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        await here.namespace("elsewhere")
-        taken = await here.create(foreign_ingress("ray-dashboard-rc-ns.apps.test", namespace="elsewhere"))
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.event("HostTaken", DASHBOARD, "ray-dashboard-rc-ns.apps.test", "elsewhere/mine")
-            await here.quiet()
-            assert await hosts(here) == {"rayclient-rc-ns.apps.test"}
-            await here.delete(taken)
+async def test_ingress_with_taken_host_is_created_when_host_becomes_free() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        await env.create_namespace("elsewhere")
+        taken = await env.create(foreign_ingress("ray-dashboard-rc-ns.apps.test", namespace="elsewhere"))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_for_event("HostTaken", DASHBOARD, "ray-dashboard-rc-ns.apps.test", "elsewhere/foreign")
+            await env.wait_until_idle()
+            assert await cluster_hosts(env) == {"rayclient-rc-ns.apps.test"}
+            await env.delete(taken)
 
-            async def made() -> bool:
-                return "ray-dashboard-rc-ns.apps.test" in await hosts(here)
+            async def has_dashboard() -> bool:
+                return "ray-dashboard-rc-ns.apps.test" in await cluster_hosts(env)
 
-            await eventually(made, "the dashboard")
-
-
-async def test_who_takes_a_host_later_moves_nothing() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            before = await here.get(INGRESS, DASHBOARD)
-            await here.create(foreign_ingress(host_of(before), name="zz-later"))
-            await here.quiet()
-            assert await here.get(INGRESS, DASHBOARD) == before
+            await eventually(has_dashboard, "the dashboard's Ingress is created")
 
 
-async def test_clusters_whose_hosts_would_be_the_same_share_none() -> None:
-    async with world(*VANILLA) as here:
+async def test_later_ingress_with_same_host_changes_nothing() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            before = await env.get(INGRESS, DASHBOARD)
+            # the host belongs to the older Ingress; of equal age, to the first by name
+            await env.create(foreign_ingress(host_of(before), name="zz-later"))
+            await env.wait_until_idle()
+            assert await env.get(INGRESS, DASHBOARD) == before
+
+
+async def test_clusters_with_colliding_hosts_get_different_hosts() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
         first, second = ray_cluster("a-b", "c"), ray_cluster("a", "b-c")
         for namespace in ("c", "b-c"):
-            await here.namespace(namespace)
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(first)
-            await here.quiet()
-            await here.create(second)
-            await here.event("HostTaken", "ray-dashboard-a-b-c.apps.test", namespace="b-c")
-            await here.quiet()
-            of_first, of_second = await hosts(here, "c"), await hosts(here, "b-c")
+            await env.create_namespace(namespace)
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(first)
+            await env.wait_until_idle()
+            await env.create(second)
+            await env.wait_for_event("HostTaken", "ray-dashboard-a-b-c.apps.test", namespace="b-c")
+            await env.wait_until_idle()
+            of_first, of_second = await cluster_hosts(env, "c"), await cluster_hosts(env, "b-c")
             assert of_first == {"ray-dashboard-a-b-c.apps.test", "rayclient-a-b-c.apps.test"}
             assert len(of_second) == 2
             assert not of_first & of_second
-            await here.delete(await here.get(RAY_CLUSTER, "a-b", "c"))
-            await gone(here, [(RAY_CLUSTER, "a-b")], "c")
-            await here.quiet()
-            assert await hosts(here, "b-c") == of_second
-        async with operating(here, kuberay(**PLAIN)):
-            assert await hosts(here, "b-c") == of_second
+            await env.delete(await env.get(RAY_CLUSTER, "a-b", "c"))
+            await wait_until_deleted(env, [(RAY_CLUSTER, "a-b")], "c")
+            await env.wait_until_idle()
+            assert await cluster_hosts(env, "b-c") == of_second
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            assert await cluster_hosts(env, "b-c") == of_second
 
 
-async def test_clusters_with_one_host_that_come_together_share_none() -> None:
-    async with world(*VANILLA) as here:
+async def test_clusters_with_colliding_hosts_at_startup_get_different_hosts() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
         for name, namespace in (("a-b", "c"), ("a", "b-c")):
-            await here.namespace(namespace)
-            await here.create(ray_cluster(name, namespace))
-        async with operating(here, kuberay(**PLAIN)):
-            of_first, of_second = await hosts(here, "c"), await hosts(here, "b-c")
+            await env.create_namespace(namespace)
+            await env.create(ray_cluster(name, namespace))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            of_first, of_second = await cluster_hosts(env, "c"), await cluster_hosts(env, "b-c")
             assert len(of_first) == len(of_second) == 2
             assert not of_first & of_second
             assert "ray-dashboard-a-b-c.apps.test" in of_first | of_second
-            assert len([resource for _, resource in here.requests() if "ingresses" in resource]) == 4
+            assert len([resource for _, resource in env.requests() if "ingresses" in resource]) == 4
 
 
-async def test_hosts_which_the_go_operator_gave_twice_are_told_apart() -> None:
-    async with world(*VANILLA) as here:
-        go = here.client.with_field_manager(FIELD_MANAGER)
+async def test_duplicate_hosts_of_go_operator_are_separated() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        go_client = env.client.with_field_manager(FIELD_MANAGER)
         for name, namespace in (("a-b", "c"), ("a", "b-c")):
-            await here.namespace(namespace)
-            cluster = await here.create(ray_cluster(name, namespace))
+            await env.create_namespace(namespace)
+            cluster = await env.create(ray_cluster(name, namespace))
             ingress = foreign_ingress("ray-dashboard-a-b-c.apps.test", f"ray-dashboard-{name}", namespace)
             ingress["metadata"]["labels"] = {CLUSTER_LABEL: name}
-            await go.apply(ingress, owner=cluster)
-        async with operating(here, kuberay(**PLAIN)):
-            of_first, of_second = await hosts(here, "c"), await hosts(here, "b-c")
+            await go_client.apply(ingress, owner=cluster)
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            of_first, of_second = await cluster_hosts(env, "c"), await cluster_hosts(env, "b-c")
             assert len(of_first | of_second) == 4
 
 
-async def test_a_suspended_cluster_gets_none_and_keeps_what_it_has() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster("asleep", suspend=True))
-            awake = await here.create(ray_cluster())
-            await here.quiet()
-            await here.patch(awake, {"spec": {"suspend": True}})
-            await here.quiet()
-            assert await here.names(INGRESS) == {DASHBOARD, CLIENT}
+async def test_suspended_cluster_gets_no_ingress_and_keeps_existing_ones() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster("suspended", suspend=True))
+            active = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            await env.patch(active, {"spec": {"suspend": True}})
+            await env.wait_until_idle()
+            assert await env.child_names(INGRESS) == {DASHBOARD, CLIENT}
 
 
-async def test_ingresses_go_when_oauth_is_turned_on() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.quiet()
-        async with operating(here, kuberay(**OAUTH)):
-            await gone(here, [(INGRESS, DASHBOARD), (INGRESS, CLIENT)])
+async def test_ingresses_are_deleted_when_oauth_is_enabled() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await wait_until_deleted(env, [(INGRESS, DASHBOARD), (INGRESS, CLIENT)])
 
 
-async def test_backends_follow_the_head_service() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            named = ray_cluster()
-            named["spec"]["headGroupSpec"]["headService"] = {"metadata": {"name": "mine"}}
-            cluster = await here.create(named)
-            await here.quiet()
-            assert backend_of(await here.get(INGRESS, CLIENT))["name"] == "mine"
-            await here.patch(cluster, {"status": {"head": {"serviceName": "real"}}}, subresource="status")
-            await here.quiet()
+async def test_ingress_backends_follow_head_service() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = ray_cluster()
+            cluster["spec"]["headGroupSpec"]["headService"] = {"metadata": {"name": "chosen"}}
+            cluster = await env.create(cluster)
+            await env.wait_until_idle()
+            assert backend_of(await env.get(INGRESS, CLIENT))["name"] == "chosen"
+            await env.patch(cluster, {"status": {"head": {"serviceName": "reported"}}}, subresource="status")
+            await env.wait_until_idle()
             for name in (DASHBOARD, CLIENT):
-                assert backend_of(await here.get(INGRESS, name))["name"] == "real"
+                assert backend_of(await env.get(INGRESS, name))["name"] == "reported"
 
 
-async def test_a_deleted_cluster_gets_no_ingress_again() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
+async def test_ingresses_of_deleted_cluster_are_not_recreated() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
         held = ray_cluster()
         held["metadata"]["finalizers"] = ["example.com/hold"]
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(held)
-            await here.quiet()
-            await here.delete(held)
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(held)
+            await env.wait_until_idle()
+            await env.delete(held)
             for name in (DASHBOARD, CLIENT):
-                await here.delete(await here.get(INGRESS, name))
-            await here.quiet()
-            assert not await here.names(INGRESS)
+                await env.delete(await env.get(INGRESS, name))
+            await env.wait_until_idle()
+            assert not await env.child_names(INGRESS)
 
 
-async def test_a_host_too_long_for_dns_is_told() -> None:
+async def test_too_long_host_is_reported() -> None:
     name = "k" * 60
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster(name))
-            await here.event("HostTooLong", f"ray-dashboard-{name}-ns.apps.test")
-            await here.quiet()
-            assert f"ray-dashboard-{name}-ns.apps.test" in await hosts(here)
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster(name))
+            await env.wait_for_event("HostTooLong", f"ray-dashboard-{name}-ns.apps.test")
+            await env.wait_until_idle()
+            assert f"ray-dashboard-{name}-ns.apps.test" in await cluster_hosts(env)

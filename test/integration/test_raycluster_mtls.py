@@ -1,4 +1,4 @@
-"""The certificate authority of a RayCluster."""
+"""Tests of the mTLS controller: the Secret with the CA of a RayCluster."""
 
 from __future__ import annotations
 
@@ -15,49 +15,55 @@ from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.mtls import ROTATE_ANNOTATION
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import Object, annotations_of, labels_of, owner_reference
-from test.support.go_certificates import go_authority
+from test.support.go_certificates import go_certificate_authority
 from test.support.raycluster_environment import (
-    PLAIN,
-    VANILLA,
-    World,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    gone,
-    kuberay,
-    operating,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
+    wait_until_deleted,
 )
 
-NAME = names_of(ray_cluster()).ca_secret
+SECRET_NAME = names_of(ray_cluster()).ca_secret
 
 
 def data_of(secret: Object) -> dict[str, bytes]:
+    """Return the decoded data of a Secret."""
     return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
 
-def authority_of(secret: Object) -> ca.CertificateAuthority:
+def load_ca(secret: Object) -> ca.CertificateAuthority:
+    """Return the CA in a Secret; fail if it is not valid."""
     data = data_of(secret)
     return ca.load(data["ca.crt"], data["ca.key"])
 
 
 def ca_secret(data: dict[str, bytes], **metadata: Any) -> Object:
+    """Return a Secret under the name of the CA's Secret; ``metadata`` adds to its metadata."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": NAME, "namespace": "ns", **metadata},
+        "metadata": {"name": SECRET_NAME, "namespace": "ns", **metadata},
         "data": {key: b64encode(value).decode() for key, value in data.items()},
     }
 
 
-OURS = {"labels": {CLUSTER_LABEL: "rc"}}
+OWN = {"labels": {CLUSTER_LABEL: "rc"}}
+"""Metadata by which the operator recognizes its own Secret."""
 
 
-async def renewed(here: World, is_new: Callable[[Object], bool]) -> Object:
-    async def look() -> Object | None:
-        secret = await here.get(SECRET, NAME)
+async def wait_for_secret(env: Environment, is_new: Callable[[Object], bool]) -> Object:
+    """Wait until the CA's Secret satisfies ``is_new``, and return it."""
+
+    async def new_secret() -> Object | None:
+        secret = await env.get(SECRET, SECRET_NAME)
         return secret if is_new(secret) else None
 
-    found: Object = await eventually(look, "the Secret brought up to date")
+    found: Object = await eventually(new_secret, "the Secret is updated")
     return found
 
 
@@ -65,198 +71,200 @@ async def renewed(here: World, is_new: Callable[[Object], bool]) -> Object:
     ("settings", "kind"),
     [({}, ec.EllipticCurvePrivateKey), ({"ca": {"keyAlgorithm": "rsa"}}, rsa.RSAPrivateKey)],
 )
-async def test_a_cluster_gets_an_authority_and_keeps_it(settings: dict[str, Any], kind: type) -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN, **settings)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            made = await here.get(SECRET, NAME)
-            assert set(made["data"]) == {"ca.key", "ca.crt"}
-            assert made["metadata"]["ownerReferences"] == [owner_reference(cluster)]
-            assert labels_of(made) == {CLUSTER_LABEL: "rc"}
-            authority = authority_of(made)
-            assert isinstance(authority.key, kind)
-            left = authority.certificate.not_valid_after_utc - datetime.now(UTC)
-            assert timedelta(days=3649) < left < timedelta(days=3651)
+async def test_cluster_gets_a_ca_and_keeps_it(settings: dict[str, Any], kind: type) -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, **settings)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            created = await env.get(SECRET, SECRET_NAME)
+            assert set(created["data"]) == {"ca.key", "ca.crt"}
+            assert created["metadata"]["ownerReferences"] == [owner_reference(cluster)]
+            assert labels_of(created) == {CLUSTER_LABEL: "rc"}
+            loaded = load_ca(created)
+            assert isinstance(loaded.key, kind)
+            lifetime = loaded.certificate.not_valid_after_utc - datetime.now(UTC)
+            assert timedelta(days=3649) < lifetime < timedelta(days=3651)
         other = {"ca": {"keyAlgorithm": "ecdsa"}}
-        async with operating(here, kuberay(**PLAIN, **other)):
-            assert await here.get(SECRET, NAME) == made
-            assert not [request for request in here.requests() if "secrets" in request[1]]
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, **other)):
+            assert await env.get(SECRET, SECRET_NAME) == created
+            assert not [request for request in env.requests() if "secrets" in request[1]]
 
 
-async def test_the_go_operators_authority_is_taken_over_as_it_is() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        cluster = await here.create(ray_cluster())
-        go = here.client.with_field_manager(FIELD_MANAGER)
-        made = await go.apply(ca_secret(go_authority(begin=datetime.now(UTC)).data(), **OURS), owner=cluster)
-        async with operating(here, kuberay(**PLAIN)):
-            assert await here.get(SECRET, NAME) == made
+async def test_ca_of_go_operator_is_adopted_unchanged() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        cluster = await env.create(ray_cluster())
+        go_client = env.client.with_field_manager(FIELD_MANAGER)
+        created = await go_client.apply(
+            ca_secret(go_certificate_authority(begin=datetime.now(UTC)).data(), **OWN), owner=cluster
+        )
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            assert await env.get(SECRET, SECRET_NAME) == created
 
 
-@pytest.mark.parametrize("left", [timedelta(days=30), timedelta(days=-3)])
-async def test_an_authority_near_or_past_its_end_is_renewed_with_its_key(left: timedelta) -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        cluster = await here.create(ray_cluster())
-        old = go_authority(begin=datetime.now(UTC) - timedelta(days=365) + left)
-        go = here.client.with_field_manager(FIELD_MANAGER)
-        await go.apply(ca_secret(old.data(), **OURS), owner=cluster)
-        async with operating(here, kuberay(**PLAIN)):
-            secret = await here.get(SECRET, NAME)
-            new = authority_of(secret)
+@pytest.mark.parametrize("remaining", [timedelta(days=30), timedelta(days=-3)])
+async def test_expiring_or_expired_ca_is_renewed_with_same_key(remaining: timedelta) -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        cluster = await env.create(ray_cluster())
+        old = go_certificate_authority(begin=datetime.now(UTC) - timedelta(days=365) + remaining)
+        go_client = env.client.with_field_manager(FIELD_MANAGER)
+        await go_client.apply(ca_secret(old.data(), **OWN), owner=cluster)
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            secret = await env.get(SECRET, SECRET_NAME)
+            new = load_ca(secret)
             assert data_of(secret)["ca.key"] == old.data()["ca.key"]
             assert new.certificate.subject == old.certificate.subject
             assert new.certificate.not_valid_after_utc > datetime.now(UTC) + timedelta(days=3640)
             assert set(secret["data"]) == {"ca.key", "ca.crt"}
-            assert not [event for event in await here.events() if event[1] == "CertificateAuthorityReplaced"]
-        async with operating(here, kuberay(**PLAIN)):
-            assert await here.get(SECRET, NAME) == secret
+            assert not [event for event in await env.events() if event[1] == "CertificateAuthorityReplaced"]
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            assert await env.get(SECRET, SECRET_NAME) == secret
 
 
 @pytest.mark.parametrize(
-    "broken",
+    "invalid",
     [
         {},
         {"ca.key": b"", "ca.crt": b"not a certificate"},
         {"ca.crt": ca.create("ecdsa").data()["ca.crt"]},
         {"ca.key": ca.create("ecdsa").data()["ca.key"], "ca.crt": ca.create("ecdsa").data()["ca.crt"]},
     ],
-    ids=["empty", "garbage", "no key", "another key"],
+    ids=["empty", "garbage", "no-key", "key-of-another-ca"],
 )
-async def test_a_broken_authority_of_ours_is_made_anew_and_told(broken: dict[str, bytes]) -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        await here.create(ray_cluster())
-        await here.create(ca_secret(broken, **OURS))
-        async with operating(here, kuberay(**PLAIN)):
-            authority_of(await here.get(SECRET, NAME))
-            await here.event("CertificateAuthorityReplaced", "ray.io/cluster=rc")
+async def test_invalid_ca_is_replaced_and_reported(invalid: dict[str, bytes]) -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        await env.create(ray_cluster())
+        await env.create(ca_secret(invalid, **OWN))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            load_ca(await env.get(SECRET, SECRET_NAME))
+            await env.wait_for_event("CertificateAuthorityReplaced", "ray.io/cluster=rc")
 
 
-async def test_somebody_elses_secret_is_left_alone_and_told() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        mine = await here.create(ca_secret({"ca.crt": b"not a certificate", "other": b"x"}))
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.event("NameTaken", f"Secret {NAME}")
-            await here.quiet()
-            assert await here.get(SECRET, NAME) == mine
-            await here.delete(mine)
-            await here.patch(ray_cluster(), {"metadata": {"labels": {"touch": "1"}}})
-            await here.quiet()
-            authority_of(await here.get(SECRET, NAME))
+async def test_foreign_secret_is_kept_and_reported() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        foreign = await env.create(ca_secret({"ca.crt": b"not a certificate", "other": b"x"}))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_for_event("NameTaken", f"Secret {SECRET_NAME}")
+            await env.wait_until_idle()
+            assert await env.get(SECRET, SECRET_NAME) == foreign
+            await env.delete(foreign)
+            await env.patch(ray_cluster(), {"metadata": {"labels": {"touch": "1"}}})
+            await env.wait_until_idle()
+            load_ca(await env.get(SECRET, SECRET_NAME))
 
 
-async def test_what_somebody_else_controls_is_not_ours_whatever_its_labels_say() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "boss", "namespace": "ns"}}
-        boss = await here.create(config_map)
-        theirs = await here.create(ca_secret({}, **OURS, ownerReferences=[owner_reference(boss)]))
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.event("NameTaken", f"Secret {NAME}")
-            await here.quiet()
-            assert await here.get(SECRET, NAME) == theirs
+async def test_secret_with_foreign_controller_is_kept_despite_its_label() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other-owner", "namespace": "ns"}}
+        other_owner = await env.create(config_map)
+        foreign = await env.create(ca_secret({}, **OWN, ownerReferences=[owner_reference(other_owner)]))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_for_event("NameTaken", f"Secret {SECRET_NAME}")
+            await env.wait_until_idle()
+            assert await env.get(SECRET, SECRET_NAME) == foreign
 
 
-async def test_an_owner_reference_makes_it_ours_without_a_label() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        cluster = await here.create(ray_cluster())
-        kept = ca.create("ecdsa")
-        await here.create(ca_secret(kept.data(), ownerReferences=[owner_reference(cluster)]))
-        async with operating(here, kuberay(**PLAIN)):
-            secret = await here.get(SECRET, NAME)
-            assert data_of(secret) == kept.data()
+async def test_secret_with_owner_reference_is_adopted_without_label() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        cluster = await env.create(ray_cluster())
+        existing = ca.create("ecdsa")
+        await env.create(ca_secret(existing.data(), ownerReferences=[owner_reference(cluster)]))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            secret = await env.get(SECRET, SECRET_NAME)
+            assert data_of(secret) == existing.data()
             assert labels_of(secret) == {CLUSTER_LABEL: "rc"}
 
 
-async def test_a_new_key_comes_on_request_once() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            first = await here.get(SECRET, NAME)
-            await here.patch(cluster, {"metadata": {"annotations": {ROTATE_ANNOTATION: "2026-03"}}})
-            second = await renewed(here, lambda secret: secret["data"] != first["data"])
+async def test_requested_rotation_creates_one_new_key() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            first = await env.get(SECRET, SECRET_NAME)
+            await env.patch(cluster, {"metadata": {"annotations": {ROTATE_ANNOTATION: "2026-03"}}})
+            second = await wait_for_secret(env, lambda secret: secret["data"] != first["data"])
             assert second["data"]["ca.key"] != first["data"]["ca.key"]
             assert annotations_of(second) == {ROTATE_ANNOTATION: "2026-03"}
             assert set(second["data"]) == {"ca.key", "ca.crt"}
-            await here.event("CertificateAuthorityReplaced", "ray.io/cluster=rc")
-            await here.patch(cluster, {"metadata": {"labels": {"touch": "1"}}})
-            await here.quiet()
-            assert await here.get(SECRET, NAME) == second
-        async with operating(here, kuberay(**PLAIN)):
-            assert await here.get(SECRET, NAME) == second
+            await env.wait_for_event("CertificateAuthorityReplaced", "ray.io/cluster=rc")
+            await env.patch(cluster, {"metadata": {"labels": {"touch": "1"}}})
+            await env.wait_until_idle()
+            assert await env.get(SECRET, SECRET_NAME) == second
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            assert await env.get(SECRET, SECRET_NAME) == second
 
 
-async def test_a_request_that_was_there_from_the_start_is_met_by_the_first_key() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
+async def test_rotation_requested_at_creation_is_satisfied_by_first_key() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             cluster = ray_cluster()
             cluster["metadata"]["annotations"][ROTATE_ANNOTATION] = "x"
-            await here.create(cluster)
-            await here.quiet()
-            assert annotations_of(await here.get(SECRET, NAME)) == {ROTATE_ANNOTATION: "x"}
-            assert not [event for event in await here.events() if event[1] == "CertificateAuthorityReplaced"]
+            await env.create(cluster)
+            await env.wait_until_idle()
+            assert annotations_of(await env.get(SECRET, SECRET_NAME)) == {ROTATE_ANNOTATION: "x"}
+            assert not [event for event in await env.events() if event[1] == "CertificateAuthorityReplaced"]
 
 
-async def test_turning_mtls_off_removes_the_authority_and_nobody_elses() -> None:
-    for mine in (True, False):
-        async with world(*VANILLA) as here:
-            await here.namespace()
-            if not mine:
-                await here.create(ca_secret({"a": b"b"}))
-            async with operating(here, kuberay(**PLAIN)):
-                await here.create(ray_cluster())
-                await here.quiet()
-            async with operating(here, kuberay(**PLAIN, mTLSEnabled=False)):
-                found = await here.find(SECRET, NAME)
-                assert (found is None) is mine
+async def test_disabling_mtls_deletes_only_own_ca() -> None:
+    for is_own in (True, False):
+        async with start_environment(*VANILLA_CRDS) as env:
+            await env.create_namespace()
+            if not is_own:
+                await env.create(ca_secret({"a": b"b"}))
+            async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+                await env.create(ray_cluster())
+                await env.wait_until_idle()
+            async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, mTLSEnabled=False)):
+                found = await env.find(SECRET, SECRET_NAME)
+                assert (found is None) is is_own
 
 
-async def test_kuberays_own_tls_makes_ours_step_aside() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            await here.patch(cluster, {"spec": {"tlsOptions": {"enabled": True}}})
-            await here.event("MTLSByKubeRay", "tlsOptions")
-            await gone(here, [(SECRET, NAME)])
-            await here.patch(cluster, {"spec": {"tlsOptions": {"enabled": False}}})
-            await here.quiet()
-            authority_of(await here.get(SECRET, NAME))
+async def test_kuberay_tls_options_replace_ca() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            await env.patch(cluster, {"spec": {"tlsOptions": {"enabled": True}}})
+            await env.wait_for_event("MTLSByKubeRay", "tlsOptions")
+            await wait_until_deleted(env, [(SECRET, SECRET_NAME)])
+            await env.patch(cluster, {"spec": {"tlsOptions": {"enabled": False}}})
+            await env.wait_until_idle()
+            load_ca(await env.get(SECRET, SECRET_NAME))
 
 
-async def test_a_deleted_authority_comes_back_but_not_for_a_deleted_cluster() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
+async def test_deleted_ca_is_recreated_except_for_deleted_cluster() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
         held = ray_cluster()
         held["metadata"]["finalizers"] = ["example.com/hold"]
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(held)
-            await here.quiet()
-            first = await here.get(SECRET, NAME)
-            await here.delete(first)
-            await here.quiet()
-            assert (await here.get(SECRET, NAME))["metadata"]["uid"] != first["metadata"]["uid"]
-            await here.delete(held)
-            await here.delete(first)
-            await here.quiet()
-            assert await here.find(SECRET, NAME) is None
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(held)
+            await env.wait_until_idle()
+            first = await env.get(SECRET, SECRET_NAME)
+            await env.delete(first)
+            await env.wait_until_idle()
+            assert (await env.get(SECRET, SECRET_NAME))["metadata"]["uid"] != first["metadata"]["uid"]
+            await env.delete(held)
+            await env.delete(first)
+            await env.wait_until_idle()
+            assert await env.find(SECRET, SECRET_NAME) is None
 
 
-async def test_a_suspended_cluster_has_an_authority() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster(suspend=True))
-            await here.quiet()
-            authority_of(await here.get(SECRET, NAME))
+async def test_suspended_cluster_has_a_ca() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster(suspend=True))
+            await env.wait_until_idle()
+            load_ca(await env.get(SECRET, SECRET_NAME))

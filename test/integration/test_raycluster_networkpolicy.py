@@ -1,4 +1,4 @@
-"""NetworkPolicies, and whose word says where the KubeRay operator comes from."""
+"""Tests of the NetworkPolicy controller, and of the sources from which it learns the KubeRay operator's namespace."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import pytest
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.objects import Object, owner_reference
-from test.support.network_policies import NAMES, binding, let_in, operators, role
+from test.support.network_policies import (
+    NAMES,
+    allowed_kuberay_namespaces,
+    kuberay_role,
+    kuberay_role_binding,
+    wait_until_allowed,
+)
 from test.support.raycluster_environment import (
-    DSC_INITIALIZATIONS,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    gone,
-    kuberay,
-    operating,
+    DSC_INITIALIZATION_CRD,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
+    wait_until_deleted,
 )
 
 
 def dsci(namespace: str) -> Object:
+    """Return a DSCInitialization whose applications (among them KubeRay) run in ``namespace``."""
     return {
         "apiVersion": "dscinitialization.opendatahub.io/v1",
         "kind": "DSCInitialization",
@@ -30,14 +37,14 @@ def dsci(namespace: str) -> Object:
     }
 
 
-async def test_head_and_workers_get_a_policy() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            head = await here.get(NETWORK_POLICY, NAMES.head_policy)
-            workers = await here.get(NETWORK_POLICY, NAMES.workers_policy)
+async def test_head_and_workers_each_get_a_policy() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            head = await env.get(NETWORK_POLICY, NAMES.head_policy)
+            workers = await env.get(NETWORK_POLICY, NAMES.workers_policy)
             for policy, node_type in ((head, "head"), (workers, "worker")):
                 assert policy["spec"]["policyTypes"] == ["Ingress"]
                 assert policy["spec"]["podSelector"] == {
@@ -52,130 +59,137 @@ async def test_head_and_workers_get_a_policy() -> None:
 
 
 @pytest.mark.parametrize(("mtls", "ports"), [(True, {8443, 10001}), (False, {8443})])
-async def test_the_client_port_is_open_to_everybody_only_with_mtls(mtls: bool, ports: set[int]) -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN, mTLSEnabled=mtls)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            policy = await here.get(NETWORK_POLICY, NAMES.head_policy)
-            (to_all,) = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
-            assert {port["port"] for port in to_all["ports"]} == ports
+async def test_client_port_is_open_to_all_sources_only_with_mtls(mtls: bool, ports: set[int]) -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, mTLSEnabled=mtls)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            policy = await env.get(NETWORK_POLICY, NAMES.head_policy)
+            (open_rule,) = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
+            assert {port["port"] for port in open_rule["ports"]} == ports
 
 
-async def test_the_namespaces_of_ingress_controllers_can_be_named() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN, mTLSEnabled=False, ingress={"namespaces": ["ingress-nginx"]})):
-            await here.create(ray_cluster())
-            await here.quiet()
-            policy = await here.get(NETWORK_POLICY, NAMES.head_policy)
+async def test_namespaces_of_ingress_controllers_are_configurable() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(
+            env, kuberay_config(**PLAIN_SETTINGS, mTLSEnabled=False, ingress={"namespaces": ["ingress-nginx"]})
+        ):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            policy = await env.get(NETWORK_POLICY, NAMES.head_policy)
             (rule,) = [item for item in policy["spec"]["ingress"] if "ingress-nginx" in str(item)]
             assert {port["port"] for port in rule["ports"]} == {8265, 10001}
             (peer,) = rule["from"]
             assert "podSelector" not in peer
 
 
-async def test_without_any_source_the_well_known_namespaces_are_let_in() -> None:
-    for crds, expected in ((VANILLA, ["ray-system"]), (OPENSHIFT, ["opendatahub", "redhat-ods-applications"])):
-        async with world(*crds) as here:
-            await here.namespace()
-            async with operating(here, kuberay(**PLAIN)):
-                await here.create(ray_cluster())
-                await here.quiet()
-                assert await operators(here) == expected
+async def test_well_known_namespaces_are_allowed_without_any_source() -> None:
+    for crds, expected in (
+        (VANILLA_CRDS, ["ray-system"]),
+        (OPENSHIFT_CRDS, ["opendatahub", "redhat-ods-applications"]),
+    ):
+        async with start_environment(*crds) as env:
+            await env.create_namespace()
+            async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+                await env.create(ray_cluster())
+                await env.wait_until_idle()
+                assert await allowed_kuberay_namespaces(env) == expected
 
 
-async def test_the_configuration_comes_first() -> None:
-    async with world(*VANILLA, DSC_INITIALIZATIONS) as here:
-        await here.namespace()
-        await here.create(dsci("apps"))
-        async with operating(here, kuberay(**PLAIN, operatorNamespaces=["chosen", "also"])):
-            await here.create(ray_cluster())
-            await here.quiet()
-            assert await operators(here) == ["chosen", "also"]
+async def test_configured_operator_namespaces_take_precedence() -> None:
+    async with start_environment(*VANILLA_CRDS, DSC_INITIALIZATION_CRD) as env:
+        await env.create_namespace()
+        await env.create(dsci("apps"))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, operatorNamespaces=["chosen", "also"])):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            assert await allowed_kuberay_namespaces(env) == ["chosen", "also"]
 
 
-async def test_the_policy_follows_its_sources_and_stays_when_they_vanish() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await let_in(here, "ray-system")
-            await here.create(role())
-            await here.quiet()
-            assert await operators(here) == ["ray-system"]
-            bound = await here.create(binding("kuberay-space"))
-            await let_in(here, "kuberay-space")
-            await here.plane.install_crds(DSC_INITIALIZATIONS)
-            settings = await here.create(dsci("apps"))
-            await let_in(here, "apps")
-            await here.patch(settings, {"spec": {"applicationsNamespace": "moved"}})
-            await let_in(here, "moved")
-            await here.delete(settings)
-            await let_in(here, "kuberay-space")
-            await here.delete(bound)
-            await here.quiet()
-            assert await operators(here) == ["kuberay-space"]
-            await here.create(ray_cluster("newer"))
-            await here.quiet()
-            assert await operators(here, names_of(ray_cluster("newer")).head_policy) == ["kuberay-space"]
+async def test_policy_follows_its_sources_and_is_kept_when_they_are_deleted() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await wait_until_allowed(env, "ray-system")
+            await env.create(kuberay_role())
+            await env.wait_until_idle()
+            assert await allowed_kuberay_namespaces(env) == ["ray-system"]
+            binding = await env.create(kuberay_role_binding("kuberay-space"))
+            await wait_until_allowed(env, "kuberay-space")
+            await env.plane.install_crds(DSC_INITIALIZATION_CRD)
+            settings = await env.create(dsci("apps"))
+            await wait_until_allowed(env, "apps")
+            await env.patch(settings, {"spec": {"applicationsNamespace": "moved"}})
+            await wait_until_allowed(env, "moved")
+            await env.delete(settings)
+            await wait_until_allowed(env, "kuberay-space")
+            await env.delete(binding)
+            await env.wait_until_idle()
+            assert await allowed_kuberay_namespaces(env) == ["kuberay-space"]
+            await env.create(ray_cluster("newer"))
+            await env.wait_until_idle()
+            assert await allowed_kuberay_namespaces(env, names_of(ray_cluster("newer")).head_policy) == [
+                "kuberay-space"
+            ]
 
 
-async def test_the_last_word_of_a_source_that_vanishes_stays() -> None:
-    async with world(*VANILLA, DSC_INITIALIZATIONS) as here:
-        await here.namespace()
-        settings = await here.create(dsci("apps"))
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await let_in(here, "apps")
-            await here.delete(settings)
-            await here.patch(ray_cluster(), {"metadata": {"labels": {"touch": "1"}}})
-            await here.quiet()
-            assert await operators(here) == ["apps"]
+async def test_last_value_of_deleted_source_is_kept() -> None:
+    async with start_environment(*VANILLA_CRDS, DSC_INITIALIZATION_CRD) as env:
+        await env.create_namespace()
+        settings = await env.create(dsci("apps"))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await wait_until_allowed(env, "apps")
+            await env.delete(settings)
+            await env.patch(ray_cluster(), {"metadata": {"labels": {"touch": "1"}}})
+            await env.wait_until_idle()
+            assert await allowed_kuberay_namespaces(env) == ["apps"]
 
 
-async def test_labels_of_pods_and_other_dscinitializations_decide_nothing() -> None:
-    async with world(*VANILLA, DSC_INITIALIZATIONS) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await let_in(here, "ray-system")
+async def test_pod_labels_and_other_dscinitializations_are_ignored() -> None:
+    async with start_environment(*VANILLA_CRDS, DSC_INITIALIZATION_CRD) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await wait_until_allowed(env, "ray-system")
             labels = {"app.kubernetes.io/component": "kuberay-operator"}
             metadata = {"name": "kuberay-operator", "namespace": "ns", "labels": labels}
             spec = {"containers": [{"name": "c", "image": "i"}]}
-            await here.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+            await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
             other = dsci("tenant")
             other["metadata"]["name"] = "another"
-            await here.create(other)
-            await here.patch(ray_cluster(), {"metadata": {"labels": {"touch": "1"}}})
-            await here.quiet()
-            assert await operators(here) == ["ray-system"]
+            await env.create(other)
+            await env.patch(ray_cluster(), {"metadata": {"labels": {"touch": "1"}}})
+            await env.wait_until_idle()
+            assert await allowed_kuberay_namespaces(env) == ["ray-system"]
 
 
-async def test_this_operator_and_those_who_may_do_everything_are_not_kuberay() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        await here.create(role())
-        await here.create(role("everything", apiGroups=["*"], resources=["*"], verbs=["*"]))
-        await here.create(role("reader", verbs=["get", "list"]))
+async def test_own_service_account_and_cluster_admins_are_not_treated_as_kuberay() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        await env.create(kuberay_role())
+        await env.create(kuberay_role("everything", apiGroups=["*"], resources=["*"], verbs=["*"]))
+        await env.create(kuberay_role("reader", verbs=["get", "list"]))
         account = "codeflare-operator-controller-manager"
-        await here.create(binding("codeflare", "us", account=account))
-        await here.create(binding("admins", "admins", role="everything"))
-        await here.create(binding("readers", "readers", role="reader"))
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            assert await operators(here) == ["ray-system"]
+        await env.create(kuberay_role_binding("codeflare", "own", account=account))
+        await env.create(kuberay_role_binding("admins", "admins", role="everything"))
+        await env.create(kuberay_role_binding("readers", "readers", role="reader"))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            assert await allowed_kuberay_namespaces(env) == ["ray-system"]
             for namespace in ("two", "one"):
-                await here.create(binding(namespace, namespace))
-            await let_in(here, "one", "two")
+                await env.create(kuberay_role_binding(namespace, namespace))
+            await wait_until_allowed(env, "one", "two")
 
 
-async def test_kuberays_own_policy_is_not_taken() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        cluster = await here.create(ray_cluster(version=None))
+async def test_policy_of_kuberay_is_not_adopted() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        cluster = await env.create(ray_cluster(version=None))
         spec = {"podSelector": {"matchLabels": {"ray.io/cluster": "rc"}}, "policyTypes": ["Egress"]}
         metadata = {"name": "rc-head", "namespace": "ns", "ownerReferences": [owner_reference(cluster)]}
         policy = {
@@ -184,68 +198,68 @@ async def test_kuberays_own_policy_is_not_taken() -> None:
             "metadata": metadata,
             "spec": spec,
         }
-        theirs = await here.create(policy)
-        async with operating(here, kuberay(**PLAIN)):
-            await here.event("NameTaken", "NetworkPolicy rc-head")
-            await here.quiet()
-            assert await here.get(NETWORK_POLICY, "rc-head") == theirs
-            await here.get(NETWORK_POLICY, "rc-workers")
-            await here.patch(cluster, {"spec": {"networkPolicy": {"mode": "DenyAll"}}})
-            await gone(here, [(NETWORK_POLICY, "rc-workers")])
-            await here.quiet()
-            assert await here.get(NETWORK_POLICY, "rc-head") == theirs
+        foreign = await env.create(policy)
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.wait_for_event("NameTaken", "NetworkPolicy rc-head")
+            await env.wait_until_idle()
+            assert await env.get(NETWORK_POLICY, "rc-head") == foreign
+            await env.get(NETWORK_POLICY, "rc-workers")
+            await env.patch(cluster, {"spec": {"networkPolicy": {"mode": "DenyAll"}}})
+            await wait_until_deleted(env, [(NETWORK_POLICY, "rc-workers")])
+            await env.wait_until_idle()
+            assert await env.get(NETWORK_POLICY, "rc-head") == foreign
 
 
-async def test_kuberays_own_network_policy_makes_ours_step_aside() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            await here.patch(cluster, {"spec": {"networkPolicy": {"mode": "DenyAll"}}})
-            await here.event("NetworkPolicyByKubeRay", "networkPolicy")
-            await gone(here, [(NETWORK_POLICY, NAMES.head_policy), (NETWORK_POLICY, NAMES.workers_policy)])
-            await here.patch(cluster, {"spec": {"networkPolicy": None}})
-            await here.quiet()
-            assert await here.names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
+async def test_kuberay_network_policy_option_replaces_policies() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            await env.patch(cluster, {"spec": {"networkPolicy": {"mode": "DenyAll"}}})
+            await env.wait_for_event("NetworkPolicyByKubeRay", "networkPolicy")
+            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.head_policy), (NETWORK_POLICY, NAMES.workers_policy)])
+            await env.patch(cluster, {"spec": {"networkPolicy": None}})
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
 
 
-async def test_the_go_operators_policies_are_taken_over() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.quiet()
-        policy = await here.get(NETWORK_POLICY, NAMES.head_policy)
-        await here.delete(policy)
+async def test_policies_of_go_operator_are_adopted() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+        policy = await env.get(NETWORK_POLICY, NAMES.head_policy)
+        await env.delete(policy)
         spec = {key: value for key, value in policy["spec"].items() if key != "policyTypes"}
         metadata = {key: policy["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
-        go = here.client.with_field_manager(FIELD_MANAGER)
-        made = await go.apply(
+        go_client = env.client.with_field_manager(FIELD_MANAGER)
+        created = await go_client.apply(
             {**{key: policy[key] for key in ("apiVersion", "kind")}, "metadata": metadata, "spec": spec}
         )
-        async with operating(here, kuberay(**PLAIN)):
-            adopted = await here.get(NETWORK_POLICY, NAMES.head_policy)
-            assert adopted["metadata"]["uid"] == made["metadata"]["uid"]
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            adopted = await env.get(NETWORK_POLICY, NAMES.head_policy)
+            assert adopted["metadata"]["uid"] == created["metadata"]["uid"]
             assert adopted["spec"] == policy["spec"]
-            written = [request for request in here.requests() if "networkpolicies" in request[1]]
-            assert len(written) <= 1
-        async with operating(here, kuberay(**PLAIN)):
-            assert await here.get(NETWORK_POLICY, NAMES.head_policy) == adopted
+            writes = [request for request in env.requests() if "networkpolicies" in request[1]]
+            assert len(writes) <= 1
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            assert await env.get(NETWORK_POLICY, NAMES.head_policy) == adopted
 
 
-async def test_suspended_clusters_have_policies_deleted_ones_get_none() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
+async def test_suspended_clusters_have_policies_and_deleted_ones_get_none() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
         held = ray_cluster("held")
         held["metadata"]["finalizers"] = ["example.com/hold"]
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster(suspend=True))
-            await here.create(held)
-            await here.quiet()
-            assert NAMES.head_policy in await here.names(NETWORK_POLICY)
-            await here.delete(held)
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster(suspend=True))
+            await env.create(held)
+            await env.wait_until_idle()
+            assert NAMES.head_policy in await env.child_names(NETWORK_POLICY)
+            await env.delete(held)
             name = names_of(held).head_policy
-            await here.delete(await here.get(NETWORK_POLICY, name))
-            await here.quiet()
-            assert name not in await here.names(NETWORK_POLICY)
+            await env.delete(await env.get(NETWORK_POLICY, name))
+            await env.wait_until_idle()
+            assert name not in await env.child_names(NETWORK_POLICY)

@@ -1,4 +1,4 @@
-"""OpenShift: the dashboard behind an OAuth proxy."""
+"""Tests of the OAuth controller: on OpenShift, the dashboard is served through an OAuth proxy."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from cfo.runtime.clock import rfc3339
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    ROUTES,
-    VANILLA,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    ROUTE_CRD,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    gone,
-    kuberay,
-    operating,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
+    wait_until_deleted,
 )
 
 NAMES = names_of(ray_cluster())
-OURS = [
+PROXY_OBJECTS = [
     (ROUTE, NAMES.dashboard),
     (ROUTE, NAMES.client),
     (SERVICE, NAMES.proxy_service),
@@ -36,19 +37,21 @@ OURS = [
 
 
 def binding_subject(binding: Object) -> tuple[str, str]:
+    """Return namespace and name of the only subject."""
     (subject,) = binding["subjects"]
     return subject["namespace"], subject["name"]
 
 
 def pod(name: str, *, node_type: str = "head", **spec: Any) -> Object:
+    """Return a pod of the cluster ``rc``; ``spec`` adds to its spec."""
     labels = {"ray.io/cluster": "rc", "ray.io/node-type": node_type}
     containers = [{"name": "ray", "image": "ray"}]
     metadata = {"name": name, "namespace": "ns", "labels": labels}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
-def with_account(**pod_spec: Any) -> Object:
-    """A cluster as the webhook leaves it: its head pod runs as the proxy's service account."""
+def cluster_with_account(**pod_spec: Any) -> Object:
+    """Return a cluster as the webhook leaves it: its head pod runs as the proxy's service account."""
     cluster = ray_cluster()
     cluster["spec"]["headGroupSpec"]["template"]["spec"] |= {
         "serviceAccountName": NAMES.proxy_service_account,
@@ -57,17 +60,17 @@ def with_account(**pod_spec: Any) -> Object:
     return cluster
 
 
-async def test_a_cluster_gets_what_its_proxy_needs_and_nothing_remains_of_it() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            cluster = await here.get(RAY_CLUSTER, "rc")
+async def test_proxy_objects_are_created_and_deleted_with_the_cluster() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            cluster = await env.get(RAY_CLUSTER, "rc")
             assert cluster["metadata"]["finalizers"] == [FINALIZER]
-            children = await here.children(openshift=True)
+            children = await env.children(openshift=True)
             assert {key for key in children if key[0] not in ("NetworkPolicy", "ClusterRoleBinding")} == {
-                *((kind.kind, name) for kind, name in OURS),
+                *((kind.kind, name) for kind, name in PROXY_OBJECTS),
                 ("Secret", NAMES.ca_secret),
             }
             binding = children.pop(("ClusterRoleBinding", NAMES.cluster_role_binding))
@@ -79,113 +82,113 @@ async def test_a_cluster_gets_what_its_proxy_needs_and_nothing_remains_of_it() -
             route = children["Route", NAMES.dashboard]["spec"]
             assert route["to"]["name"] == NAMES.proxy_service
             assert route["tls"] == {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"}
-            assert not await here.names(INGRESS)
+            assert not await env.child_names(INGRESS)
 
-            await here.delete(cluster)
-            await gone(here, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)])
-            if await here.collects_garbage():
+            await env.delete(cluster)
+            await wait_until_deleted(env, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)])
+            if await env.collects_garbage():
 
-                async def collected() -> bool:
-                    return await here.children(openshift=True) == {}
+                async def all_deleted() -> bool:
+                    return await env.children(openshift=True) == {}
 
-                await eventually(collected, "nothing left")
-
-
-async def test_a_cluster_costs_one_write_for_each_child_and_one_for_the_finalizer() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            here.forget_requests()
-            await here.create(ray_cluster())
-            await here.quiet()
-            assert len(here.requests()) == len(await here.children(openshift=True)) + 1
+                await eventually(all_deleted, "all children are deleted")
 
 
-async def test_a_restart_writes_nothing_and_keeps_the_cookie() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            await here.create(ray_cluster())
-            await here.create(ray_cluster("old", version=None))
-            await here.quiet()
-            before = await here.children(openshift=True)
+async def test_new_cluster_takes_one_write_per_child_and_one_for_the_finalizer() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            env.clear_requests()
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            assert len(env.requests()) == len(await env.children(openshift=True)) + 1
+
+
+async def test_restart_writes_nothing_and_keeps_cookie_secret() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.create(ray_cluster("old", version=None))
+            await env.wait_until_idle()
+            before = await env.children(openshift=True)
             cookie = b64decode(b64decode(before["Secret", NAMES.cookie_secret]["data"]["cookie_secret"]))
             assert len(cookie) == 20
             assert ("Secret", "old-oauth-config") in before
-        async with operating(here, kuberay(**OAUTH)):
-            await here.quiet()
-            assert await here.children(openshift=True) == before
-            assert {verb for verb, _ in here.requests()} <= {"discover"}
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.wait_until_idle()
+            assert await env.children(openshift=True) == before
+            assert {verb for verb, _ in env.requests()} <= {"discover"}
 
 
-async def test_a_deleted_cluster_that_somebody_holds_gets_nothing_again() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
+async def test_children_of_deleted_cluster_held_by_foreign_finalizer_are_not_recreated() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
         held = ray_cluster()
         held["metadata"]["finalizers"] = ["example.com/hold"]
-        async with operating(here, kuberay(**OAUTH)):
-            await here.create(held)
-            await here.quiet()
-            await here.delete(held)
-            await gone(here, [(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)])
-            for child in (await here.children(openshift=True)).values():
-                await here.delete(child)
-            await here.patch(held, {"metadata": {"labels": {"touched": "yes"}}})
-            await here.quiet()
-            assert await here.children(openshift=True) == {}
-            assert (await here.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"] == ["example.com/hold"]
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(held)
+            await env.wait_until_idle()
+            await env.delete(held)
+            await wait_until_deleted(env, [(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)])
+            for child in (await env.children(openshift=True)).values():
+                await env.delete(child)
+            await env.patch(held, {"metadata": {"labels": {"touched": "yes"}}})
+            await env.wait_until_idle()
+            assert await env.children(openshift=True) == {}
+            assert (await env.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"] == ["example.com/hold"]
 
 
-async def test_what_somebody_deletes_or_changes_comes_back() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            before = await here.children(openshift=True)
+async def test_deleted_or_changed_children_are_restored() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            before = await env.children(openshift=True)
             for child in before.values():
-                await here.delete(child)
+                await env.delete(child)
 
-            async def back() -> bool:
-                return set(await here.children(openshift=True)) == set(before)
+            async def all_recreated() -> bool:
+                return set(await env.children(openshift=True)) == set(before)
 
-            await eventually(back, "everything back")
-            route = await here.get(ROUTE, NAMES.dashboard)
-            await here.patch(route, {"spec": {"to": {"name": "elsewhere"}}})
-            binding = await here.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "")
-            await here.patch(binding, {"subjects": None})
+            await eventually(all_recreated, "all children are recreated")
+            route = await env.get(ROUTE, NAMES.dashboard)
+            await env.patch(route, {"spec": {"to": {"name": "other-service"}}})
+            binding = await env.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "")
+            await env.patch(binding, {"subjects": None})
 
             async def repaired() -> bool:
-                route = await here.get(ROUTE, NAMES.dashboard)
-                binding = await here.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "")
+                route = await env.get(ROUTE, NAMES.dashboard)
+                binding = await env.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "")
                 return bool(route["spec"]["to"]["name"] == NAMES.proxy_service and binding.get("subjects"))
 
-            await eventually(repaired, "repaired")
+            await eventually(repaired, "Route and ClusterRoleBinding are repaired")
 
 
-async def test_a_finalizer_that_somebody_removes_comes_back() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            await here.patch(cluster, {"metadata": {"finalizers": None}})
+async def test_removed_finalizer_is_restored() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            await env.patch(cluster, {"metadata": {"finalizers": None}})
 
-            async def back() -> bool:
-                return (await here.get(RAY_CLUSTER, "rc"))["metadata"].get("finalizers") == [FINALIZER]
+            async def has_finalizer() -> bool:
+                return (await env.get(RAY_CLUSTER, "rc"))["metadata"].get("finalizers") == [FINALIZER]
 
-            await eventually(back, "the finalizer")
+            await eventually(has_finalizer, "the finalizer is set again")
 
 
-async def test_the_go_operators_objects_are_taken_over_as_they_are() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        cluster = await here.create(ray_cluster())
-        go = here.client.with_field_manager(FIELD_MANAGER)
-        cookie = b64encode(b64encode(b"made by the Go op-20")).decode()
-        owner = {"name": NAMES.cookie_secret, "namespace": "ns", "labels": {CLUSTER_LABEL: "rc"}}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": owner, "data": {"cookie_secret": cookie}}
-        made = [await go.apply(secret, owner=cluster)]
+async def test_objects_of_go_operator_are_adopted_unchanged() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        cluster = await env.create(ray_cluster())
+        go_client = env.client.with_field_manager(FIELD_MANAGER)
+        cookie = b64encode(b64encode(b"created by Go op. 20")).decode()
+        metadata = {"name": NAMES.cookie_secret, "namespace": "ns", "labels": {CLUSTER_LABEL: "rc"}}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"cookie_secret": cookie}}
+        created = [await go_client.apply(secret, owner=cluster)]
         labels = {CLUSTER_LABEL: "rc", NAMESPACE_LABEL: "ns"}
         binding = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -198,105 +201,105 @@ async def test_the_go_operators_objects_are_taken_over_as_they_are() -> None:
             },
             "subjects": [{"kind": "ServiceAccount", "name": NAMES.proxy_service_account, "namespace": "ns"}],
         }
-        made.append(await go.apply(binding))
-        async with operating(here, kuberay(**OAUTH)):
-            await here.quiet()
-            children = await here.children(openshift=True)
-            for item in made:
+        created.append(await go_client.apply(binding))
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.wait_until_idle()
+            children = await env.children(openshift=True)
+            for item in created:
                 assert children[item["kind"], name_of(item)] == item
 
 
-async def test_a_foreign_secret_is_left_alone_and_the_rest_is_made() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
+async def test_foreign_secret_is_kept_and_other_children_are_created() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
         metadata = {"name": NAMES.cookie_secret, "namespace": "ns"}
-        mine = await here.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
-        async with operating(here, kuberay(**OAUTH)):
-            await here.create(ray_cluster())
-            await here.event("NameTaken", NAMES.cookie_secret)
-            await here.quiet()
-            assert await here.get(SECRET, NAMES.cookie_secret) == mine
-            assert await here.names(ROUTE) == {NAMES.dashboard, NAMES.client}
+        foreign = await env.create(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}}
+        )
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_for_event("NameTaken", NAMES.cookie_secret)
+            await env.wait_until_idle()
+            assert await env.get(SECRET, NAMES.cookie_secret) == foreign
+            assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
 
 
-async def test_one_object_that_cannot_be_written_stops_no_other_and_is_reported() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "boss", "namespace": "ns"}}
-        boss = await here.create(config_map)
+async def test_failed_write_of_one_child_is_reported_and_does_not_block_others() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other-owner", "namespace": "ns"}}
+        other_owner = await env.create(config_map)
         metadata = {
             "name": NAMES.proxy_service_account,
             "namespace": "ns",
-            "ownerReferences": [owner_reference(boss)],
+            "ownerReferences": [owner_reference(other_owner)],
         }
-        taken = await here.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-        async with operating(here, kuberay(**OAUTH)):
-            await here.create(ray_cluster())
-            await here.event("FailedToReconcile", f"ServiceAccount {NAMES.proxy_service_account}")
+        foreign = await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_for_event("FailedToReconcile", f"ServiceAccount {NAMES.proxy_service_account}")
 
-            async def rest() -> bool:
-                return set(await here.children(openshift=True)) >= {
-                    (kind.kind, name) for kind, name in OURS if kind != SERVICE_ACCOUNT
+            async def others_exist() -> bool:
+                return set(await env.children(openshift=True)) >= {
+                    (kind.kind, name) for kind, name in PROXY_OBJECTS if kind != SERVICE_ACCOUNT
                 }
 
-            await eventually(rest, "the others")
-            assert await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account) == taken
-            await here.delete(taken)
+            await eventually(others_exist, "the other children exist")
+            assert await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account) == foreign
+            await env.delete(foreign)
 
-            async def healed() -> bool:
-                account = await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
-                return is_controlled_by(account, await here.get(RAY_CLUSTER, "rc"))
+            async def account_is_created() -> bool:
+                account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
+                return is_controlled_by(account, await env.get(RAY_CLUSTER, "rc"))
 
-            await eventually(healed, "the service account")
+            await eventually(account_is_created, "the service account is created")
 
 
-async def test_clusters_whose_bindings_would_have_one_name_share_none() -> None:
-    async with world(*OPENSHIFT) as here:
+async def test_clusters_with_colliding_binding_names_get_separate_bindings() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
         first, second = ray_cluster("a-b", "c"), ray_cluster("a", "b-c")
-        usual = names_of(first).cluster_role_binding
-        assert usual == names_of(second).cluster_role_binding
+        colliding_name = names_of(first).cluster_role_binding
+        assert colliding_name == names_of(second).cluster_role_binding
         for namespace in ("c", "b-c"):
-            await here.namespace(namespace)
-        async with operating(here, kuberay(**OAUTH)):
+            await env.create_namespace(namespace)
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
             for cluster in (first, second):
-                await here.create(cluster)
-                await here.quiet()
-            (of_first,) = [item for key, item in (await here.children("c")).items() if key[0] == "ClusterRoleBinding"]
-            (of_second,) = [
-                item for key, item in (await here.children("b-c")).items() if key[0] == "ClusterRoleBinding"
-            ]
-            assert name_of(of_first) == usual
-            assert name_of(of_second).startswith(f"{usual}-")
+                await env.create(cluster)
+                await env.wait_until_idle()
+            (of_first,) = [item for key, item in (await env.children("c")).items() if key[0] == "ClusterRoleBinding"]
+            (of_second,) = [item for key, item in (await env.children("b-c")).items() if key[0] == "ClusterRoleBinding"]
+            assert name_of(of_first) == colliding_name
+            assert name_of(of_second).startswith(f"{colliding_name}-")
             assert binding_subject(of_first) == ("c", names_of(first).proxy_service_account)
             assert binding_subject(of_second) == ("b-c", names_of(second).proxy_service_account)
-            await here.delete(first)
-            await gone(here, [(RAY_CLUSTER, "a-b")], "c")
-            await here.quiet()
-            assert await here.get(CLUSTER_ROLE_BINDING, name_of(of_second), "") == of_second
-            assert await here.find(CLUSTER_ROLE_BINDING, usual, "") is None
+            await env.delete(first)
+            await wait_until_deleted(env, [(RAY_CLUSTER, "a-b")], "c")
+            await env.wait_until_idle()
+            assert await env.get(CLUSTER_ROLE_BINDING, name_of(of_second), "") == of_second
+            assert await env.find(CLUSTER_ROLE_BINDING, colliding_name, "") is None
 
 
-async def test_clusters_with_one_binding_name_that_come_together_share_none() -> None:
-    async with world(*OPENSHIFT) as here:
+async def test_clusters_with_colliding_binding_names_at_startup_get_separate_bindings() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
         first, second = ray_cluster("a-b", "c"), ray_cluster("a", "b-c")
         for namespace in ("c", "b-c"):
-            await here.namespace(namespace)
+            await env.create_namespace(namespace)
         for cluster in (first, second):
-            await here.create(cluster)
-        async with operating(here, kuberay(**OAUTH)):
-            await here.quiet()
-            found = await here.client.list(CLUSTER_ROLE_BINDING, label_selector=CLUSTER_LABEL)
+            await env.create(cluster)
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.wait_until_idle()
+            found = await env.client.list(CLUSTER_ROLE_BINDING, label_selector=CLUSTER_LABEL)
             assert {binding_subject(item) for item in found} == {
                 ("c", names_of(first).proxy_service_account),
                 ("b-c", names_of(second).proxy_service_account),
             }
 
 
-async def test_a_binding_of_that_name_which_is_nobodys_cluster_is_left_alone() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
+async def test_foreign_binding_with_colliding_name_is_kept() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
-        foreign = await here.create(
+        foreign = await env.create(
             {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "ClusterRoleBinding",
@@ -305,249 +308,254 @@ async def test_a_binding_of_that_name_which_is_nobodys_cluster_is_left_alone() -
                 "subjects": [],
             }
         )
-        async with operating(here, kuberay(**OAUTH)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            (ours,) = [item for key, item in (await here.children()).items() if key[0] == "ClusterRoleBinding"]
-            assert name_of(ours) != NAMES.cluster_role_binding
-            assert not [event for event in await here.events() if event[0] == "Warning"]
-            await here.delete(cluster)
-            await gone(here, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, name_of(ours))])
-            assert await here.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") == foreign
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            (own,) = [item for key, item in (await env.children()).items() if key[0] == "ClusterRoleBinding"]
+            assert name_of(own) != NAMES.cluster_role_binding
+            assert not [event for event in await env.events() if event[0] == "Warning"]
+            await env.delete(cluster)
+            await wait_until_deleted(env, [(RAY_CLUSTER, "rc"), (CLUSTER_ROLE_BINDING, name_of(own))])
+            assert await env.get(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") == foreign
 
 
-async def test_every_head_pod_without_its_accounts_pull_secrets_is_replaced() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            await here.create(with_account())
+async def test_head_pods_without_pull_secrets_of_their_account_are_deleted() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(cluster_with_account())
             for item in (
                 pod("head-1"),
                 pod("head-2", imagePullSecrets=[{"name": "other"}]),
-                pod("has", imagePullSecrets=[{"name": "dockercfg"}, {"name": "more"}]),
+                pod("head-with-secret", imagePullSecrets=[{"name": "dockercfg"}, {"name": "more"}]),
                 pod("worker", node_type="worker"),
             ):
-                await here.create(item)
-            await here.quiet()
-            account = await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
-            await here.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
-            await gone(here, [(POD, "head-1"), (POD, "head-2")])
-            await here.quiet()
-            await here.get(POD, "has")
-            await here.get(POD, "worker")
-            await here.create(pod("late"))
-            await gone(here, [(POD, "late")])
+                await env.create(item)
+            await env.wait_until_idle()
+            account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
+            await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
+            await wait_until_deleted(env, [(POD, "head-1"), (POD, "head-2")])
+            await env.wait_until_idle()
+            await env.get(POD, "head-with-secret")
+            await env.get(POD, "worker")
+            await env.create(pod("late"))
+            await wait_until_deleted(env, [(POD, "late")])
 
 
-async def test_head_pods_stay_when_the_user_chose_pull_secrets_or_another_account() -> None:
-    for cluster in (with_account(imagePullSecrets=[{"name": "mine"}]), with_account(serviceAccountName="mine")):
-        async with world(*OPENSHIFT) as here:
-            await here.namespace()
-            async with operating(here, kuberay(**OAUTH)):
-                await here.create(cluster)
-                await here.create(pod("head"))
-                await here.quiet()
-                account = await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
-                await here.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
-                await here.quiet()
-                assert "deletionTimestamp" not in (await here.get(POD, "head"))["metadata"]
+async def test_head_pods_with_own_pull_secrets_or_account_are_kept() -> None:
+    for cluster in (
+        cluster_with_account(imagePullSecrets=[{"name": "chosen"}]),
+        cluster_with_account(serviceAccountName="chosen"),
+    ):
+        async with start_environment(*OPENSHIFT_CRDS) as env:
+            await env.create_namespace()
+            async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+                await env.create(cluster)
+                await env.create(pod("head"))
+                await env.wait_until_idle()
+                account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
+                await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
+                await env.wait_until_idle()
+                assert "deletionTimestamp" not in (await env.get(POD, "head"))["metadata"]
 
 
-async def test_a_head_pod_of_a_template_without_an_account_is_replaced_but_not_for_ever() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)) as manager:
-            await here.create(ray_cluster())
-            await here.create(pod("head"))
-            await here.quiet()
-            account = await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
-            await here.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
-            await gone(here, [(POD, "head")])
+async def test_head_pod_of_template_without_account_is_deleted_only_once() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)) as manager:
+            await env.create(ray_cluster())
+            await env.create(pod("head"))
+            await env.wait_until_idle()
+            account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
+            await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
+            await wait_until_deleted(env, [(POD, "head")])
 
-            async def a_second_later() -> bool:
-                stamp = (await here.create(pod("probe", node_type="probe")))["metadata"]["creationTimestamp"]
-                await here.client.delete(POD, NamespacedName("ns", "probe"), grace_period_seconds=0)
-                return bool(stamp > rfc3339(began))
+            async def is_next_second() -> bool:
+                timestamp = (await env.create(pod("probe", node_type="probe")))["metadata"]["creationTimestamp"]
+                await env.client.delete(POD, NamespacedName("ns", "probe"), grace_period_seconds=0)
+                return bool(timestamp > rfc3339(deleted))
 
-            began = manager.clock.now()
-            await eventually(a_second_later, "the next second")
-            await here.create(pod("successor"))
-            await here.quiet()
-            assert "deletionTimestamp" not in (await here.get(POD, "successor"))["metadata"]
+            deleted = manager.clock.now()
+            # creationTimestamp has a resolution of one second
+            await eventually(is_next_second, "the next second")
+            await env.create(pod("successor"))
+            await env.wait_until_idle()
+            assert "deletionTimestamp" not in (await env.get(POD, "successor"))["metadata"]
 
 
-async def test_bindings_that_outlived_their_cluster_are_collected_and_no_others() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        kept = []
+async def test_only_bindings_of_deleted_clusters_are_garbage_collected() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        bindings = []
         for name, role, namespace in (
             ("leftover", "system:auth-delegator", "ns"),
-            ("for-more", "system:auth-delegator", "elsewhere"),
+            ("other-namespace", "system:auth-delegator", "elsewhere"),
             ("other-role", "view", "ns"),
         ):
-            binding = await here.create(
+            binding = await env.create(
                 {
                     "apiVersion": "rbac.authorization.k8s.io/v1",
                     "kind": "ClusterRoleBinding",
-                    "metadata": {"name": name, "labels": {CLUSTER_LABEL: "gone", NAMESPACE_LABEL: "ns"}},
+                    "metadata": {"name": name, "labels": {CLUSTER_LABEL: "deleted", NAMESPACE_LABEL: "ns"}},
                     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
                     "subjects": [{"kind": "ServiceAccount", "name": "sa", "namespace": namespace}],
                 }
             )
-            kept.append(binding)
-        async with operating(here, kuberay(**OAUTH)):
-            await gone(here, [(CLUSTER_ROLE_BINDING, "leftover")])
-            for binding in kept[1:]:
-                assert await here.get(CLUSTER_ROLE_BINDING, name_of(binding), "") == binding
+            bindings.append(binding)
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await wait_until_deleted(env, [(CLUSTER_ROLE_BINDING, "leftover")])
+            for binding in bindings[1:]:
+                assert await env.get(CLUSTER_ROLE_BINDING, name_of(binding), "") == binding
 
 
-async def test_on_vanilla_kubernetes_nothing_is_exposed_and_the_user_is_told() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            cluster = await here.create(ray_cluster())
-            await here.event("OAuthUnavailable", "not OpenShift")
-            await here.quiet()
-            kinds = {kind for kind, _ in await here.children()}
+async def test_oauth_on_vanilla_kubernetes_exposes_nothing_and_emits_event() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_for_event("OAuthUnavailable", "not OpenShift")
+            await env.wait_until_idle()
+            kinds = {kind for kind, _ in await env.children()}
             assert kinds == {"Secret", "NetworkPolicy"}
-            assert "finalizers" not in (await here.get(RAY_CLUSTER, "rc"))["metadata"]
-            await here.delete(cluster)
-            await gone(here, [(RAY_CLUSTER, "rc")])
+            assert "finalizers" not in (await env.get(RAY_CLUSTER, "rc"))["metadata"]
+            await env.delete(cluster)
+            await wait_until_deleted(env, [(RAY_CLUSTER, "rc")])
 
 
-async def test_the_go_operators_finalizer_holds_no_cluster_on_vanilla_kubernetes() -> None:
-    for settings in (OAUTH, PLAIN):
-        async with world(*VANILLA) as here:
-            await here.namespace()
-            left = ray_cluster()
-            left["metadata"]["finalizers"] = [FINALIZER]
-            await here.create(left)
-            await here.delete(left)
-            async with operating(here, kuberay(**settings)):
-                await gone(here, [(RAY_CLUSTER, "rc")])
+async def test_finalizer_of_go_operator_is_removed_on_vanilla_kubernetes() -> None:
+    for settings in (OAUTH_SETTINGS, PLAIN_SETTINGS):
+        async with start_environment(*VANILLA_CRDS) as env:
+            await env.create_namespace()
+            cluster = ray_cluster()
+            cluster["metadata"]["finalizers"] = [FINALIZER]
+            await env.create(cluster)
+            await env.delete(cluster)
+            async with run_controllers(env, kuberay_config(**settings)):
+                await wait_until_deleted(env, [(RAY_CLUSTER, "rc")])
 
 
-async def test_openshift_without_oauth_makes_no_route() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            children = await here.children(openshift=True)
+async def test_openshift_without_oauth_creates_no_route() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            children = await env.children(openshift=True)
             assert {kind for kind, _ in children} == {"Secret", "NetworkPolicy"}
             assert ("Secret", NAMES.cookie_secret) not in children
 
 
-async def test_turning_oauth_off_removes_what_belonged_to_it_from_suspended_clusters_too() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            await here.patch(cluster, {"spec": {"suspend": True}})
-            await here.quiet()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.quiet()
-            await gone(here, OURS)
-            await gone(here, [(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)])
-            assert "finalizers" not in (await here.get(RAY_CLUSTER, "rc"))["metadata"]
+async def test_disabling_oauth_deletes_its_objects_also_for_suspended_clusters() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            await env.patch(cluster, {"spec": {"suspend": True}})
+            await env.wait_until_idle()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.wait_until_idle()
+            await wait_until_deleted(env, PROXY_OBJECTS)
+            await wait_until_deleted(env, [(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding)])
+            assert "finalizers" not in (await env.get(RAY_CLUSTER, "rc"))["metadata"]
 
 
-async def test_kuberays_own_auth_makes_ours_step_aside() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            await here.patch(cluster, {"spec": {"authOptions": {"mode": "token"}}})
-            await here.event("OAuthByKubeRay", "authOptions")
-            await gone(here, OURS)
-            await here.quiet()
-            assert not [key for key in await here.children(openshift=True) if key[0] == "ClusterRoleBinding"]
-            await here.patch(cluster, {"spec": {"authOptions": {"mode": "disabled"}}})
-            await here.quiet()
-            assert await here.names(ROUTE) == {NAMES.dashboard, NAMES.client}
+async def test_kuberay_auth_options_replace_oauth_proxy() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            await env.patch(cluster, {"spec": {"authOptions": {"mode": "token"}}})
+            await env.wait_for_event("OAuthByKubeRay", "authOptions")
+            await wait_until_deleted(env, PROXY_OBJECTS)
+            await env.wait_until_idle()
+            assert not [key for key in await env.children(openshift=True) if key[0] == "ClusterRoleBinding"]
+            await env.patch(cluster, {"spec": {"authOptions": {"mode": "disabled"}}})
+            await env.wait_until_idle()
+            assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
 
 
-async def test_suspending_keeps_what_is_there_and_makes_nothing_new() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            awake = await here.create(ray_cluster())
-            await here.quiet()
-            before = await here.children(openshift=True)
-            await here.patch(awake, {"spec": {"suspend": True}})
-            await here.create(ray_cluster("asleep", suspend=True))
-            await here.quiet()
-            after = await here.children(openshift=True)
+async def test_suspended_cluster_keeps_children_and_gets_no_new_proxy_objects() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            active = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            before = await env.children(openshift=True)
+            await env.patch(active, {"spec": {"suspend": True}})
+            await env.create(ray_cluster("suspended", suspend=True))
+            await env.wait_until_idle()
+            after = await env.children(openshift=True)
             assert {key: after[key] for key in before} == before
             assert {kind for kind, _ in set(after) - set(before)} == {"Secret", "NetworkPolicy"}
-            await here.patch(ray_cluster("asleep"), {"spec": {"suspend": False}})
-            await here.quiet()
-            assert "ray-dashboard-asleep" in await here.names(ROUTE)
+            await env.patch(ray_cluster("suspended"), {"spec": {"suspend": False}})
+            await env.wait_until_idle()
+            assert "ray-dashboard-suspended" in await env.child_names(ROUTE)
 
 
-async def test_the_client_route_follows_the_real_head_service_and_other_status_costs_nothing() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**OAUTH)):
-            cluster = await here.create(ray_cluster())
-            await here.quiet()
-            assert (await here.get(ROUTE, NAMES.client))["spec"]["to"]["name"] == "rc-head-svc"
-            here.forget_requests()
-            reconciles = _reconciles(here)
+async def test_client_route_follows_head_service_and_other_status_updates_are_ignored() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            assert (await env.get(ROUTE, NAMES.client))["spec"]["to"]["name"] == "rc-head-svc"
+            env.clear_requests()
+            reconciles = _count_reconciles(env)
             for ready in range(5):
-                await here.patch(cluster, {"status": {"readyWorkerReplicas": ready}}, subresource="status")
-            await here.quiet()
-            assert here.requests() == []
-            assert _reconciles(here) == reconciles
-            await here.patch(cluster, {"status": {"head": {"serviceName": "real"}}}, subresource="status")
-            await here.quiet()
-            assert (await here.get(ROUTE, NAMES.client))["spec"]["to"]["name"] == "real"
+                await env.patch(cluster, {"status": {"readyWorkerReplicas": ready}}, subresource="status")
+            await env.wait_until_idle()
+            assert env.requests() == []
+            assert _count_reconciles(env) == reconciles
+            await env.patch(cluster, {"status": {"head": {"serviceName": "reported"}}}, subresource="status")
+            await env.wait_until_idle()
+            assert (await env.get(ROUTE, NAMES.client))["spec"]["to"]["name"] == "reported"
 
 
-def _reconciles(here: Any) -> float:
+def _count_reconciles(env: Environment) -> float:
+    assert env.manager is not None
     metric = next(
-        family for family in here.manager.metrics.registry.collect() if family.name == "controller_runtime_reconcile"
+        family for family in env.manager.metrics.registry.collect() if family.name == "controller_runtime_reconcile"
     )
     return sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))
 
 
-async def test_names_that_an_api_server_would_refuse_do_not_leave_half_a_set() -> None:
-    async with world(*OPENSHIFT) as here:
+async def test_clusters_with_names_invalid_for_services_get_all_children() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
         for number, name in enumerate(("n" * 63, "my.ray.cluster", "m" * 100)):
-            namespace = await here.namespace(f"space-{number}")
-            async with operating(here, kuberay(**OAUTH)):
-                await here.create(ray_cluster(name, namespace))
-                await here.quiet()
-                children = await here.children(namespace, openshift=True)
+            namespace = await env.create_namespace(f"space-{number}")
+            async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+                await env.create(ray_cluster(name, namespace))
+                await env.wait_until_idle()
+                children = await env.children(namespace, openshift=True)
                 kinds = sorted(kind for kind, _ in children)
                 assert kinds == sorted(
                     ["ClusterRoleBinding", *["NetworkPolicy", "Route", "Secret"] * 2, "Service", "ServiceAccount"]
                 )
-                assert not [event for event in await here.events(namespace) if event[0] == "Warning"]
+                assert not [event for event in await env.events(namespace) if event[0] == "Warning"]
 
 
-async def test_routes_that_come_later_make_it_openshift() -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.quiet()
-            assert await here.names(INGRESS)
-            await here.plane.install_crds(ROUTES)
+async def test_platform_becomes_openshift_when_route_crd_is_installed() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            assert await env.child_names(INGRESS)
+            await env.plane.install_crds(ROUTE_CRD)
 
-            async def closed() -> bool:
-                return not await here.names(INGRESS)
+            async def no_ingress() -> bool:
+                return not await env.child_names(INGRESS)
 
-            await eventually(closed, "no Ingress")
+            await eventually(no_ingress, "the Ingresses are deleted")
 
 
-async def test_a_leftover_of_a_deleted_cluster_of_the_same_name_is_not_taken() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        predecessor = await here.create(ray_cluster())
-        await here.delete(predecessor)
+async def test_secret_of_deleted_cluster_with_same_name_is_not_adopted() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        predecessor = await env.create(ray_cluster())
+        await env.delete(predecessor)
         reference = owner_reference(predecessor)
         metadata = {
             "name": NAMES.cookie_secret,
@@ -555,17 +563,17 @@ async def test_a_leftover_of_a_deleted_cluster_of_the_same_name_is_not_taken() -
             "labels": {CLUSTER_LABEL: "rc"},
             "ownerReferences": [reference],
         }
-        left = await here.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {}})
-        cluster = await here.create(ray_cluster())
+        stale = await env.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {}})
+        cluster = await env.create(ray_cluster())
         assert uid_of(cluster) != reference["uid"]
-        async with operating(here, kuberay(**OAUTH)):
-            await here.quiet()
-            found = await here.find(SECRET, NAMES.cookie_secret)
-            assert found is None or found == left or is_controlled_by(found, cluster)
-            if found == left:
-                await here.delete(left)
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.wait_until_idle()
+            found = await env.find(SECRET, NAMES.cookie_secret)
+            assert found is None or found == stale or is_controlled_by(found, cluster)
+            if found == stale:
+                await env.delete(stale)
 
-            async def ours() -> bool:
-                return is_controlled_by(await here.get(SECRET, NAMES.cookie_secret), cluster)
+            async def is_own() -> bool:
+                return is_controlled_by(await env.get(SECRET, NAMES.cookie_secret), cluster)
 
-            await eventually(ours, "a cookie of our own")
+            await eventually(is_own, "a cookie Secret of the new cluster")

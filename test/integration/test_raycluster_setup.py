@@ -1,4 +1,4 @@
-"""What all four controllers have in common."""
+"""Tests of what the four RayCluster controllers have in common: start, platform detection, retries, permissions."""
 
 from __future__ import annotations
 
@@ -13,120 +13,121 @@ from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects import Object
 from cfo.runtime.reconcile import policy_rules
-from test.support.permissions import token_with
+from test.support.permissions import create_token
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    RAY_CLUSTERS,
-    VANILLA,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    RAY_CLUSTER_CRD,
+    VANILLA_CRDS,
     eventually,
-    gone,
-    kuberay,
-    operating,
+    kuberay_config,
     ray_cluster,
-    world,
+    run_controllers,
+    start_environment,
+    wait_until_deleted,
 )
 
 NAMES = names_of(ray_cluster())
 
 
-async def test_the_operator_waits_for_the_definition_of_rayclusters() -> None:
-    async with world() as here, operating(here, kuberay(**PLAIN)):
-        await here.namespace()
-        await here.plane.install_crds(RAY_CLUSTERS)
-        await here.create(ray_cluster())
+async def test_controllers_start_when_raycluster_crd_is_installed() -> None:
+    async with start_environment() as env, run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+        await env.create_namespace()
+        await env.plane.install_crds(RAY_CLUSTER_CRD)
+        await env.create(ray_cluster())
 
-        async def done() -> bool:
-            return {kind for kind, _ in await here.children()} == {"Secret", "NetworkPolicy", "Ingress"}
+        async def all_children_exist() -> bool:
+            return {kind for kind, _ in await env.children()} == {"Secret", "NetworkPolicy", "Ingress"}
 
-        await eventually(done, "all children")
+        await eventually(all_children_exist, "all children exist")
 
 
 class Discovery:
-    """Whether discovery can tell what is served."""
+    """A switch for API discovery: while it is not :attr:`complete`, no API group is known to be served or not."""
 
     complete = False
 
 
 @pytest.fixture
 def discovery(monkeypatch: pytest.MonkeyPatch) -> Discovery:
+    """Return the switch of an API discovery that starts incomplete; the controllers retry after 50 ms."""
     state, serves_group = Discovery(), RESTMapper.serves_group
 
-    async def unsure(self: RESTMapper, group: str) -> bool:
+    async def serves_group_if_complete(self: RESTMapper, group: str) -> bool:
         if state.complete:
             return await serves_group(self, group)
         raise DiscoveryIncomplete(f"{group}: its API server does not answer")
 
     for module in (ingress, networkpolicy, oauth):
         monkeypatch.setattr(module, "UNKNOWN_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(RESTMapper, "serves_group", unsure)
+    monkeypatch.setattr(RESTMapper, "serves_group", serves_group_if_complete)
     return state
 
 
-@pytest.mark.parametrize("settings", [PLAIN, OAUTH])
-async def test_an_incomplete_discovery_is_not_taken_for_vanilla(
+@pytest.mark.parametrize("settings", [PLAIN_SETTINGS, OAUTH_SETTINGS])
+async def test_incomplete_discovery_is_not_treated_as_vanilla_kubernetes(
     settings: dict[str, object], discovery: Discovery
 ) -> None:
-    async with world(*VANILLA) as here:
-        await here.namespace()
-        await here.create(ray_cluster())
-        async with operating(here, kuberay(**settings), wait=False):
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        await env.create(ray_cluster())
+        async with run_controllers(env, kuberay_config(**settings), wait=False):
 
-            async def half() -> bool:
-                return NAMES.workers_policy in await here.names(NETWORK_POLICY)
+            async def has_workers_policy() -> bool:
+                return NAMES.workers_policy in await env.child_names(NETWORK_POLICY)
 
-            await eventually(half, "the workers' policy, which depends on no platform")
-            assert not await here.names(INGRESS)
-            assert await here.names(NETWORK_POLICY) == {NAMES.workers_policy}
-            assert not [event for event in await here.events() if event[1] == "OAuthUnavailable"]
+            await eventually(has_workers_policy, "the workers' policy, which depends on no platform, exists")
+            assert not await env.child_names(INGRESS)
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
+            assert not [event for event in await env.events() if event[1] == "OAuthUnavailable"]
             discovery.complete = True
 
-            async def whole() -> bool:
-                return NAMES.head_policy in await here.names(NETWORK_POLICY)
+            async def has_head_policy() -> bool:
+                return NAMES.head_policy in await env.child_names(NETWORK_POLICY)
 
-            await eventually(whole, "the head's policy, once the platform is known")
+            await eventually(has_head_policy, "the head's policy exists once the platform is known")
 
 
-async def test_a_policy_that_fails_is_tried_again() -> None:
-    async with world(*VANILLA) as here:
-        faults = getattr(here.plane, "faults", None)
+async def test_failed_network_policy_is_retried() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        faults = getattr(env.plane, "faults", None)
         if faults is None:
-            pytest.skip("the real control plane cannot be told to fail")
+            pytest.skip("fault injection needs the embedded control plane")
         from envtest.faults import Fault
 
-        await here.namespace()
+        await env.create_namespace()
         for code in (500, 403):
             faults.add(Fault(verbs=("patch",), resources=("networkpolicies",), code=code, count=3))
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
-            await here.event("FailedToReconcile", "NetworkPolicy")
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_for_event("FailedToReconcile", "NetworkPolicy")
 
-            async def made() -> bool:
-                return await here.names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
+            async def has_both_policies() -> bool:
+                return await env.child_names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
 
-            await eventually(made, "both policies")
+            await eventually(has_both_policies, "both policies exist")
 
 
-async def test_a_create_whose_answer_was_lost_makes_no_second_secret() -> None:
-    async with world(*VANILLA) as here:
-        faults = getattr(here.plane, "faults", None)
+async def test_lost_create_response_does_not_create_second_secret() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        faults = getattr(env.plane, "faults", None)
         if faults is None:
-            pytest.skip("the real control plane cannot be told to fail")
+            pytest.skip("fault injection needs the embedded control plane")
         from envtest.faults import Fault
 
-        await here.namespace()
+        await env.create_namespace()
         faults.add(Fault(verbs=("create",), resources=("secrets",), code=504, count=2))
-        async with operating(here, kuberay(**PLAIN)):
-            await here.create(ray_cluster())
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
 
-            async def made() -> bool:
-                return await here.names(SECRET) == {NAMES.ca_secret}
+            async def has_one_secret() -> bool:
+                return await env.child_names(SECRET) == {NAMES.ca_secret}
 
-            await eventually(made, "the Secret")
+            await eventually(has_one_secret, "one Secret exists")
 
 
-def test_the_rules_ask_for_no_more_than_is_used() -> None:
+def test_rules_grant_only_the_verbs_in_use() -> None:
     found = {
         (group, resource): set(rule["verbs"])
         for rule in policy_rules(rules())
@@ -139,41 +140,41 @@ def test_the_rules_ask_for_no_more_than_is_used() -> None:
     assert "*" not in {resource for _, resource in found}
 
 
-@pytest.mark.parametrize(("crds", "settings"), [(VANILLA, PLAIN), (OPENSHIFT, OAUTH)])
-async def test_the_rules_are_enough(crds: tuple[Object, ...], settings: dict[str, object]) -> None:
-    async with world(*crds) as here:
-        await here.namespace()
-        token = await token_with(here, [*rules(), *AVAILABILITY_RULES, *EVENT_RULES])
-        openshift = crds is OPENSHIFT
-        async with operating(here, kuberay(**settings), token=token):
+@pytest.mark.parametrize(("crds", "settings"), [(VANILLA_CRDS, PLAIN_SETTINGS), (OPENSHIFT_CRDS, OAUTH_SETTINGS)])
+async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str, object]) -> None:
+    async with start_environment(*crds) as env:
+        await env.create_namespace()
+        token = await create_token(env, [*rules(), *AVAILABILITY_RULES, *EVENT_RULES])
+        openshift = crds is OPENSHIFT_CRDS
+        async with run_controllers(env, kuberay_config(**settings), token=token):
             cluster = ray_cluster()
             template = cluster["spec"]["headGroupSpec"]["template"]["spec"]
             template["serviceAccountName"] = NAMES.proxy_service_account
-            cluster = await here.create(cluster)
-            await here.quiet()
-            before = await here.children(openshift=openshift)
+            cluster = await env.create(cluster)
+            await env.wait_until_idle()
+            before = await env.children(openshift=openshift)
             assert before
             for child in before.values():
-                await here.patch(child, {"metadata": {"labels": {"drifted": "yes"}, "ownerReferences": None}})
-            await here.quiet()
+                await env.patch(child, {"metadata": {"labels": {"drifted": "yes"}, "ownerReferences": None}})
+            await env.wait_until_idle()
             if openshift:
                 labels = {"ray.io/cluster": "rc", "ray.io/node-type": "head"}
                 metadata = {"name": "head", "namespace": "ns", "labels": labels}
                 spec = {"containers": [{"name": "c", "image": "i"}]}
-                await here.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-                account = await here.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
-                await here.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
-                await gone(here, [(POD, "head")])
-            asked = {
+                await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+                account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
+                await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
+                await wait_until_deleted(env, [(POD, "head")])
+            kuberay_options = {
                 "tlsOptions": {"enabled": True},
                 "networkPolicy": {"mode": "DenyAll"},
                 "authOptions": {"mode": "token"},
             }
-            await here.patch(cluster, {"spec": asked})
-            await here.event("MTLSByKubeRay")
-            await here.quiet()
-            await here.delete(cluster)
-            await gone(here, [(RAY_CLUSTER, "rc")])
-            refused = [exchange for exchange in here.exchanges if exchange.code in ("401", "403")]
-            assert not refused
-            assert not [note for kind, _, note in await here.events() if kind == "Warning"]
+            await env.patch(cluster, {"spec": kuberay_options})
+            await env.wait_for_event("MTLSByKubeRay")
+            await env.wait_until_idle()
+            await env.delete(cluster)
+            await wait_until_deleted(env, [(RAY_CLUSTER, "rc")])
+            denied = [exchange for exchange in env.exchanges if exchange.code in ("401", "403")]
+            assert not denied
+            assert not [note for kind, _, note in await env.events() if kind == "Warning"]

@@ -1,8 +1,8 @@
-"""Back to the Go operator: what this one made is what that one expects to find.
+"""Tests of the switch back to the Go operator: it finds this operator's objects as it expects them.
 
-There is no Go operator here. What it sends, the recordings tell: the fields that it owns are what it applied, forced,
-as ``codeflare-raycluster-controller``; the RayCluster with its finalizer it updates. That is sent to objects which this
-operator made; afterwards they must be the same objects, with the content that was recorded.
+The Go operator does not run here; its requests come from the recordings. It force-applies the fields that it owns as
+field manager ``codeflare-raycluster-controller``, and updates the RayCluster to set its finalizer. The tests send these
+requests to objects that this operator created; afterwards they must be the same objects with the recorded content.
 """
 
 from __future__ import annotations
@@ -32,146 +32,161 @@ from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of,
 from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest.certificates import CertificateAuthority
-from test.support.go_operator import applied, cluster_of, is_applied, lives
+from test.support.go_operator import find_ray_cluster, go_apply_request, is_applied_by_go_operator, recorded_lifecycles
 from test.support.installation import kubectl
-from test.support.raycluster_environment import World, eventually, kuberay, operating, world
-from test.support.raycluster_recordings import COMPLETED, CONFIGURATIONS, as_persisted, comparable, definitions, managed
-from test.support.recordings import RAYCLUSTER, load
+from test.support.raycluster_environment import (
+    Environment,
+    eventually,
+    kuberay_config,
+    run_controllers,
+    start_environment,
+)
+from test.support.raycluster_recordings import (
+    CONFIGURATIONS,
+    PARTLY_RECONCILED,
+    comparable_part,
+    managed_fields,
+    recorded_crds,
+    without_server_fields,
+)
+from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
-recorded_only = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
+needs_recordings = pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository")
 
 
-async def reconcile(here: World, cluster: Object, recorded: list[Object]) -> Object:
-    """Sends what the Go operator sends for a cluster; returns the cluster."""
+async def reconcile(env: Environment, cluster: Object, recorded: list[Object]) -> Object:
+    """Send the requests of the Go operator's reconcile of a cluster; return the cluster."""
     finalizers = cluster["metadata"].setdefault("finalizers", [])
     if FINALIZER not in finalizers:
         finalizers.append(FINALIZER)
-        cluster = await here.client.with_field_manager(FINALIZER_MANAGER).update(cluster)
-    operator = here.client.with_field_manager(FIELD_MANAGER)
+        cluster = await env.client.with_field_manager(FINALIZER_MANAGER).update(cluster)
+    operator = env.client.with_field_manager(FIELD_MANAGER)
     for obj in recorded:
-        if is_applied(obj):
-            sent = applied(obj, cluster)
-            if set(sent.get("data", ())) == {"ca.crt", "ca.key"}:
-                # it looks first: only where there is no Secret it makes an authority, else it sends what it read
-                found = await here.get(SECRET, name_of(sent), sent["metadata"]["namespace"])
-                sent["data"] = {key: found["data"][key] for key in sent["data"]}
-            await operator.apply(sent)
+        if is_applied_by_go_operator(obj):
+            request = go_apply_request(obj, cluster)
+            if set(request.get("data", ())) == {"ca.crt", "ca.key"}:
+                # it creates a CA only if there is no Secret, otherwise it applies the data that it read
+                found = await env.get(SECRET, name_of(request), request["metadata"]["namespace"])
+                request["data"] = {key: found["data"][key] for key in request["data"]}
+            await operator.apply(request)
     return cluster
 
 
-async def release(here: World, key: NamespacedName, binding: str) -> None:
-    """What it does with a cluster that is deleted: the binding of this name goes, then the finalizer."""
-    await here.client.delete(RAY_CLUSTER, key)
-    cluster = await here.get(RAY_CLUSTER, key.name, key.namespace)
-    if await here.find(CLUSTER_ROLE_BINDING, binding, "") is not None:
-        await here.client.delete(CLUSTER_ROLE_BINDING, NamespacedName("", binding))
+async def finalize(env: Environment, key: NamespacedName, binding: str) -> None:
+    """Delete a cluster, and send the Go operator's requests for it: delete its binding, then remove the finalizer."""
+    await env.client.delete(RAY_CLUSTER, key)
+    cluster = await env.get(RAY_CLUSTER, key.name, key.namespace)
+    if await env.find(CLUSTER_ROLE_BINDING, binding, "") is not None:
+        await env.client.delete(CLUSTER_ROLE_BINDING, NamespacedName("", binding))
     cluster["metadata"]["finalizers"].remove(FINALIZER)
-    await here.client.with_field_manager(FINALIZER_MANAGER).update(cluster)
+    await env.client.with_field_manager(FINALIZER_MANAGER).update(cluster)
 
 
-@recorded_only
+@needs_recordings
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-async def test_the_go_operator_finds_what_it_expects(configuration: str) -> None:
-    settings: dict[str, Any] = load(f"{configuration}/kuberay-sample")["config"]
+async def test_go_operator_adopts_objects_of_this_operator(configuration: str) -> None:
+    settings: dict[str, Any] = load_raycluster(f"{configuration}/kuberay-sample")["config"]
     openshift: bool = settings["openshift"]
-    recordings = {case: found[0][1] for case, found in lives(configuration)}
-    async with world(*definitions(openshift=openshift)) as here:
+    recordings = {case: found[0][1] for case, found in recorded_lifecycles(configuration)}
+    async with start_environment(*recorded_crds(openshift=openshift)) as env:
         for objects in recordings.values():
-            await here.namespace(_namespace(objects))
-            await here.create(_fresh(cluster_of(objects)))
-        async with operating(here, kuberay(**settings["kuberay"])):
-            await here.quiet()
+            await env.create_namespace(_namespace(objects))
+            await env.create(_without_finalizers(find_ray_cluster(objects)))
+        async with run_controllers(env, kuberay_config(**settings["kuberay"])):
+            await env.wait_until_idle()
         for case, objects in recordings.items():
-            await _taken_back(here, case, objects, openshift=openshift)
-        there = [await here.children(_namespace(objects), openshift=openshift) for objects in recordings.values()]
-        async with operating(here, kuberay(**settings["kuberay"])):  # and forth
-            await here.quiet()
-            assert {verb for verb, _ in here.requests()} <= {"discover", "get", "patch", "apply", "watch", "list"}
-        for objects, before in zip(recordings.values(), there, strict=True):
-            after = await here.children(_namespace(objects), openshift=openshift)
+            await _switch_back(env, case, objects, openshift=openshift)
+        children = [await env.children(_namespace(objects), openshift=openshift) for objects in recordings.values()]
+        async with run_controllers(env, kuberay_config(**settings["kuberay"])):  # to this operator again
+            await env.wait_until_idle()
+            assert {verb for verb, _ in env.requests()} <= {"discover", "get", "patch", "apply", "watch", "list"}
+        for objects, before in zip(recordings.values(), children, strict=True):
+            after = await env.children(_namespace(objects), openshift=openshift)
             assert {key: uid_of(obj) for key, obj in after.items()} == {key: uid_of(obj) for key, obj in before.items()}
-            cluster = cluster_of(objects)
+            cluster = find_ray_cluster(objects)
             await reconcile(
-                here, await here.get(RAY_CLUSTER, name_of(cluster), _namespace(objects)), objects
-            )  # and back
-        collects = await here.collects_garbage()
+                env, await env.get(RAY_CLUSTER, name_of(cluster), _namespace(objects)), objects
+            )  # and back again
+        collects = await env.collects_garbage()
         for objects in recordings.values():
-            key = key_of(cluster_of(objects))
-            await release(here, key, names_of(cluster_of(objects)).cluster_role_binding)
+            key = key_of(find_ray_cluster(objects))
+            await finalize(env, key, names_of(find_ray_cluster(objects)).cluster_role_binding)
 
-            async def look(namespace: str = key.namespace) -> bool:
-                left = await here.children(namespace, openshift=openshift)
-                return not [each for each in left if collects or each[0] == "ClusterRoleBinding"]
+            async def all_deleted(namespace: str = key.namespace) -> bool:
+                remaining = await env.children(namespace, openshift=openshift)
+                return not [key for key in remaining if collects or key[0] == "ClusterRoleBinding"]
 
-            await eventually(look, f"nothing left of {key}")
+            await eventually(all_deleted, f"all children of {key} are deleted")
 
 
 def _namespace(recorded: list[Object]) -> str:
-    return key_of(cluster_of(recorded)).namespace
+    return key_of(find_ray_cluster(recorded)).namespace
 
 
-def _fresh(cluster: Object) -> Object:
-    """The cluster as it was before any operator saw it."""
-    fresh = as_persisted(cluster)
-    fresh["metadata"].pop("finalizers", None)
-    return fresh
+def _without_finalizers(cluster: Object) -> Object:
+    """Return a recorded cluster in the state before any operator changed it."""
+    cluster = without_server_fields(cluster)
+    cluster["metadata"].pop("finalizers", None)
+    return cluster
 
 
-async def _taken_back(here: World, case: str, recorded: list[Object], *, openshift: bool) -> None:
-    key = key_of(cluster_of(recorded))
-    before = await here.children(key.namespace, openshift=openshift)
-    cluster = await reconcile(here, await here.get(RAY_CLUSTER, key.name, key.namespace), recorded)
-    after = await here.children(key.namespace, openshift=openshift)
-    assert set(after) == set(before), f"{case}: nothing new, nothing lost"
-    if case not in COMPLETED:
-        assert set(after) == {(obj["kind"], name_of(obj)) for obj in recorded if is_applied(obj)}, case
-    for each, obj in after.items():
-        assert uid_of(obj) == uid_of(before[each]), f"{case}: {each} was made anew"
+async def _switch_back(env: Environment, case: str, recorded: list[Object], *, openshift: bool) -> None:
+    """Reconcile a cluster as the Go operator does; assert that it creates, deletes and recreates nothing."""
+    key = key_of(find_ray_cluster(recorded))
+    before = await env.children(key.namespace, openshift=openshift)
+    cluster = await reconcile(env, await env.get(RAY_CLUSTER, key.name, key.namespace), recorded)
+    after = await env.children(key.namespace, openshift=openshift)
+    assert set(after) == set(before), f"{case}: other objects than before"
+    if case not in PARTLY_RECONCILED:
+        assert set(after) == {(obj["kind"], name_of(obj)) for obj in recorded if is_applied_by_go_operator(obj)}, case
+    for child, obj in after.items():
+        assert uid_of(obj) == uid_of(before[child]), f"{case}: {child} was recreated"
         owners = owner_references_of(obj)
-        assert owners == owner_references_of(before[each]), f"{case}: {each} has other owners"
-        if each[0] != "ClusterRoleBinding":
-            assert [owner["uid"] for owner in owners] == [uid_of(cluster)], f"{case}: {each}"
+        assert owners == owner_references_of(before[child]), f"{case}: {child} has other owners"
+        if child[0] != "ClusterRoleBinding":
+            assert [owner["uid"] for owner in owners] == [uid_of(cluster)], f"{case}: {child}"
     for obj in recorded:
-        if is_applied(obj) and len(managed(obj)) == 1:
+        if is_applied_by_go_operator(obj) and len(managed_fields(obj)) == 1:
             found = after[obj["kind"], name_of(obj)]
-            assert comparable(found) == comparable(obj), f"{case}: {name_of(obj)} is not what was recorded"
+            assert comparable_part(found) == comparable_part(obj), f"{case}: {name_of(obj)} differs from the recording"
             if "ca.key" in found.get("data", ()):
-                assert found["data"] == before["Secret", name_of(obj)]["data"], f"{case}: another authority"
-    spec = (await here.get(RAY_CLUSTER, key.name, key.namespace))["spec"]
-    assert spec == cluster_of(recorded)["spec"], case
+                assert found["data"] == before["Secret", name_of(obj)]["data"], f"{case}: another CA"
+    spec = (await env.get(RAY_CLUSTER, key.name, key.namespace))["spec"]
+    assert spec == find_ray_cluster(recorded)["spec"], case
 
 
-def test_the_go_operator_keeps_the_certificate_of_the_webhooks() -> None:
-    """What its certificate rotator asks of the Secret; what fails, it makes anew, and calls fail meanwhile.
+def test_go_operator_accepts_webhook_certificate() -> None:
+    """The Secret fulfils what the Go operator's certificate rotator requires.
 
-    (github.com/open-policy-agent/cert-controller: keys as PKCS #1, an authority that is called ``codeflare`` in its
-    alternative names, a serving certificate for the Service, both good for 90 more days; the first of several
-    authorities counts.)
+    Otherwise it would recreate the certificates, and webhook calls would fail meanwhile. It requires (see
+    github.com/open-policy-agent/cert-controller): keys as PKCS #1; a CA with the alternative name ``codeflare``; a
+    serving certificate for the Service; both valid for 90 more days. Of several CAs it uses the first.
     """
     options = webhook_options(WebhookConfiguration(), "openshift-operators")
     assert isinstance(options.certificates, RotatedCertificates)
     now = datetime.now(UTC)
-    first, _ = ensure_certificates(
-        StoredCertificates(), options.certificates, options.service.dns_names, now=now - timedelta(days=1)
-    )
+    names = options.service.dns_names
+    first, _ = ensure_certificates(StoredCertificates(), options.certificates, names, now=now - timedelta(days=1))
     stored = StoredCertificates(former_cas=(first.ca.certificate,))
-    for material in (first, ensure_certificates(stored, options.certificates, options.service.dns_names, now=now)[0]):
-        data = {name: b64decode(value) for name, value in material.data().items()}
+    second, _ = ensure_certificates(stored, options.certificates, names, now=now)
+    for certificates in (first, second):
+        data = {name: b64decode(value) for name, value in certificates.data().items()}
         assert set(data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
         for name in ("ca.key", "tls.key"):
             assert data[name].startswith(b"-----BEGIN RSA PRIVATE KEY-----"), name
-        authority, leaf = (
+        ca_certificate, leaf = (
             x509.load_pem_x509_certificate(data["ca.crt"]),
             x509.load_pem_x509_certificate(data["tls.crt"]),
         )
         key = serialization.load_pem_private_key(data["ca.key"], None)
         assert isinstance(key, rsa.RSAPrivateKey)
-        assert key.public_key() == authority.public_key(), "the first authority is the one of the key"
-        names = authority.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert key.public_key() == ca_certificate.public_key(), "the first CA in the bundle must be that of the key"
+        names = ca_certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert names.get_values_for_type(x509.DNSName) == ["codeflare"]
         host = x509.DNSName("codeflare-operator-webhook-service.openshift-operators.svc")
-        verifier = PolicyBuilder().store(Store([authority])).time(now + timedelta(days=90)).build_server_verifier(host)
+        policy = PolicyBuilder().store(Store([ca_certificate])).time(now + timedelta(days=90))
+        verifier = policy.build_server_verifier(host)
         verifier.verify(leaf, [])
 
 
@@ -181,10 +196,10 @@ SERVED_BY_GO = {
     "vappwrapper.kb.io": "/validate-workload-codeflare-dev-v1beta2-appwrapper",
     "vraycluster.ray.openshift.ai": "/validate-ray-io-v1-raycluster",
 }
-"""Its webhooks. One that it does not serve would refuse everything, for all of them fail closed."""
+"""The Go operator's webhooks and paths. A webhook that it does not serve would deny all requests: all fail closed."""
 
 
-def test_the_go_operator_serves_every_webhook_that_is_announced() -> None:
+def test_go_operator_serves_every_configured_webhook() -> None:
     configurations = webhook_configurations("openshift-operators")
     assert {name_of(obj) for obj in configurations} == {
         f"codeflare-operator-{kind}-webhook-configuration" for kind in ("mutating", "validating")
@@ -197,7 +212,7 @@ def test_the_go_operator_serves_every_webhook_that_is_announced() -> None:
 
 
 def go_manifests() -> list[Object]:
-    """What matters here of the Go operator's manifests: the Deployment, the Secret (empty), a webhook configuration."""
+    """Return the relevant part of the Go operator's manifests: Deployment, empty Secret, webhook configuration."""
     labels = {"app.kubernetes.io/name": "codeflare-operator", "app.kubernetes.io/part-of": "codeflare"}
     namespace = {"namespace": DEFAULT_NAMESPACE}
     certificates = "/tmp/k8s-webhook-server/serving-certs"
@@ -264,48 +279,51 @@ def go_manifests() -> list[Object]:
 
 
 @pytest.mark.parametrize("apply", [["--server-side"], []], ids=["server-side", "client-side"])
-async def test_the_manifests_follow_each_other(tmp_path: Path, apply: list[str]) -> None:
-    """First those of the Go operator, by either way to apply; then ours; then those of the Go operator again."""
+async def test_manifests_of_both_operators_replace_each_other(tmp_path: Path, apply: list[str]) -> None:
+    """Apply the Go operator's manifests (client-side or server-side), then this operator's, then the former again."""
     secret, deployment, hooks = go_manifests()
-    theirs = yaml.safe_dump_all(go_manifests())
-    async with world() as here:
-        await here.namespace(DEFAULT_NAMESPACE)
-        code, said = await kubectl(here, tmp_path, "apply", *apply, "-f", "-", stdin=theirs)
-        assert code == 0, said
-        uids = {name_of(obj): uid_of(await _stored(here, obj)) for obj in go_manifests()}
-        ours = ("--server-side", "--force-conflicts")
-        code, said = await kubectl(here, tmp_path, "apply", *ours, "-f", "-", stdin=yaml.safe_dump_all(render()))
-        assert code == 0, said
-        (mine,) = [obj for obj in render() if obj["kind"] == "Deployment"]
-        assert _pod(await _stored(here, deployment)) == _pod(mine), "nothing of theirs is left"
+    go_yaml = yaml.safe_dump_all(go_manifests())
+    async with start_environment() as env:
+        await env.create_namespace(DEFAULT_NAMESPACE)
+        code, output = await kubectl(env, tmp_path, "apply", *apply, "-f", "-", stdin=go_yaml)
+        assert code == 0, output
+        uids = {name_of(obj): uid_of(await _get(env, obj)) for obj in go_manifests()}
+        server_side = ("--server-side", "--force-conflicts")
+        code, output = await kubectl(
+            env, tmp_path, "apply", *server_side, "-f", "-", stdin=yaml.safe_dump_all(render())
+        )
+        assert code == 0, output
+        (own,) = [obj for obj in render() if obj["kind"] == "Deployment"]
+        assert _pod(await _get(env, deployment)) == _pod(own), "fields of the Go operator are left"
 
         data = {"ca.crt": "eA==", "ca.key": "eA==", "tls.crt": "eA==", "tls.key": "eA=="}
-        await here.patch(secret, {"data": data})
-        stored = await _stored(here, hooks)
+        await env.patch(secret, {"data": data})
+        stored = await _get(env, hooks)
         for hook in stored["webhooks"]:
             hook["clientConfig"]["caBundle"] = CA_BUNDLE
-        await here.client.with_field_manager("codeflare-operator").update(stored)
+        await env.client.with_field_manager("codeflare-operator").update(stored)
 
-        back = ("--server-side", "--force-conflicts")
-        code, said = await kubectl(here, tmp_path, "apply", *back, "-f", "-", stdin=theirs)
-        assert code == 0, said
-        assert _pod(await _stored(here, deployment)) == _pod(deployment), "nothing of ours is left"
-        assert (await _stored(here, deployment))["spec"]["replicas"] == 1
-        assert (await _stored(here, secret))["data"] == data
-        kept = {hook["name"]: hook["clientConfig"].get("caBundle") for hook in (await _stored(here, hooks))["webhooks"]}
-        assert kept["mraycluster.ray.openshift.ai"] == CA_BUNDLE
-        assert {name_of(obj): uid_of(await _stored(here, obj)) for obj in go_manifests()} == uids
+        code, output = await kubectl(env, tmp_path, "apply", *server_side, "-f", "-", stdin=go_yaml)
+        assert code == 0, output
+        assert _pod(await _get(env, deployment)) == _pod(deployment), "fields of this operator are left"
+        assert (await _get(env, deployment))["spec"]["replicas"] == 1
+        assert (await _get(env, secret))["data"] == data
+        ca_bundles = {
+            hook["name"]: hook["clientConfig"].get("caBundle") for hook in (await _get(env, hooks))["webhooks"]
+        }
+        assert ca_bundles["mraycluster.ray.openshift.ai"] == CA_BUNDLE
+        assert {name_of(obj): uid_of(await _get(env, obj)) for obj in go_manifests()} == uids
 
 
 CA_BUNDLE = b64encode(CertificateAuthority(name="any").pem).decode()
 
 
-async def _stored(here: World, obj: Object) -> Object:
-    return await here.get(gvk_of(obj), name_of(obj), key_of(obj).namespace)
+async def _get(env: Environment, obj: Object) -> Object:
+    return await env.get(gvk_of(obj), name_of(obj), key_of(obj).namespace)
 
 
 def _pod(deployment: Object) -> Any:
-    """What a Deployment says of its pods, of that what a server does not fill in."""
+    """Return the fields of a Deployment's pods that manifests set and API servers do not default."""
     spec = deployment["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     return (
@@ -341,18 +359,20 @@ READ_BY_GO: dict[str, tuple[type, ...]] = {
     "leaderElection.retryPeriod": _STRING,
     "metrics.bindAddress": _STRING,
 }
-"""The keys of its configuration, and the types that it can read there; no type: must not be there, for the default
-would go. What it does not know it passes over."""
+"""The keys of the Go operator's configuration, and the types that it can read there.
+
+A key without types must not be set, because it would replace the Go operator's default. It ignores unknown keys.
+"""
 
 
-def test_the_go_operator_can_read_the_configuration_that_is_made_here() -> None:
+def test_go_operator_can_read_default_configuration() -> None:
     document: dict[str, Any] = yaml.safe_load(default_document())
     for path, types in READ_BY_GO.items():
         section, _, name = path.partition(".")
-        there = document.get(section, {})
-        present = name in there if name else section in document
-        assert not present or isinstance(there[name], types), path
+        values = document.get(section, {})
+        present = name in values if name else section in document
+        assert not present or isinstance(values[name], types), path
         assert present or path in {"appwrapper.Config", "clientConnection", "leaderElection.leaderElect"}, path
     for section in ("kuberay", "health", "metrics", "leaderElection", "appwrapper"):
-        assert isinstance(document[section], dict), "null there is a panic"
-    assert "config" not in map(str.lower, document["appwrapper"]), "keys match in any case"
+        assert isinstance(document[section], dict), "the Go operator panics if a section is null"
+    assert "config" not in map(str.lower, document["appwrapper"]), "the Go operator ignores the case of keys"

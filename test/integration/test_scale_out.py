@@ -1,4 +1,4 @@
-"""Several operators in one cluster: one for each version, by a label, or one for each team, by namespaces."""
+"""Tests of several operators in one cluster: one per version, selected by a label, or one per team, by namespaces."""
 
 from __future__ import annotations
 
@@ -14,112 +14,112 @@ from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, NETWORK_POLICY, SERVICE_ACCO
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.reconcile import policy_rules
-from test.support.faults import settled
 from test.support.raycluster_environment import (
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
-    kuberay,
+    kuberay_config,
     ray_cluster,
-    world,
+    start_environment,
 )
 
 LABEL = "operatorVersion"
 
 
 @asynccontextmanager
-async def limited(
-    here: World, settings: dict[str, Any], *, token: str | None = None, **options: Any
+async def run_with_options(
+    env: Environment, settings: dict[str, Any], *, token: str | None = None, **options: Any
 ) -> AsyncIterator[Manager]:
-    """The RayCluster controllers with these options of the manager."""
-    here.forget_requests()
+    """Run the RayCluster controllers with these options of the manager until the end of the block."""
+    env.clear_requests()
     async with Transport(
-        ClientConfig.for_control_plane(here.plane, token=token), observe=here.exchanges.append
+        ClientConfig.for_control_plane(env.plane, token=token), observe=env.exchanges.append
     ) as transport:
         manager = Manager(
             transport,
             ManagerOptions(field_manager="codeflare-operator", field_managers=[raycluster.FIELD_MANAGER], **options),
         )
-        raycluster.setup(manager, kuberay(**settings))
-        here.manager = manager
+        raycluster.setup(manager, kuberay_config(**settings))
+        env.manager = manager
         try:
             async with manager:
                 await manager.started()
                 yield manager
         finally:
-            here.manager = None
+            env.manager = None
 
 
-def labelled(name: str, version: str) -> Object:
+def labelled_cluster(name: str, version: str) -> Object:
+    """Return a RayCluster with the label of an operator's version."""
     cluster = ray_cluster(name)
     cluster["metadata"]["labels"] = {LABEL: version}
     return cluster
 
 
-async def test_an_operator_looks_after_the_clusters_with_its_label_alone() -> None:
-    async with world(*OPENSHIFT) as here:
-        await here.namespace()
-        for cluster in (labelled("mine", "v1"), labelled("theirs", "v2"), ray_cluster("nobodys")):
-            await here.create(cluster)
-        async with limited(here, OAUTH, selectors={RAY_CLUSTER: f"{LABEL}=v1"}):
-            await settled(here)
-            assert {name.partition("-")[0] for name in await here.names(NETWORK_POLICY)} == {"mine"}
-            assert not (await here.get(RAY_CLUSTER, "theirs"))["metadata"].get("finalizers")
-            reads = [exchange for exchange in here.exchanges if exchange.verb == "get"]
+async def test_operator_with_label_selector_manages_only_matching_clusters() -> None:
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        for cluster in (labelled_cluster("own", "v1"), labelled_cluster("other", "v2"), ray_cluster("unlabelled")):
+            await env.create(cluster)
+        async with run_with_options(env, OAUTH_SETTINGS, selectors={RAY_CLUSTER: f"{LABEL}=v1"}):
+            await env.wait_until_idle()
+            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"own"}
+            assert not (await env.get(RAY_CLUSTER, "other"))["metadata"].get("finalizers")
+            reads = [exchange for exchange in env.exchanges if exchange.verb == "get"]
             assert [exchange for exchange in reads if "rayclusters" in exchange.resource] == []
 
-            await here.patch(ray_cluster("nobodys"), {"metadata": {"labels": {LABEL: "v1"}}})
-            await settled(here)
-            assert {name.partition("-")[0] for name in await here.names(NETWORK_POLICY)} == {"mine", "nobodys"}
+            await env.patch(ray_cluster("unlabelled"), {"metadata": {"labels": {LABEL: "v1"}}})
+            await env.wait_until_idle()
+            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"own", "unlabelled"}
 
-            # Handed over to another operator, nothing of it is touched any more, nor taken for a leftover.
-            bindings = await here.client.list(CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name")
-            await here.patch(ray_cluster("mine"), {"metadata": {"labels": {LABEL: "v2"}}})
-            await settled(here)
-            here.forget_requests()
-            for policy in await here.client.list(NETWORK_POLICY, namespace="ns"):
-                if policy["metadata"]["name"].startswith("mine"):
-                    await here.delete(policy)
-            await settled(here)
-            assert {name.partition("-")[0] for name in await here.names(NETWORK_POLICY)} == {"nobodys"}
-            left = await here.client.list(CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name")
-            assert [item["metadata"]["name"] for item in left] == [item["metadata"]["name"] for item in bindings]
+            # A cluster handed over to another operator is no longer reconciled, and its binding is not deleted.
+            bindings = await env.client.list(CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name")
+            await env.patch(ray_cluster("own"), {"metadata": {"labels": {LABEL: "v2"}}})
+            await env.wait_until_idle()
+            env.clear_requests()
+            for policy in await env.client.list(NETWORK_POLICY, namespace="ns"):
+                if policy["metadata"]["name"].startswith("own"):
+                    await env.delete(policy)
+            await env.wait_until_idle()
+            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"unlabelled"}
+            remaining = await env.client.list(CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name")
+            assert [item["metadata"]["name"] for item in remaining] == [item["metadata"]["name"] for item in bindings]
 
 
-async def test_an_operator_of_some_namespaces_needs_no_rights_to_others() -> None:
-    async with world(*VANILLA) as here:
+async def test_operator_limited_to_namespaces_needs_no_permissions_elsewhere() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
         for namespace in ("team-a", "team-b", "other"):
-            await here.namespace(namespace)
-            await here.create(ray_cluster(namespace=namespace))
-        token = await account_with_rights(here, "team-a", "team-b")
-        settings = {**PLAIN, "operatorNamespaces": ["kuberay"]}
-        async with limited(here, settings, token=token, namespaces=["team-a", "team-b"]) as manager:
+            await env.create_namespace(namespace)
+            await env.create(ray_cluster(namespace=namespace))
+        token = await create_account(env, "team-a", "team-b")
+        settings = {**PLAIN_SETTINGS, "operatorNamespaces": ["kuberay"]}
+        async with run_with_options(env, settings, token=token, namespaces=["team-a", "team-b"]) as manager:
 
-            async def look() -> bool:
-                return all([len(await here.names(NETWORK_POLICY, name)) == 2 for name in ("team-a", "team-b")])
+            async def has_policies() -> bool:
+                return all([len(await env.child_names(NETWORK_POLICY, name)) == 2 for name in ("team-a", "team-b")])
 
-            await eventually(look, "policies")
-            assert await here.names(NETWORK_POLICY, "other") == set()
+            await eventually(has_policies, "the policies of both namespaces exist")
+            assert await env.child_names(NETWORK_POLICY, "other") == set()
             assert await manager.health.failures() == {}
-            refused = {exchange.resource for exchange in here.exchanges if exchange.code == "403"}
-            # which kinds come later can then not be told; that concerns those that are optional alone
-            assert refused <= {"customresourcedefinitions.apiextensions.k8s.io"}
+            denied = {exchange.resource for exchange in env.exchanges if exchange.code == "403"}
+            # CRDs installed later are then not noticed, which concerns only the optional kinds
+            assert denied <= {"customresourcedefinitions.apiextensions.k8s.io"}
 
 
-async def account_with_rights(here: World, *namespaces: str) -> str:
-    """The token of a ServiceAccount that has the operator's rights in these namespaces, and no other."""
+async def create_account(env: Environment, *namespaces: str) -> str:
+    """Create a ServiceAccount with the operator's permissions in only these namespaces, and return a token of it."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "cfo", "namespace": namespaces[0]}}
-    await here.create(account)
+    await env.create(account)
     rbac = "rbac.authorization.k8s.io"
     events = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
     for namespace in namespaces:
         metadata = {"name": "cfo", "namespace": namespace}
         rules = [*policy_rules(raycluster.rules()), events]
-        await here.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
-        await here.create(
+        await env.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
+        await env.create(
             {
                 "apiVersion": f"{rbac}/v1",
                 "kind": "RoleBinding",
@@ -128,10 +128,10 @@ async def account_with_rights(here: World, *namespaces: str) -> str:
                 "subjects": [{"kind": "ServiceAccount", "name": "cfo", "namespace": namespaces[0]}],
             }
         )
-    answer = await here.client.create(
+    response = await env.client.create(
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
         subresource="token",
         key=NamespacedName(namespaces[0], "cfo"),
         gvk=SERVICE_ACCOUNT,
     )
-    return str(answer["status"]["token"])
+    return str(response["status"]["token"])

@@ -29,13 +29,13 @@ from cfo.runtime.objects import Object
 from envtest import ControlPlane
 from test.support.operator_process import LOOPBACK_ADDRESSES, OperatorProcess, create_config_map, run_operator
 from test.support.raycluster_environment import (
-    DSC_INITIALIZATIONS,
-    INGRESS_CONFIGS,
-    OAUTH,
-    OPENSHIFT,
-    PLAIN,
-    VANILLA,
-    World,
+    DSC_INITIALIZATION_CRD,
+    INGRESS_CONFIG_CRD,
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
     eventually,
     ray_cluster,
 )
@@ -77,7 +77,7 @@ OPENSHIFT_LISTS = LISTS | {
 class AuditedEnvironment:
     """A control plane, and the requests that the operator sends to it."""
 
-    def __init__(self, environment: World, audit: Path, kubeconfig: Path) -> None:
+    def __init__(self, environment: Environment, audit: Path, kubeconfig: Path) -> None:
         self.environment = environment
         self._audit = audit
         self._kubeconfig = kubeconfig
@@ -138,23 +138,23 @@ class AuditedEnvironment:
 @asynccontextmanager
 async def start_audited_environment(folder: Path, openshift: bool) -> AsyncIterator[AuditedEnvironment]:
     """Run a control plane with the objects of the manifests and the operator's configuration."""
-    crds = [*(OPENSHIFT if openshift else VANILLA), appwrapper_crd()]
-    crds += [DSC_INITIALIZATIONS, INGRESS_CONFIGS] if openshift else []
+    crds = [*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), appwrapper_crd()]
+    crds += [DSC_INITIALIZATION_CRD, INGRESS_CONFIG_CRD] if openshift else []
     (folder / "tokens.csv").write_text(f'secret,{OPERATOR_USER},{OPERATOR_USER},"system:masters"\n')
     audit = folder / "audit.log"
     plane = ControlPlane.embedded(crds=crds, token_auth_file=folder / "tokens.csv", audit_log=audit)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         kubeconfig = folder / "operator.kubeconfig"
         plane.kubeconfig(kubeconfig, token="secret", user=OPERATOR_USER)
-        environment = World(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
-        await environment.namespace()
+        environment = Environment(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
+        await environment.create_namespace()
         for configuration in webhook_configurations("default"):
             await environment.create(with_unused_selector(configuration))
         metadata = {"namespace": "default", "name": "codeflare-operator-webhook-server-cert"}
         await environment.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
         settings: dict[str, Any] = {
             **LOOPBACK_ADDRESSES,
-            "kuberay": OAUTH if openshift else PLAIN,
+            "kuberay": OAUTH_SETTINGS if openshift else PLAIN_SETTINGS,
             "appwrapper": {"enabled": True},
             "webhook": {"enabled": True, "bindAddress": "127.0.0.1:0"},
             "leaderElection": {"leaderElect": True},

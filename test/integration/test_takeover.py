@@ -1,7 +1,7 @@
-"""The switch from the Go operator: what it made (recorded) is taken over, and nothing is deleted or made anew.
+"""Tests of the switch from the Go operator: its recorded objects are adopted, none is deleted or recreated.
 
-All recorded scenarios of a configuration at once, each in its namespace; where a recording shows several moments of a
-cluster's life, each of them is a moment at which somebody may switch.
+All recorded scenarios of a configuration run at once, each in its namespace. Where a recording shows several moments of
+a cluster's lifecycle, the switch is tested at each of them.
 """
 
 from __future__ import annotations
@@ -15,59 +15,60 @@ from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.objects import Object, gvk_of, key_of, name_of
 from envtest import EmbeddedControlPlane
-from test.support.go_operator import cluster_of, lives, recreate
-from test.support.raycluster_environment import World, kuberay, operating, world
-from test.support.raycluster_recordings import COMPLETED, CONFIGURATIONS, definitions
-from test.support.recordings import RAYCLUSTER, load
+from test.support.go_operator import find_ray_cluster, recorded_lifecycles, recreate
+from test.support.raycluster_environment import Environment, kuberay_config, run_controllers, start_environment
+from test.support.raycluster_recordings import CONFIGURATIONS, PARTLY_RECONCILED, recorded_crds
+from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 
-pytestmark = pytest.mark.skipif(not RAYCLUSTER.is_dir(), reason="no recordings beside the repository")
+pytestmark = pytest.mark.skipif(not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository")
 
 MOMENTS = 2
-"""Of each recorded life. (The only third one, of a cluster that was resumed, shows what the first does.)"""
+"""How many moments of each lifecycle are tested. (The only third one, of a resumed cluster, equals its first.)"""
 
 
 WRITES = ("create", "update", "patch", "apply", "delete", "deletecollection")
 
 Write = tuple[str, str, str]
-"""Verb, kind in the plural, name."""
+"""Verb, resource and name."""
 
 
-def expected(case: str, recorded: list[Object], *, oauth: bool, mtls: bool) -> set[Write]:
-    """What is written at the switch, each once at the most; docs/differences.md and docs/operations.md say why."""
-    cluster = cluster_of(recorded)
+def expected_writes(case: str, recorded: list[Object], *, oauth: bool, mtls: bool) -> set[Write]:
+    """Return the writes at the switch, each sent at most once; docs/differences.md and docs/operations.md say why."""
+    cluster = find_ray_cluster(recorded)
     names = names_of(cluster)
     writes = {("patch", "networkpolicies", name) for name in (names.head_policy, names.workers_policy)}  # policyTypes
     if not oauth:
-        writes.add(("patch", "rayclusters", name_of(cluster)))  # the finalizer goes
+        writes.add(("patch", "rayclusters", name_of(cluster)))  # removes the finalizer
     if case == "preexisting-objects" and mtls:
-        writes.add(("patch", "secrets", names.ca_secret))  # what it took over holds no authority
+        writes.add(("patch", "secrets", names.ca_secret))  # the adopted Secret contains no CA
     return writes
 
 
-def written(here: World, since: int, namespace: str) -> Counter[Write]:
-    """What was written since then that concerns the namespace, but for Events."""
-    assert isinstance(here.plane, EmbeddedControlPlane)
+def count_writes(env: Environment, since: int, namespace: str) -> Counter[Write]:
+    """Count the writes that concern the namespace, except Events, from audit event number ``since`` on."""
+    assert isinstance(env.plane, EmbeddedControlPlane)
     found: Counter[Write] = Counter()
-    for event in list(here.plane.audit.events)[since:]:
+    for event in list(env.plane.audit.events)[since:]:
         target = event.get("objectRef") or {}
-        concerned = target.get("namespace") == namespace or (
+        is_concerned = target.get("namespace") == namespace or (
             target.get("resource") == "clusterrolebindings" and namespace in target.get("name", "")
         )
-        if event["verb"] in WRITES and concerned:
+        if event["verb"] in WRITES and is_concerned:
             assert event["responseStatus"]["code"] < 300, event
             if target["resource"] != "events":
                 found[event["verb"], target["resource"], target.get("name", "")] += 1
     return found
 
 
-def audited(here: World) -> int:
-    return len(here.plane.audit.events) if isinstance(here.plane, EmbeddedControlPlane) else 0
+def count_audit_events(env: Environment) -> int:
+    """Return the number of audit events so far; 0 on a real control plane."""
+    return len(env.plane.audit.events) if isinstance(env.plane, EmbeddedControlPlane) else 0
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-async def test_what_the_go_operator_made_is_taken_over(configuration: str) -> None:
-    moments = dict(lives(configuration))
+async def test_objects_of_go_operator_are_adopted(configuration: str) -> None:
+    moments = dict(recorded_lifecycles(configuration))
     assert len(moments) > 25
     for moment in range(MOMENTS):
         await _take_over(
@@ -76,48 +77,51 @@ async def test_what_the_go_operator_made_is_taken_over(configuration: str) -> No
 
 
 async def _take_over(configuration: str, recorded: dict[str, list[Object]]) -> None:
-    settings: dict[str, Any] = load(f"{configuration}/kuberay-sample")["config"]
-    config = kuberay(**settings["kuberay"])
+    """Recreate the recorded objects, run the operator twice, and compare writes and objects."""
+    settings: dict[str, Any] = load_raycluster(f"{configuration}/kuberay-sample")["config"]
+    config = kuberay_config(**settings["kuberay"])
     oauth = bool(settings["openshift"] and config.ray_dashboard_oauth_enabled)
-    async with world(*definitions(openshift=settings["openshift"])) as here:
-        made = {}
+    async with start_environment(*recorded_crds(openshift=settings["openshift"])) as env:
+        created = {}
         for case, objects in recorded.items():
-            await here.namespace(cluster_of(objects)["metadata"]["namespace"])
-            made[case] = await recreate(here.client, objects)
-            assert len(made[case]) > 1 or COMPLETED & {case}
-        since = audited(here)
-        async with operating(here, config):
-            await here.quiet()
-            requests = Counter(here.requests())
+            await env.create_namespace(find_ray_cluster(objects)["metadata"]["namespace"])
+            created[case] = await recreate(env.client, objects)
+            assert len(created[case]) > 1 or PARTLY_RECONCILED & {case}
+        since = count_audit_events(env)
+        async with run_controllers(env, config):
+            await env.wait_until_idle()
+            requests = Counter(env.requests())
         assert [verb for verb, _ in requests if verb in ("delete", "deletecollection")] == []
         for case, objects in recorded.items():
-            writes = expected(case, objects, oauth=oauth, mtls=config.mtls_enabled)
-            await _kept(here, case, made[case], writes)
-            if isinstance(here.plane, EmbeddedControlPlane):
-                found = written(here, since, cluster_of(objects)["metadata"]["namespace"])
+            writes = expected_writes(case, objects, oauth=oauth, mtls=config.mtls_enabled)
+            await _assert_kept(env, case, created[case], writes)
+            if isinstance(env.plane, EmbeddedControlPlane):
+                found = count_writes(env, since, find_ray_cluster(objects)["metadata"]["namespace"])
                 assert set(found.values()) <= {1}, f"{case}: {found}"
-                if case in COMPLETED:
+                if case in PARTLY_RECONCILED:
                     assert writes <= set(found), case
                 else:
                     assert set(found) == writes, case
-        async with operating(here, config):  # and a second start writes nothing at all
-            await here.quiet()
-            assert [each for each in here.requests() if each[0] in WRITES] == []
+        async with run_controllers(env, config):  # a second start writes nothing at all
+            await env.wait_until_idle()
+            assert [request for request in env.requests() if request[0] in WRITES] == []
 
 
-async def _kept(here: World, case: str, made: list[Object], writes: set[Write]) -> None:
-    """Everything is still there; what is not among ``writes`` is as it was."""
+async def _assert_kept(env: Environment, case: str, created: list[Object], writes: set[Write]) -> None:
+    """Assert that all objects still exist, and that those not among ``writes`` are unchanged."""
     names = {name for _, _, name in writes}
-    for before in made:
-        after = await here.client.get(gvk_of(before), key_of(before))
-        what = f"{case}: {before['kind']} {name_of(before)}"
-        assert after is not None, f"{what} is gone"
-        assert after["metadata"]["uid"] == before["metadata"]["uid"], what
-        assert after["metadata"].get("ownerReferences") == before["metadata"].get("ownerReferences"), what
+    for before in created:
+        after = await env.client.get(gvk_of(before), key_of(before))
+        description = f"{case}: {before['kind']} {name_of(before)}"
+        assert after is not None, f"{description} was deleted"
+        assert after["metadata"]["uid"] == before["metadata"]["uid"], description
+        assert after["metadata"].get("ownerReferences") == before["metadata"].get("ownerReferences"), description
         if before["kind"] == "RayCluster":
-            assert after["spec"] == before["spec"], what
+            assert after["spec"] == before["spec"], description
             finalizers = after["metadata"].get("finalizers", [])
-            kept = name_of(before) not in {name for _, kind, name in writes if kind == "rayclusters"}
-            assert (FINALIZER in finalizers) is kept, what
-        elif name_of(before) not in names and not (case in COMPLETED and before["kind"] in ("Route", "NetworkPolicy")):
-            assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], what
+            keeps_finalizer = name_of(before) not in {name for _, kind, name in writes if kind == "rayclusters"}
+            assert (FINALIZER in finalizers) is keeps_finalizer, description
+        elif name_of(before) not in names and not (
+            case in PARTLY_RECONCILED and before["kind"] in ("Route", "NetworkPolicy")
+        ):
+            assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], description

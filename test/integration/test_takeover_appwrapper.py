@@ -1,4 +1,4 @@
-"""The switch from the Go operator: AppWrappers go on from the state in which it left them, as it was recorded."""
+"""Tests of the switch from the Go operator: AppWrappers continue from the recorded state in which it left them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from test.support.appwrapper_environment import (
 from test.support.appwrapper_recordings import recorded_crds, recreatable
 from test.support.recordings import GOLDEN, load_appwrapper
 
-pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings beside the repository")
+pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings next to the repository")
 
-LIVES = (
+CASES = (
     "delete-running",
     "delete-suspended",
     "failed-job-component",
@@ -34,7 +34,7 @@ LIVES = (
     "success-two-pods",
     "suspend-while-running",
 )
-NEXT = {
+NEXT_PHASE = {
     "": "Running",
     "Suspended": "Running",
     "Resuming": "Running",
@@ -44,11 +44,11 @@ NEXT = {
     "Succeeded": "Succeeded",
     "Failed": "Failed",
 }
-"""Where each phase leads, when the pods are well; one that is suspended stays so."""
+"""The phase that each phase leads to when the pods are healthy; a suspended AppWrapper stays suspended."""
 
 
 def moments(case: str) -> dict[tuple[str, str], Object]:
-    """The first and the last recorded state of each phase, with the AppWrapper as it was created (no periods set)."""
+    """Return the first and the last recorded state of each phase, with the AppWrapper as created, without periods."""
     recording = load_appwrapper(f"default/{case}")
     (created,) = [
         step["do"]["object"]
@@ -69,79 +69,79 @@ def moments(case: str) -> dict[tuple[str, str], Object]:
     return found
 
 
-async def recreate(here: AppWrapperEnvironment, obj: Object, namespace: str) -> tuple[Object, list[Object]]:
-    """Makes the AppWrapper, its status, and the components of which that says that they exist; pods are well."""
+async def recreate(env: AppWrapperEnvironment, obj: Object, namespace: str) -> tuple[Object, list[Object]]:
+    """Create the AppWrapper with its status and the components that exist according to it; the pods are healthy."""
     status = obj.pop("status")
-    _dated(status)
+    _add_times(status)
     obj["metadata"]["namespace"] = namespace
-    made = await here.create(obj)
-    made = await here.client.patch(APPWRAPPER, key_of(made), {"status": status}, subresource="status")
+    created = await env.create(obj)
+    created = await env.client.patch(APPWRAPPER, key_of(created), {"status": status}, subresource="status")
     components = []
-    for component, told in zip(obj["spec"]["components"], status.get("componentStatus", ()), strict=False):
-        if any(item["status"] != "False" for item in told.get("conditions", ())):
+    for component, component_status in zip(obj["spec"]["components"], status.get("componentStatus", ()), strict=False):
+        if any(item["status"] != "False" for item in component_status.get("conditions", ())):
             template = copy.deepcopy(component["template"])
             metadata = template["metadata"]
             metadata["namespace"] = namespace
-            metadata["labels"] = {**metadata.get("labels", {}), APPWRAPPER_LABEL: name_of(made)}
-            metadata["ownerReferences"] = [owner_reference(made)]
-            components.append(await here.create(template))
+            metadata["labels"] = {**metadata.get("labels", {}), APPWRAPPER_LABEL: name_of(created)}
+            metadata["ownerReferences"] = [owner_reference(created)]
+            components.append(await env.create(template))
             if gvk_of(template) == POD:
                 phase = "Succeeded" if status["phase"] == "Succeeded" else "Running"
-                await here.set_pod_status(name_of(template), phase, namespace)
-    return made, components
+                await env.set_pod_status(name_of(template), phase, namespace)
+    return created, components
 
 
-def _dated(status: dict[str, Any]) -> None:
-    """Gives the conditions a time: the recordings have none."""
-    then = rfc3339(datetime.now(UTC) - timedelta(seconds=2))
+def _add_times(status: dict[str, Any]) -> None:
+    """Set the transition time of all conditions, which the recordings lack."""
+    time = rfc3339(datetime.now(UTC) - timedelta(seconds=2))
     for part in (status, *status.get("componentStatus", ())):
         for condition in part.get("conditions", ()):
-            condition["lastTransitionTime"] = then
+            condition["lastTransitionTime"] = time
 
 
 @pytest.mark.timeout(120)
-async def test_appwrappers_go_on_from_where_the_go_operator_left_them() -> None:
-    left: dict[tuple[str, str, str], tuple[Object, list[Object]]] = {}
-    async with start_appwrapper_environment(*recorded_crds()) as here:
-        for case in LIVES:
+async def test_appwrappers_continue_from_state_left_by_go_operator() -> None:
+    recreated: dict[tuple[str, str, str], tuple[Object, list[Object]]] = {}
+    async with start_appwrapper_environment(*recorded_crds()) as env:
+        for case in CASES:
             for (phase, which), obj in moments(case).items():
-                namespace = await here.namespace(f"{case}-{phase.lower() or 'new'}-{which}")
-                left[case, phase, which] = await recreate(here, obj, namespace)
+                namespace = await env.create_namespace(f"{case}-{phase.lower() or 'new'}-{which}")
+                recreated[case, phase, which] = await recreate(env, obj, namespace)
                 if phase == "Terminating":
-                    await here.delete(left[case, phase, which][0])
-        assert {phase for _, phase, _ in left} == {*NEXT, "Terminating"}
-        async with run_appwrapper_controllers(here, configuration(autopilot={"monitorNodes": False})):
-            for (case, phase, _), (wrapper, components) in left.items():
-                await _went_on(here, case, phase, wrapper, components)
-            await here.quiet()
+                    await env.delete(recreated[case, phase, which][0])
+        assert {phase for _, phase, _ in recreated} == {*NEXT_PHASE, "Terminating"}
+        async with run_appwrapper_controllers(env, configuration(autopilot={"monitorNodes": False})):
+            for (case, phase, _), (wrapper, components) in recreated.items():
+                await _assert_continued(env, case, phase, wrapper, components)
+            await env.wait_until_idle()
 
 
-async def _went_on(
-    here: AppWrapperEnvironment, case: str, phase: str, wrapper: Object, components: list[Object]
+async def _assert_continued(
+    env: AppWrapperEnvironment, case: str, phase: str, wrapper: Object, components: list[Object]
 ) -> None:
-    named = {"name": name_of(wrapper), "namespace": key_of(wrapper).namespace}
+    identity = {"name": name_of(wrapper), "namespace": key_of(wrapper).namespace}
     if phase == "Terminating":
-        await here.wait_until_deleted(**named)
+        await env.wait_until_deleted(**identity)
         return
-    wanted = "Suspended" if wrapper["spec"]["suspend"] and phase in ("", "Suspended") else NEXT[phase]
+    expected = "Suspended" if wrapper["spec"]["suspend"] and phase in ("", "Suspended") else NEXT_PHASE[phase]
 
-    def settled(obj: Object) -> bool:
+    def is_settled(obj: Object) -> bool:
         conditions = {item[0]: item[1] for item in state(obj)[2]}
         deployed = conditions.get("ResourcesDeployed", "False")
-        exist = wanted == "Running" or (wanted == "Succeeded" and bool(components))
-        return state(obj)[0] == wanted and deployed == str(exist)
+        has_components = expected == "Running" or (expected == "Succeeded" and bool(components))
+        return state(obj)[0] == expected and deployed == str(has_components)
 
-    after = await here.wait_until(settled, f"{case}, left in phase {phase!r}: {wanted}", **named)
+    after = await env.wait_until(is_settled, f"{case}, left in phase {phase!r}: {expected}", **identity)
     assert after["metadata"]["uid"] == uid_of(wrapper)
     if phase in ("Resuming", "Running", "Succeeded"):
         for component in components:
-            found = await here.get(gvk_of(component), name_of(component), named["namespace"])
-            assert uid_of(found) == uid_of(component), f"{case}, {phase}: {name_of(component)} was made anew"
-        seen = {item[0] for item in here.states[named["namespace"], named["name"]]}
-        assert seen <= {"", phase, wanted}, f"{case} went through {seen}"
-    elif wanted != "Running":
+            found = await env.get(gvk_of(component), name_of(component), identity["namespace"])
+            assert uid_of(found) == uid_of(component), f"{case}, {phase}: {name_of(component)} was recreated"
+        phases = {item[0] for item in env.states[identity["namespace"], identity["name"]]}
+        assert phases <= {"", phase, expected}, f"{case} had the phases {phases}"
+    elif expected != "Running":
         for component in components:
             gvk: GVK = gvk_of(component)
-            assert await here.client.get(gvk, NamespacedName(named["namespace"], name_of(component))) is None, case
-    if wanted == "Running":
+            assert await env.client.get(gvk, NamespacedName(identity["namespace"], name_of(component))) is None, case
+    if expected == "Running":
         assert FINALIZER in after["metadata"]["finalizers"]

@@ -25,7 +25,7 @@ from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
 from envtest import ControlPlane
-from test.support.raycluster_environment import World, eventually
+from test.support.raycluster_environment import Environment, eventually
 
 CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "job", "deployment", "replicaset", "statefulset")
 """The embedded control plane's controllers that create and run pods."""
@@ -58,7 +58,7 @@ def pod(name: str = "p", *, node: str = "", labels: dict[str, str] | None = None
 
 def job(name: str = "j", *, parallelism: int = 1, **annotations: str) -> Object:
     """Return a Job; ``annotations`` control its pods, see :func:`pod`."""
-    template = pod("", **annotations)
+    template = pod("", labels=None, **annotations)
     spec = {
         "parallelism": parallelism,
         "completions": parallelism,
@@ -97,7 +97,7 @@ def state(obj: Object) -> tuple[Any, ...]:
     )
 
 
-class AppWrapperEnvironment(World):
+class AppWrapperEnvironment(Environment):
     """An environment that records every state of every AppWrapper, as reported by a watch."""
 
     def __init__(self, plane: ControlPlane, client: Client) -> None:
@@ -105,9 +105,9 @@ class AppWrapperEnvironment(World):
         self.states: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
         self.snapshots: dict[tuple[str, str], list[Object]] = {}
 
-    async def _caught_up(self, informer: Informer) -> None:
+    async def _wait_for_informer(self, informer: Informer) -> None:
         with contextlib.suppress(UnknownKind):  # a test may delete a CRD
-            await super()._caught_up(informer)
+            await super()._wait_for_informer(informer)
 
     async def get_wrapper(self, name: str = "w", namespace: str = "ns") -> Object:
         """Return the AppWrapper."""
@@ -244,7 +244,7 @@ async def run_appwrapper_controllers(
     transport: Transport | None = None,
 ) -> AsyncIterator[Manager]:
     """Run the AppWrapper controllers until the end of the block; as admin, with ``token``, or on ``transport``."""
-    environment.forget_requests()
+    environment.clear_requests()
     target = ClientConfig.for_control_plane(environment.plane, token=token or None)
     connection = (
         contextlib.nullcontext(transport) if transport else Transport(target, observe=environment.exchanges.append)

@@ -1,7 +1,7 @@
-"""What fault tests share: a connection that does what a test wants to it, and a picture of what became of a cluster.
+"""Fault injection for the RayCluster controllers, and snapshots that compare the state that two runs end in.
 
-A picture (:func:`picture`) leaves out what is random or a matter of time: two runs that come to the same end have the
-same picture, whatever happened on the way.
+A :func:`snapshot` leaves out what is random or depends on time: two runs that end in the same state have equal
+snapshots, whatever happened in between.
 """
 
 from __future__ import annotations
@@ -26,173 +26,189 @@ from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import name_of
-from test.support.raycluster_environment import World, eventually
+from test.support.raycluster_environment import Environment, eventually
 
-__all__ = ["Flow", "Hasty", "Unruly", "crashed", "new_manager", "picture", "running", "same_end", "settled"]
+__all__ = [
+    "FastClock",
+    "FaultyTransport",
+    "WatchGate",
+    "new_manager",
+    "run_until_crash",
+    "run_with_faulty_transport",
+    "snapshot",
+    "wait_for_snapshot",
+]
 
 _RANDOM_DATA = "(random)"
 
 
-def _plain(value: Any, namespace: str) -> Any:
+def _mask_namespaces(value: Any, namespace: str) -> Any:
+    """Replace the namespace's name in all strings of ``value``."""
     if isinstance(value, dict):
-        return {key: _plain(item, namespace) for key, item in value.items()}
+        return {key: _mask_namespaces(item, namespace) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item, namespace) for item in value]
-    return _anywhere(value, namespace) if isinstance(value, str) else value
+        return [_mask_namespaces(item, namespace) for item in value]
+    return _mask_namespace(value, namespace) if isinstance(value, str) else value
 
 
-def _anywhere(text: str, namespace: str) -> str:
+def _mask_namespace(text: str, namespace: str) -> str:
     return re.sub(rf"(?<![a-z0-9]){re.escape(namespace)}(?![a-z0-9])", "<namespace>", text)
 
 
-async def picture(world: World, namespace: str, *, openshift: bool = False) -> dict[str, Any]:
-    """All clusters and their children in a namespace, without uids, versions, times, and what is random."""
+async def snapshot(env: Environment, namespace: str, *, openshift: bool = False) -> dict[str, Any]:
+    """Return the RayClusters and their children in a namespace, comparable between namespaces and runs.
+
+    Left out or masked are uids, resource versions, times, the content of Secrets, assigned IP addresses and the name of
+    the namespace.
+    """
     found: dict[str, Any] = {}
-    for cluster in await world.client.list(RAY_CLUSTER, namespace=namespace):
+    for cluster in await env.client.list(RAY_CLUSTER, namespace=namespace):
         found[f"RayCluster {name_of(cluster)}"] = sorted(cluster["metadata"].get("finalizers") or ())
-    for (kind, name), obj in (await world.children(namespace, openshift=openshift)).items():
+    for (kind, name), obj in (await env.children(namespace, openshift=openshift)).items():
         metadata = obj["metadata"]
-        rest = {key: value for key, value in obj.items() if key not in ("metadata", "apiVersion", "kind", "status")}
+        content = {key: value for key, value in obj.items() if key not in ("metadata", "apiVersion", "kind", "status")}
         if kind == "Secret":
-            rest["data"] = dict.fromkeys(rest.get("data") or {}, _RANDOM_DATA)
+            content["data"] = dict.fromkeys(content.get("data") or {}, _RANDOM_DATA)
         if kind == "Service":
-            rest["spec"] = {key: value for key, value in rest["spec"].items() if not key.startswith("clusterIP")}
-        if kind == "ServiceAccount":  # what a cluster adds to it is not ours
-            rest = {}
+            content["spec"] = {key: value for key, value in content["spec"].items() if not key.startswith("clusterIP")}
+        if kind == "ServiceAccount":  # other controllers add the fields outside of metadata
+            content = {}
         owners = [
             {key: value for key, value in owner.items() if key != "uid"}
             for owner in metadata.get("ownerReferences") or ()
         ]
-        if kind == "ClusterRoleBinding":  # there is a hash of the namespace in it
+        if kind == "ClusterRoleBinding":  # its name ends in a hash of the namespace
             name = name.rpartition("-")[0]
-        found[_anywhere(f"{kind} {name}", namespace)] = _plain(
+        found[_mask_namespace(f"{kind} {name}", namespace)] = _mask_namespaces(
             {
                 "labels": metadata.get("labels"),
                 "annotations": metadata.get("annotations"),
                 "owners": owners,
                 "managers": sorted({entry["manager"] for entry in metadata.get("managedFields") or ()} - {"tester"}),
-                **rest,
+                **content,
             },
             namespace,
         )
     return found
 
 
-async def owners_exist(world: World, namespace: str, *, openshift: bool = False) -> bool:
-    """Whether every owner of a child is a cluster that is there: nothing is an orphan."""
-    clusters = {item["metadata"]["uid"] for item in await world.client.list(RAY_CLUSTER, namespace=namespace)}
-    children = await world.children(namespace, openshift=openshift)
+async def owners_exist(env: Environment, namespace: str, *, openshift: bool = False) -> bool:
+    """Report whether every owner of a child is an existing RayCluster, so that no child is an orphan."""
+    clusters = {item["metadata"]["uid"] for item in await env.client.list(RAY_CLUSTER, namespace=namespace)}
+    children = await env.children(namespace, openshift=openshift)
     owners = {owner["uid"] for obj in children.values() for owner in obj["metadata"].get("ownerReferences") or ()}
     return owners <= clusters
 
 
-async def same_end(
-    world: World, namespace: str, expected: dict[str, Any], *, openshift: bool = False, why: str = ""
+async def wait_for_snapshot(
+    env: Environment, namespace: str, expected: dict[str, Any], *, openshift: bool = False, description: str = ""
 ) -> None:
-    """Waits until the namespace looks as expected, and nothing in it is an orphan."""
+    """Wait until the snapshot of the namespace equals ``expected`` and no child in it is an orphan."""
 
-    async def look() -> bool:
-        found = await picture(world, namespace, openshift=openshift)
-        missing, extra = expected.keys() - found.keys(), found.keys() - expected.keys()
+    async def is_as_expected() -> bool:
+        found = await snapshot(env, namespace, openshift=openshift)
+        missing, unexpected = expected.keys() - found.keys(), found.keys() - expected.keys()
         assert not missing, f"missing: {sorted(missing)}"
-        assert not extra, f"too much: {sorted(extra)}"
+        assert not unexpected, f"unexpected: {sorted(unexpected)}"
         for key, value in expected.items():
-            assert found[key] == value, f"{key}: {found[key]}\nshould be {value}"
-        return await owners_exist(world, namespace, openshift=openshift)
+            assert found[key] == value, f"{key}: {found[key]}\nexpected: {value}"
+        return await owners_exist(env, namespace, openshift=openshift)
 
-    await eventually(look, why)
+    await eventually(is_as_expected, description)
 
 
-class Hasty(SystemClock):
-    """A clock whose sleeps are a fiftieth as long: backoffs that a test need not sit through."""
+class FastClock(SystemClock):
+    """A clock that sleeps a fiftieth of the time, so that tests do not wait for back-offs."""
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after ``seconds / 50``."""
+        """Return after ``seconds / 50``."""
         await asyncio.sleep(seconds / 50)
 
 
-class Flow:
-    """Lets watches through, or holds them: what they say while they are held is heard afterwards."""
+class WatchGate:
+    """Holds back the data of watches, and delivers it when released."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
         self.open.set()
 
     def hold(self) -> None:
-        """From now on nothing more is heard."""
+        """Hold back all data of watches from now on."""
         self.open.clear()
 
     def release(self) -> None:
-        """All that was held is heard."""
+        """Deliver the data held back, and let further data pass."""
         self.open.set()
 
 
-class _Body:
-    """The body of a watch, which goes with the flow, and may say things again."""
+class _WatchBody:
+    """The body of a watch response that passes the gate and may repeat earlier lines."""
 
-    def __init__(self, body: aiohttp.StreamReader, unruly: Unruly) -> None:
+    def __init__(self, body: aiohttp.StreamReader, transport: FaultyTransport) -> None:
         self._body = body
-        self._unruly = unruly
-        self._said: list[bytes] = []
+        self._transport = transport
+        self._sent: list[bytes] = []
         self._rest = b""
 
     async def readany(self) -> bytes:
-        """The next bytes."""
+        """Return the next bytes, with repeated lines in between."""
         chunk = await self._body.readany()
-        await self._unruly.flow.open.wait()
-        if not chunk or not self._unruly.repeats:
+        await self._transport.watch_gate.open.wait()
+        if not chunk or not self._transport.repeat_probability:
             return chunk
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         out = []
         for line in lines:
             out.append(line)
             if line.strip():
-                self._said.append(line)
-            if self._unruly.random.random() < self._unruly.repeats:
-                out.append(self._unruly.random.choice(self._said[-20:]))
+                self._sent.append(line)
+            if self._transport.random.random() < self._transport.repeat_probability:
+                out.append(self._transport.random.choice(self._sent[-20:]))
         return b"".join(line + b"\n" for line in out) or b"\n"
 
 
-class Unruly(Transport):
-    """A transport that obeys a test.
+class FaultyTransport(Transport):
+    """A transport whose faults a test controls.
 
-    ``crash_after``: when so many writes have been answered, :attr:`crashed` is set and the answer never arrives.
-    ``repeats``: how likely a watch says something again that it has said before, in any order. ``flow`` holds watches.
+    ``crash_after_writes``: after so many writes :attr:`crashed` is set, the response of the last one never arrives, and
+    no further request is sent. Events do not count as writes.
+    ``repeat_probability``: the probability with which a watch repeats one of its last 20 lines after each line.
+    :attr:`watch_gate` holds back watches.
     """
 
     def __init__(
         self,
         *args: Any,
-        crash_after: int | None = None,
-        repeats: float = 0.0,
+        crash_after_writes: int | None = None,
+        repeat_probability: float = 0.0,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.flow = Flow()
-        self.crash_after = crash_after
+        self.watch_gate = WatchGate()
+        self.crash_after_writes = crash_after_writes
         self.crashed = asyncio.Event()
-        self.repeats = repeats
+        self.repeat_probability = repeat_probability
         self.random = random.Random(seed)
         self.writes = 0
 
     async def request(self, request: APIRequest) -> Response:
-        """Asks, unless the process is dead."""
+        """Send a request; never return after the crash."""
         if self.crashed.is_set():
             await anyio.sleep_forever()
-        answer = await super().request(request)
+        response = await super().request(request)
         if request.method != "GET" and "/events" not in request.path:
             self.writes += 1
-            if self.crash_after is not None and self.writes >= self.crash_after:
+            if self.crash_after_writes is not None and self.writes >= self.crash_after_writes:
                 self.crashed.set()
                 await anyio.sleep_forever()
-        return answer
+        return response
 
     @asynccontextmanager
     async def stream(self, request: APIRequest, *, read_timeout: float | None = None) -> AsyncIterator[Any]:
-        """A watch that goes with the flow."""
+        """Open a watch that passes the gate and may repeat lines."""
         async with super().stream(request, read_timeout=read_timeout) as body:
-            yield _Body(body, self)
+            yield _WatchBody(body, self)
 
 
 def new_manager(
@@ -202,7 +218,7 @@ def new_manager(
     election: LeaderElectionOptions | None = None,
     clock: Clock | None = None,
 ) -> Manager:
-    """A manager with the RayCluster controllers."""
+    """Return a manager with the RayCluster controllers, not started."""
     options = ManagerOptions(
         field_manager="codeflare-operator",
         field_managers=[raycluster.FIELD_MANAGER],
@@ -215,59 +231,59 @@ def new_manager(
 
 
 @asynccontextmanager
-async def running(
-    world: World,
+async def run_with_faulty_transport(
+    env: Environment,
     config: KubeRayConfiguration,
     *,
-    repeats: float = 0.0,
+    repeat_probability: float = 0.0,
     seed: int = 0,
     clock: Clock | None = None,
-) -> AsyncIterator[tuple[Manager, Unruly]]:
-    """The RayCluster controllers at work, on an unruly transport, until the end of the block."""
-    world.forget_requests()
-    target = ClientConfig.for_control_plane(world.plane)
-    async with Unruly(target, observe=world.exchanges.append, repeats=repeats, seed=seed, clock=clock) as transport:
+) -> AsyncIterator[tuple[Manager, FaultyTransport]]:
+    """Run the RayCluster controllers on a faulty transport until the end of the block.
+
+    The block starts when they have nothing left to do.
+    """
+    env.clear_requests()
+    target = ClientConfig.for_control_plane(env.plane)
+    async with FaultyTransport(
+        target, observe=env.exchanges.append, repeat_probability=repeat_probability, seed=seed, clock=clock
+    ) as transport:
         manager = new_manager(transport, config, clock=clock)
-        world.manager = manager
+        env.manager = manager
         try:
             async with manager:
                 await manager.started()
-                await settled(world)
+                await env.wait_until_idle()
                 yield manager, transport
         finally:
-            world.manager = None
+            env.manager = None
 
 
-async def crashed(world: World, config: KubeRayConfiguration, *, after: int) -> bool:
-    """Runs the controllers until they crash after so many writes; false when there was no more to write before that.
+async def run_until_crash(env: Environment, config: KubeRayConfiguration, *, after_writes: int) -> bool:
+    """Run the RayCluster controllers until they crash after so many writes, or have nothing left to do.
 
-    After a crash nothing is stopped gracefully: whatever ran is cancelled where it was.
+    Returns whether they crashed. A crash is not graceful: all tasks are cancelled wherever they are.
     """
-    world.forget_requests()
-    target = ClientConfig.for_control_plane(world.plane)
-    async with Unruly(target, observe=world.exchanges.append, crash_after=after) as transport:
+    env.clear_requests()
+    target = ClientConfig.for_control_plane(env.plane)
+    async with FaultyTransport(target, observe=env.exchanges.append, crash_after_writes=after_writes) as transport:
         manager = new_manager(transport, config)
-        world.manager = manager
+        env.manager = manager
         try:
             async with anyio.create_task_group() as tasks:
 
-                async def die() -> None:
+                async def cancel_on_crash() -> None:
                     await transport.crashed.wait()
                     tasks.cancel_scope.cancel()
 
-                async def calm_down() -> None:
+                async def cancel_when_idle() -> None:
                     await manager.started()
-                    await settled(world)
+                    await env.wait_until_idle()
                     tasks.cancel_scope.cancel()
 
-                tasks.start_soon(die)
-                tasks.start_soon(calm_down)
+                tasks.start_soon(cancel_on_crash)
+                tasks.start_soon(cancel_when_idle)
                 tasks.start_soon(manager.run)
         finally:
-            world.manager = None
+            env.manager = None
     return transport.crashed.is_set()
-
-
-async def settled(world: World) -> None:
-    """Returns when the controllers have nothing more to do."""
-    await world.quiet()

@@ -14,8 +14,8 @@ from cfo.controllers.raycluster import ca
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def go_authority(days: int = 365, begin: datetime = NOW) -> ca.CertificateAuthority:
-    """What the Go operator makes: RSA, one year, a key identifier of its own making."""
+def go_certificate_authority(days: int = 365, begin: datetime = NOW) -> ca.CertificateAuthority:
+    """Create a CA as the Go operator does: an RSA key, one year of validity, and its own kind of key identifier."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
     certificate = (

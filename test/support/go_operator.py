@@ -1,4 +1,4 @@
-"""The Go operator as its recordings show it: what it left behind, and what it sends when it reconciles a cluster."""
+"""A stand-in for the Go operator, from its recordings: the objects it leaves, and the requests of its reconciles."""
 
 from __future__ import annotations
 
@@ -13,79 +13,85 @@ from typing import Any
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects import Object, name_of
-from test.support.go_certificates import go_authority
-from test.support.raycluster_recordings import as_persisted
-from test.support.recordings import RAYCLUSTER, load, observations
+from test.support.go_certificates import go_certificate_authority
+from test.support.raycluster_recordings import without_server_fields
+from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster, observations
 
-__all__ = ["applied", "assert_continuable", "cluster_of", "is_applied", "lives", "recreate"]
+__all__ = [
+    "assert_go_operator_can_continue",
+    "find_ray_cluster",
+    "go_apply_request",
+    "is_applied_by_go_operator",
+    "recorded_lifecycles",
+    "recreate",
+]
 
-PLAYER = "golden-recorder"
-"""The user whom the recordings show beside the operator."""
+USER_FIELD_MANAGER = "golden-recorder"
+"""The field manager of the user in the recordings."""
 
 
-def lives(configuration: str) -> Iterator[tuple[str, list[tuple[str, list[Object]]]]]:
-    """Each scenario in which the operator left a cluster with all its objects: its name, and title and objects of each
-    such moment."""
-    for case in sorted(path.stem for path in (RAYCLUSTER / configuration).glob("*.yaml")):
+def recorded_lifecycles(configuration: str) -> Iterator[tuple[str, list[tuple[str, list[Object]]]]]:
+    """Yield each scenario with observations of a RayCluster and its objects: its name, and their titles and objects."""
+    for case in sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml")):
         found = [
             (title, objects)
-            for title, objects in observations(load(f"{configuration}/{case}"))
+            for title, objects in observations(load_raycluster(f"{configuration}/{case}"))
             if any(obj["kind"] == "RayCluster" for obj in objects)
         ]
         if found:
             yield case, found
 
 
-def cluster_of(objects: list[Object]) -> Object:
-    """The RayCluster among them."""
+def find_ray_cluster(objects: list[Object]) -> Object:
+    """Return the only RayCluster among the objects."""
     (cluster,) = [obj for obj in objects if obj["kind"] == "RayCluster"]
     return cluster
 
 
-def is_applied(obj: Object) -> bool:
-    """Whether the operator applied it (the RayCluster is updated)."""
-    return obj["kind"] != "RayCluster" and _entry(obj, FIELD_MANAGER) is not None
+def is_applied_by_go_operator(obj: Object) -> bool:
+    """Report whether the Go operator applied the object. (It updates the RayCluster instead.)"""
+    return obj["kind"] != "RayCluster" and _managed_fields_entry(obj, FIELD_MANAGER) is not None
 
 
-def applied(obj: Object, cluster: Object) -> Object:
-    """What the operator sent: the fields that it owns, with ``cluster`` (as it is now) for an owner.
+def go_apply_request(obj: Object, cluster: Object) -> Object:
+    """Return what the Go operator applied: the fields that it owns, with the existing ``cluster`` as owner.
 
-    Of Secrets, whose content is only described, something that the description fits.
+    Recordings only describe the content of Secrets; the result contains data that matches the description.
     """
-    sent = _owned_by(FIELD_MANAGER, obj)
+    request = _part_owned_by(FIELD_MANAGER, obj)
     for reference in obj["metadata"].get("ownerReferences", ()):
-        sent["metadata"]["ownerReferences"] = [{**reference, "uid": cluster["metadata"]["uid"]}]
-    return sent
+        request["metadata"]["ownerReferences"] = [{**reference, "uid": cluster["metadata"]["uid"]}]
+    return request
 
 
 async def recreate(client: Client, recorded: list[Object]) -> list[Object]:
-    """Makes what there was, with the field managers that made it: first what others had, then the operator's part."""
-    cluster = await client.create(as_persisted(cluster_of(recorded)))
-    made = [cluster]
-    operator, player = client.with_field_manager(FIELD_MANAGER), client.with_field_manager(PLAYER)
+    """Create the recorded objects with their field managers: first the user's part, then the Go operator's."""
+    cluster = await client.create(without_server_fields(find_ray_cluster(recorded)))
+    created = [cluster]
+    operator, user = client.with_field_manager(FIELD_MANAGER), client.with_field_manager(USER_FIELD_MANAGER)
     for obj in recorded:
         if obj["kind"] == "RayCluster":
             continue
-        now = None
-        if _entry(obj, PLAYER) is not None:
-            now = await player.create(_owned_by(PLAYER, obj))
-        if is_applied(obj):
-            now = await operator.apply(applied(obj, cluster))
-        assert now is not None, f"nobody made {obj['kind']} {name_of(obj)}"
-        made.append(now)
-    return made
+        current = None
+        if _managed_fields_entry(obj, USER_FIELD_MANAGER) is not None:
+            current = await user.create(_part_owned_by(USER_FIELD_MANAGER, obj))
+        if is_applied_by_go_operator(obj):
+            current = await operator.apply(go_apply_request(obj, cluster))
+        assert current is not None, f"no known field manager created {obj['kind']} {name_of(obj)}"
+        created.append(current)
+    return created
 
 
-def _entry(obj: Object, manager: str) -> dict[str, Any] | None:
+def _managed_fields_entry(obj: Object, manager: str) -> dict[str, Any] | None:
     return next((entry for entry in obj["metadata"].get("managedFields", ()) if entry["manager"] == manager), None)
 
 
-def _owned_by(manager: str, obj: Object) -> Object:
-    """The part of a recorded object that a manager owns, as it can be sent."""
-    entry = _entry(obj, manager)
+def _part_owned_by(manager: str, obj: Object) -> Object:
+    """Return the fields of a recorded object that a manager owns, in a form that can be applied."""
+    entry = _managed_fields_entry(obj, manager)
     assert entry is not None
     fields = entry["fieldsV1"]
-    part = projected(obj, fields)
+    part = project(obj, fields)
     if obj["kind"] == "Secret":
         data = secret_data(obj["data"])
         for name, decode in (("data", False), ("stringData", True)):
@@ -98,27 +104,29 @@ def _owned_by(manager: str, obj: Object) -> Object:
     return {**part, "apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}
 
 
-def projected(obj: Any, fields: dict[str, Any]) -> Any:
-    """The part of ``obj`` that a managedFields entry names: what its manager has applied."""
+def project(obj: Any, fields: dict[str, Any]) -> Any:
+    """Return the part of ``obj`` that ``fieldsV1`` of a managedFields entry selects."""
     children = {key: value for key, value in fields.items() if key != "."}
     if not children or obj is None:
         return obj
     if isinstance(obj, list):
         kept = []
         for key, value in children.items():
-            wanted = json.loads(key[2:])
+            selector = json.loads(key[2:])
             for item in obj:
-                if key.startswith("v:") and item == wanted:
+                if key.startswith("v:") and item == selector:
                     kept.append(item)
-                elif key.startswith("k:") and all(item.get(name, wanted[name]) == wanted[name] for name in wanted):
-                    kept.append(projected(item, value))
+                elif key.startswith("k:") and all(
+                    item.get(name, selector[name]) == selector[name] for name in selector
+                ):
+                    kept.append(project(item, value))
         return kept
-    return {key[2:]: projected(obj[key[2:]], value) for key, value in children.items() if key[2:] in obj}
+    return {key[2:]: project(obj[key[2:]], value) for key, value in children.items() if key[2:] in obj}
 
 
 def secret_data(described: dict[str, Any]) -> dict[str, str]:
-    """Data that a description fits."""
-    key, certificate = _authority()
+    """Return data of a Secret that matches its description in a recording."""
+    key, certificate = _certificate_authority()
 
     def content(description: dict[str, Any]) -> bytes:
         if "certificate" in description:
@@ -137,52 +145,55 @@ _PHASES = {
     *("Suspending", "Succeeded", "Failed", "Terminating"),
 }
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
-_STATUS = {"phase", "resettingCount", "conditions", "componentStatus"}
-_COMPONENT = {"name", "kind", "apiVersion", "podSets", "conditions"}
-_CONDITION = {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
+_STATUS_FIELDS = {"phase", "resettingCount", "conditions", "componentStatus"}
+_COMPONENT_FIELDS = {"name", "kind", "apiVersion", "podSets", "conditions"}
+_CONDITION_FIELDS = {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
 
 
-def assert_continuable(wrapper: Object) -> None:
-    """That the Go operator's AppWrapper controller (v1.1.2) can go on from this state.
+def assert_go_operator_can_continue(wrapper: Object) -> None:
+    """Assert that the Go operator's AppWrapper controller (v1.1.2) can continue from this state.
 
-    It looks up each component's status by its index, and some conditions without asking whether they are there: where
-    they are not, it crashes. What it is to delete it knows by name from conditions that are not false.
+    It accesses each component's status by index, and some conditions without checking that they exist: it crashes where
+    they do not. It deletes the components whose condition ``ResourcesDeployed`` is not ``False``, by the names in their
+    status.
     """
     status = wrapper.get("status") or {}
     phase = status.get("phase", "")
-    said = f"{name_of(wrapper)}: {status}"
-    assert phase in _PHASES, said
-    assert set(status) <= _STATUS, said
-    assert 0 <= status.get("resettingCount", 0) < 1 << 31, said
+    details = f"{name_of(wrapper)}: {status}"
+    assert phase in _PHASES, details
+    assert set(status) <= _STATUS_FIELDS, details
+    assert 0 <= status.get("resettingCount", 0) < 1 << 31, details
     components = status.get("componentStatus", [])
-    conditions = _conditions(status, said)
+    conditions = _conditions(status, details)
     if phase and (phase != "Failed" or conditions):
-        assert len(components) == len(wrapper["spec"]["components"]), said
+        assert len(components) == len(wrapper["spec"]["components"]), details
     for kind, phases in (("ResourcesDeployed", {"Resuming", "Running", "Succeeded"}), ("Unhealthy", {"Resetting"})):
-        assert phase not in phases or kind in conditions, said
-    exist = []
+        assert phase not in phases or kind in conditions, details
+    deployed_statuses = []
     for component in components:
-        assert set(component) <= _COMPONENT, said
-        assert component["podSets"] is not None, said
-        deployed = _conditions(component, said).get("ResourcesDeployed", "False")
-        exist.append(deployed)
-        assert deployed == "False" or all(component[part] for part in ("name", "kind", "apiVersion")), said
-    assert phase != "Running" or set(exist) <= {"True"}, said
-    assert conditions.get("ResourcesDeployed") == "True" or set(exist) <= {"False"}, f"left behind: {said}"
+        assert set(component) <= _COMPONENT_FIELDS, details
+        assert component["podSets"] is not None, details
+        deployed = _conditions(component, details).get("ResourcesDeployed", "False")
+        deployed_statuses.append(deployed)
+        assert deployed == "False" or all(component[part] for part in ("name", "kind", "apiVersion")), details
+    assert phase != "Running" or set(deployed_statuses) <= {"True"}, details
+    assert conditions.get("ResourcesDeployed") == "True" or set(deployed_statuses) <= {"False"}, (
+        f"components would be left behind: {details}"
+    )
 
 
-def _conditions(status: dict[str, Any], said: str) -> dict[str, str]:
+def _conditions(status: dict[str, Any], details: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in status.get("conditions", ()):
-        assert set(item) <= _CONDITION, said
-        assert item["reason"], said
-        assert _TIME.fullmatch(item["lastTransitionTime"]), said
+        assert set(item) <= _CONDITION_FIELDS, details
+        assert item["reason"], details
+        assert _TIME.fullmatch(item["lastTransitionTime"]), details
         found[item["type"]] = item["status"]
     return found
 
 
 @cache
-def _authority() -> tuple[bytes, bytes]:
-    """Key and certificate, as PEM, of an authority as the operator makes it, since yesterday."""
-    data = go_authority(begin=datetime.now(UTC) - timedelta(days=1)).data()
+def _certificate_authority() -> tuple[bytes, bytes]:
+    """Return key and certificate, as PEM, of a CA as the Go operator creates it; valid since yesterday."""
+    data = go_certificate_authority(begin=datetime.now(UTC) - timedelta(days=1)).data()
     return data["ca.key"], data["ca.crt"]

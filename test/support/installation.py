@@ -20,13 +20,13 @@ from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.api_request import APIRequest
 from envtest import EmbeddedControlPlane
 from test.support.operator_process import OperatorProcess
-from test.support.raycluster_environment import World
+from test.support.raycluster_environment import Environment
 
 ROOT = Path(__file__).parents[2]
 OPERATOR_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
 
 
-async def kubectl(environment: World, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
+async def kubectl(environment: Environment, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
     """Run kubectl as an administrator; return its exit code and its output (stdout and stderr).
 
     Skips the test if kubectl is not installed.
@@ -49,7 +49,7 @@ async def kubectl(environment: World, directory: Path, *arguments: str, stdin: s
     return process.returncode, output.decode()
 
 
-async def install(environment: World, directory: Path, folder: str = "config/default") -> None:
+async def install(environment: Environment, directory: Path, folder: str = "config/default") -> None:
     """Install the operator as the README describes: kustomize ``folder`` and apply the result."""
     code, manifests = await kubectl(environment, directory, "kustomize", folder)
     assert code == 0, manifests
@@ -57,7 +57,7 @@ async def install(environment: World, directory: Path, folder: str = "config/def
     assert code == 0, output
 
 
-async def write_service_account_files(environment: World, directory: Path) -> Path:
+async def write_service_account_files(environment: Environment, directory: Path) -> Path:
     """Write the files that a pod of the operator has mounted: token, CA certificate and namespace."""
     token_url = f"{environment.plane.url}/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
     response = await environment.client.transport.request(
@@ -76,7 +76,7 @@ async def write_service_account_files(environment: World, directory: Path) -> Pa
 
 
 @asynccontextmanager
-async def run_in_cluster(environment: World, directory: Path, *arguments: str) -> AsyncIterator[OperatorProcess]:
+async def run_in_cluster(environment: Environment, directory: Path, *arguments: str) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` as in a pod: only with the files and environment variables that a pod has."""
     server = urlsplit(environment.plane.url)
     process = await asyncio.create_subprocess_exec(
@@ -102,7 +102,7 @@ async def run_in_cluster(environment: World, directory: Path, *arguments: str) -
         await running.exit_code()
 
 
-async def create_config_map(environment: World, **sections: Any) -> None:
+async def create_config_map(environment: Environment, **sections: Any) -> None:
     """Create the operator's ConfigMap from ``sections``; the metrics and health servers bind to free ports."""
     loopback = {"bindAddress": "127.0.0.1:0"}
     document = yaml.safe_dump({"metrics": loopback, "health": loopback, **sections})
@@ -112,7 +112,7 @@ async def create_config_map(environment: World, **sections: Any) -> None:
     )
 
 
-def operator_audit_events(environment: World) -> list[dict[str, Any]]:
+def operator_audit_events(environment: Environment) -> list[dict[str, Any]]:
     """Return the audit events of the operator's requests; skip the test on a real API server."""
     if not isinstance(environment.plane, EmbeddedControlPlane):
         pytest.skip("the audit log of the real API server is not collected")

@@ -1,4 +1,4 @@
-"""NetworkPolicies of RayClusters, and the RBAC objects that the operator derives namespaces from."""
+"""NetworkPolicies of RayClusters, and the RBAC objects from which the operator derives KubeRay's namespaces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cfo.api.raycluster.naming import names_of
 from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.objects import Object
 from test.support.raycluster_environment import (
-    World,
+    Environment,
     eventually,
     ray_cluster,
 )
@@ -16,8 +16,8 @@ from test.support.raycluster_environment import (
 NAMES = names_of(ray_cluster())
 
 
-def operators_of(policy: Object) -> list[str]:
-    """The namespaces from which a head policy lets the KubeRay operator in."""
+def allowed_namespaces_in(policy: Object) -> list[str]:
+    """Return the namespaces from which a head policy admits the KubeRay operator."""
     for rule in policy["spec"]["ingress"]:
         for peer in rule.get("from", ()):
             if "app.kubernetes.io/component" in (peer.get("podSelector") or {}).get("matchLabels", {}):
@@ -27,18 +27,22 @@ def operators_of(policy: Object) -> list[str]:
     raise AssertionError("no rule for the KubeRay operator")
 
 
-async def operators(here: World, name: str = NAMES.head_policy) -> list[str]:
-    return operators_of(await here.get(NETWORK_POLICY, name))
+async def allowed_kuberay_namespaces(env: Environment, name: str = NAMES.head_policy) -> list[str]:
+    """Return the namespaces from which the head policy ``name`` admits the KubeRay operator."""
+    return allowed_namespaces_in(await env.get(NETWORK_POLICY, name))
 
 
-async def let_in(here: World, *namespaces: str) -> None:
-    async def look() -> bool:
-        return await operators(here) == list(namespaces)
+async def wait_until_allowed(env: Environment, *namespaces: str) -> None:
+    """Wait until the head policy admits the KubeRay operator from exactly these namespaces."""
 
-    await eventually(look, f"the KubeRay operator let in from {namespaces}")
+    async def is_allowed() -> bool:
+        return await allowed_kuberay_namespaces(env) == list(namespaces)
+
+    await eventually(is_allowed, f"the KubeRay operator is admitted from {namespaces}")
 
 
-def role(name: str = "kuberay-operator", **rule: Any) -> Object:
+def kuberay_role(name: str = "kuberay-operator", **rule: Any) -> Object:
+    """Return a ClusterRole with the rule of a KubeRay operator; ``rule`` replaces fields of it."""
     granted = {"apiGroups": ["ray.io"], "resources": ["rayclusters/status"], "verbs": ["get", "update"], **rule}
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -48,9 +52,10 @@ def role(name: str = "kuberay-operator", **rule: Any) -> Object:
     }
 
 
-def binding(
+def kuberay_role_binding(
     namespace: str, name: str = "kuberay-operator", *, role: str = "kuberay-operator", account: str = "kuberay"
 ) -> Object:
+    """Return a ClusterRoleBinding of ``role`` to a ServiceAccount in ``namespace``."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

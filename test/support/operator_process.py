@@ -14,7 +14,7 @@ import aiohttp
 
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects import NamespacedName
-from test.support.raycluster_environment import World, eventually
+from test.support.raycluster_environment import Environment, eventually
 
 CONFIG_MAP_KEY = NamespacedName("default", CONFIG_MAP_NAME)
 
@@ -70,7 +70,7 @@ class OperatorProcess:
 
 @asynccontextmanager
 async def run_operator(
-    environment: World, directory: Path, *arguments: str, **variables: str
+    environment: Environment, directory: Path, *arguments: str, **variables: str
 ) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` against the control plane of ``environment`` until the end of the block.
 
@@ -93,7 +93,7 @@ async def run_operator(
         await running.exit_code()
 
 
-async def create_config_map(environment: World, data: dict[str, str] | None) -> None:
+async def create_config_map(environment: Environment, data: dict[str, str] | None) -> None:
     """Create the operator's ConfigMap with ``data``; ``None`` creates nothing."""
     metadata = {"namespace": CONFIG_MAP_KEY.namespace, "name": CONFIG_MAP_KEY.name}
     if data is not None:

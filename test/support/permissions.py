@@ -1,4 +1,4 @@
-"""Users with exactly the given RBAC rules."""
+"""Tokens with exactly the given RBAC permissions."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from cfo.runtime.kinds import SERVICE_ACCOUNT
 from cfo.runtime.objects import NamespacedName
 from cfo.runtime.reconcile import Rule, policy_rules
 from test.support.raycluster_environment import (
-    World,
+    Environment,
 )
 
 
-async def token_with(here: World, granted: list[Rule]) -> str:
-    """A token of a ServiceAccount that has these rights and no others."""
+async def create_token(env: Environment, rules: list[Rule]) -> str:
+    """Create a ServiceAccount with these cluster-wide permissions and no others, and return a token of it."""
     account = NamespacedName("default", "operator")
     metadata = {"name": account.name, "namespace": account.namespace}
-    await here.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "operator"}}
-    await here.create({**role, "rules": policy_rules(granted)})
-    await here.create(
+    await env.create({**role, "rules": policy_rules(rules)})
+    await env.create(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",
@@ -27,6 +27,6 @@ async def token_with(here: World, granted: list[Rule]) -> str:
         }
     )
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    answer = await here.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
-    token: str = answer["status"]["token"]
+    response = await env.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+    token: str = response["status"]["token"]
     return token

@@ -1,4 +1,4 @@
-"""RayClusters to admit, and accessors for their pod templates."""
+"""RayClusters for tests of the webhooks, and accessors for their pod templates."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 
 Cluster = dict[str, Any]
 
+OAUTH_AND_MTLS = InjectionSettings(version="v1", oauth=True, mtls=True, ingress_domain="apps.test")
+OAUTH_ONLY = replace(OAUTH_AND_MTLS, mtls=False)
+MTLS_ONLY = replace(OAUTH_AND_MTLS, oauth=False)
+NO_INJECTION = replace(OAUTH_AND_MTLS, oauth=False, mtls=False)
 
-BOTH = InjectionSettings(version="v1", oauth=True, mtls=True, ingress_domain="apps.test")
+HEAD_PATH = "spec.headGroupSpec.template.spec"
+WORKER_PATH = "spec.workerGroupSpecs[0].template.spec"
 
 
 def ray_cluster(*workers: Cluster, head: Cluster | None = None, version: str | None = None, **spec: Any) -> Cluster:
+    """Return a RayCluster with these worker groups; ``head`` adds to the head's pod spec, ``spec`` to the spec."""
     metadata: Cluster = {"name": "rc", "namespace": "ns"}
     if version is not None:
         metadata["annotations"] = {VERSION_ANNOTATION: version}
@@ -26,47 +32,41 @@ def ray_cluster(*workers: Cluster, head: Cluster | None = None, version: str | N
 
 
 def worker(name: str = "w", **pod: Any) -> Cluster:
+    """Return a worker group; ``pod`` adds to its pod spec."""
     return {"groupName": name, "template": {"spec": {"containers": [{"name": "ray-worker", "image": "ray"}], **pod}}}
 
 
-def head_of(cluster: Cluster) -> Cluster:
-    return cluster["spec"]["headGroupSpec"]["template"]["spec"]
+def head_pod(cluster: Cluster) -> Cluster:
+    """Return the pod spec of the head."""
+    spec: Cluster = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+    return spec
 
 
-def worker_of(cluster: Cluster, at: int = 0) -> Cluster:
-    return cluster["spec"]["workerGroupSpecs"][at]["template"]["spec"]
+def worker_pod(cluster: Cluster, index: int = 0) -> Cluster:
+    """Return the pod spec of a worker group."""
+    spec: Cluster = cluster["spec"]["workerGroupSpecs"][index]["template"]["spec"]
+    return spec
 
 
-def named(items: list[Cluster], name: str) -> Cluster:
+def find_by_name(items: list[Cluster], name: str) -> Cluster:
+    """Return the only item with this name."""
     (item,) = [item for item in items if item["name"] == name]
     return item
 
 
-def names(items: list[Cluster] | None) -> list[str]:
+def names_in(items: list[Cluster] | None) -> list[str]:
+    """Return the names of the items, in their order."""
     return [item["name"] for item in items or []]
 
 
-def create(cluster: Cluster, settings: InjectionSettings = BOTH) -> DefaultingResult:
+def default_on_create(cluster: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS) -> DefaultingResult:
+    """Run the defaulting of a new RayCluster; assert that it does not modify its argument."""
     before = copy.deepcopy(cluster)
-    made = default(cluster, None, settings)
-    assert cluster == before, "what was given is not changed"
-    return made
+    defaulted = default(cluster, None, settings)
+    assert cluster == before, "the argument was modified"
+    return defaulted
 
 
-def created(*workers: Cluster, settings: InjectionSettings = BOTH, **rest: Any) -> Cluster:
-    return create(ray_cluster(*workers, **rest), settings).cluster
-
-
-OAUTH = replace(BOTH, mtls=False)
-
-
-MTLS = replace(BOTH, oauth=False)
-
-
-NOTHING = replace(BOTH, oauth=False, mtls=False)
-
-
-HEAD = "spec.headGroupSpec.template.spec"
-
-
-WORKER = "spec.workerGroupSpecs[0].template.spec"
+def defaulted_cluster(*workers: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS, **fields: Any) -> Cluster:
+    """Return a new RayCluster after defaulting; see :func:`ray_cluster`."""
+    return default_on_create(ray_cluster(*workers, **fields), settings).cluster

@@ -1,4 +1,4 @@
-"""Recordings of RayCluster admission, replayed through the webhooks."""
+"""Replays of recorded RayCluster admissions through the webhooks' pure functions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ DENIED = 'admission webhook "vraycluster.ray.openshift.ai" denied the request: '
 
 
 def settings_of(recording: dict[str, Any]) -> InjectionSettings:
+    """Return the webhooks' settings for the configuration of a recording."""
     config = recording["config"]
     return InjectionSettings(
         version="UNKNOWN",
@@ -26,104 +27,120 @@ def settings_of(recording: dict[str, Any]) -> InjectionSettings:
     )
 
 
-def recorded_oauth_on_vanilla(recording: dict[str, Any]) -> bool:
+def has_oauth_on_vanilla(recording: dict[str, Any]) -> bool:
+    """Report whether OAuth was enabled outside of OpenShift, where only the Go operator injects the proxy."""
     return recording["config"]["kuberay"]["rayDashboardOAuthEnabled"] and not recording["config"]["openshift"]
 
 
-def stored(obj: dict[str, Any]) -> dict[str, Any]:
-    """An object as the API server stores it without any webhook: with what the definition defaults."""
-    made = copy.deepcopy(obj)
+def with_crd_defaults(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return an object as the API server persists it without webhooks: with the defaults of the CRD.
+
+    Status and the metadata that the API server sets are removed.
+    """
+    result = copy.deepcopy(obj)
     for field in ("creationTimestamp", "generation", "managedFields", "uid", "finalizers", "resourceVersion"):
-        made["metadata"].pop(field, None)
-    made.pop("status", None)
-    for group in groups(made):
-        if group is not made["spec"]["headGroupSpec"]:
+        result["metadata"].pop(field, None)
+    result.pop("status", None)
+    for group in groups(result):
+        if group is not result["spec"]["headGroupSpec"]:
             for field, value in (("numOfHosts", 1), ("priority", 0)):
                 group.setdefault(field, value)
         pod = group["template"].get("spec") or {}
         for container in (pod.get("containers") or []) + (pod.get("initContainers") or []):
             for port in container.get("ports") or []:
                 port.setdefault("protocol", "TCP")
-    return made
+    return result
 
 
-def without_go(obj: dict[str, Any]) -> dict[str, Any]:
-    """A recorded object, less what only Go's encoder writes: empty ``resources``, ``metadata``, ``scaleStrategy``."""
-    made = stored(obj)
-    for group in groups(made):
+def without_empty_go_fields(obj: dict[str, Any]) -> dict[str, Any]:
+    """Remove what only Go's encoder writes: empty ``resources``, ``metadata`` and ``scaleStrategy``."""
+    result = with_crd_defaults(obj)
+    for group in groups(result):
         drop_empty(group, "scaleStrategy")
         drop_empty(group["template"], "metadata")
         pod = group["template"].get("spec") or {}
         for container in (pod.get("containers") or []) + (pod.get("initContainers") or []):
             drop_empty(container, "resources")
-    return made
+    return result
 
 
-def drop_empty(owner: dict[str, Any], field: str) -> None:
-    if owner.get(field) == {}:
-        del owner[field]
+def drop_empty(parent: dict[str, Any], field: str) -> None:
+    """Delete a field whose value is an empty object."""
+    if parent.get(field) == {}:
+        del parent[field]
 
 
 def without_proxy(obj: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
-    """A recorded object less the OAuth proxy, which has no business on vanilla Kubernetes."""
+    """Remove the OAuth proxy from a recorded object; ``user`` is the object as the user submitted it."""
     pod = obj["spec"]["headGroupSpec"]["template"]["spec"]
-    theirs = user["spec"]["headGroupSpec"]["template"]["spec"]
-    own = {item["name"]: item for item in theirs["containers"]}
+    user_pod = user["spec"]["headGroupSpec"]["template"]["spec"]
+    user_containers = {item["name"]: item for item in user_pod["containers"]}
     pod["containers"] = [
-        own.get("oauth-proxy", item) if item["name"] == "oauth-proxy" else item
+        user_containers.get("oauth-proxy", item) if item["name"] == "oauth-proxy" else item
         for item in pod["containers"]
-        if item["name"] != "oauth-proxy" or "oauth-proxy" in own
+        if item["name"] != "oauth-proxy" or "oauth-proxy" in user_containers
     ]
     pod["volumes"] = [item for item in pod["volumes"] if item["name"] != "proxy-tls-secret"]
-    if not pod["volumes"] and "volumes" not in theirs:
+    if not pod["volumes"] and "volumes" not in user_pod:
         del pod["volumes"]
     pod.pop("serviceAccountName")
-    if "serviceAccountName" in theirs:
-        pod["serviceAccountName"] = theirs["serviceAccountName"]
+    if "serviceAccountName" in user_pod:
+        pod["serviceAccountName"] = user_pod["serviceAccountName"]
     return obj
 
 
 def groups(cluster: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the head group and the worker groups."""
     return [cluster["spec"]["headGroupSpec"], *cluster["spec"].get("workerGroupSpecs", ())]
 
 
-def patched(obj: dict[str, Any], do: dict[str, Any]) -> dict[str, Any]:
-    if do.get("type") == "application/json-patch+json":
-        return jsonpatch.apply_patch(obj, do["patch"])
-    return merged(obj, do["patch"])
+def apply_patch(obj: dict[str, Any], action: dict[str, Any]) -> dict[str, Any]:
+    """Apply a recorded JSON patch or merge patch."""
+    if action.get("type") == "application/json-patch+json":
+        patched: dict[str, Any] = jsonpatch.apply_patch(obj, action["patch"])
+    else:
+        patched = merge(obj, action["patch"])
+    return patched
 
 
-def merged(target: Any, patch: Any) -> Any:
+def merge(target: Any, patch: Any) -> Any:
+    """Apply a merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
-    made = dict(target) if isinstance(target, dict) else {}
+    result = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
-        made[key] = merged(made.get(key), value)
+        result[key] = merge(result.get(key), value)
         if value is None:
-            del made[key]
-    return made
+            del result[key]
+    return result
 
 
 def with_real_head_service(obj: dict[str, Any]) -> dict[str, Any]:
-    """A recorded object with the name that the head's Service really has, where the Go operator assumes another."""
+    """Replace the name of the head's Service, which the Go operator only assumes, by the name that KubeRay uses."""
     for item in obj["spec"]["headGroupSpec"]["template"]["spec"].get("initContainers") or []:
         assumed = f"{obj['metadata']['name']}-head-svc."
         item["command"] = [word.replace(f" = {assumed}", f" = {head_service_name(obj)}.") for word in item["command"]]
     return obj
 
 
-# what docs/differences.md says of these, under "Admission"
-OTHER_HEAD_SERVICE = {"name-of-63", "name-with-dots"}
+# docs/differences.md describes these differences under "Admission".
+
+DIFFERENT_HEAD_SERVICE = {"name-of-63", "name-with-dots"}
+"""Recordings in which the Go operator assumes a name of the head's Service that KubeRay does not use."""
+
+DENIED_BY_CFO = {"head-without-containers": "spec.headGroupSpec.template.spec.containers: Required value"}
+"""Recordings of RayClusters that only this operator denies, with the start of its message."""
+
+UNCHANGED_BY_CFO = {"old-names-unannotated"}
+"""Recordings of updates after which this operator injects nothing and the Go operator does."""
 
 
-REFUSED_HERE = {"head-without-containers": "spec.headGroupSpec.template.spec.containers: Required value"}
+class AdmissionReplay:
+    """The replay of one recording, step by step, each step on the state that this operator left.
 
-
-UNTOUCHED_HERE = {"old-names-unannotated"}
-
-
-class Play:
-    """One recording put to the pure functions, step by step, each on what is stored here."""
+    :attr:`state` is the RayCluster as persisted here, :attr:`user` as its user submitted it; :attr:`compared` counts
+    the compared responses.
+    """
 
     def __init__(self, recording: dict[str, Any]) -> None:
         self.recording = recording
@@ -134,53 +151,56 @@ class Play:
         self.skips_webhooks = "golden/no-webhook" in (recording.get("namespaceLabels") or {})
 
     def run(self) -> None:
+        """Replay all steps and compare each response with the recorded one."""
         for step in self.recording["steps"]:
             if "note" in step:
                 self.skips_webhooks = False
-            do = step.get("do")
-            if not do or "RayCluster" not in (do.get("kind"), (do.get("object") or {}).get("kind")):
+            action = step.get("do")
+            if not action or "RayCluster" not in (action.get("kind"), (action.get("object") or {}).get("kind")):
                 continue
-            result = step.get("result") or do["result"]
-            if do["op"] == "create":
-                self.user = stored(do["object"])
-                self.play(self.user, None, result)
-            elif do["op"] == "patch":
+            result = step.get("result") or action["result"]
+            if action["op"] == "create":
+                self.user = with_crd_defaults(action["object"])
+                self.admit(self.user, None, result)
+            elif action["op"] == "patch":
                 try:
-                    wanted = patched(self.state, do)
+                    patched = apply_patch(self.state, action)
                 except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
-                    assert recorded_oauth_on_vanilla(self.recording), "the patch is of the proxy, which is not there"
+                    assert has_oauth_on_vanilla(self.recording), "only patches of the proxy, absent here, may fail"
                     continue
-                self.play(stored(wanted), self.state, result)
+                self.admit(with_crd_defaults(patched), self.state, result)
 
-    def play(self, obj: dict[str, Any], old: dict[str, Any] | None, result: dict[str, Any]) -> None:
+    def admit(self, obj: dict[str, Any], old: dict[str, Any] | None, result: dict[str, Any]) -> None:
+        """Default and validate a RayCluster; compare with the recorded ``result``."""
         if self.skips_webhooks:
             self.state = obj
             return
-        made = default(obj, old, self.settings).cluster
-        again = default(made, old, self.settings)
-        assert again.cluster == made
-        assert [text for text in again.warnings if not text.startswith("metadata.name: ")] == []
-        errors = create_errors(made, self.settings) if old is None else update_errors(old, made, self.settings)
+        cluster = default(obj, old, self.settings).cluster
+        second = default(cluster, old, self.settings)
+        assert second.cluster == cluster
+        assert [warning for warning in second.warnings if not warning.startswith("metadata.name: ")] == []
+        errors = create_errors(cluster, self.settings) if old is None else update_errors(old, cluster, self.settings)
         self.compared += 1
         name = self.recording["name"]
-        if name in REFUSED_HERE:
-            assert str(errors[0]).startswith(REFUSED_HERE[name])
+        if name in DENIED_BY_CFO:
+            assert str(errors[0]).startswith(DENIED_BY_CFO[name])
             return
         if result["code"] >= 400:
             assert (result["code"], result["reason"]) == (403, "Forbidden")
             assert DENIED + str(FieldErrors(errors)) == result["message"]
             return
         assert errors == []
-        self.state = made
+        self.state = cluster
         if "object" in result:
-            assert made == self.expected(result["object"], old)
+            assert cluster == self.expected(result["object"], old)
 
     def expected(self, recorded: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
-        if self.recording["name"] in UNTOUCHED_HERE:
+        """Return the object that this operator must persist where the Go operator persisted ``recorded``."""
+        if self.recording["name"] in UNCHANGED_BY_CFO:
             assert old is not None
             labels = recorded["metadata"]["labels"]
             return {**old, "metadata": {**old["metadata"], "labels": labels}}
-        made = without_go(recorded)
-        if self.recording["name"] in OTHER_HEAD_SERVICE:
-            made = with_real_head_service(made)
-        return without_proxy(made, self.user) if recorded_oauth_on_vanilla(self.recording) else made
+        expected = without_empty_go_fields(recorded)
+        if self.recording["name"] in DIFFERENT_HEAD_SERVICE:
+            expected = with_real_head_service(expected)
+        return without_proxy(expected, self.user) if has_oauth_on_vanilla(self.recording) else expected

@@ -1,4 +1,4 @@
-"""A small world for tests of the RayCluster controllers: a control plane, the operator, and somebody who uses both."""
+"""The environment of tests of the RayCluster controllers: a control plane, a user's client, and the controllers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
 from envtest import ControlPlane
 
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
+"""How long a test waits for a condition before it fails."""
 
 
 def crd(group: str, version: str, kind: str, plural: str, *, scope: str = "Namespaced", **properties: Any) -> Object:
-    """A definition that accepts any spec; ``properties`` add schemas below spec."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": {**anything, "properties": properties}, "status": anything}}
+    """Return a CRD that accepts any spec and status; ``properties`` adds schemas of fields below ``spec``."""
+    any_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": {**any_object, "properties": properties}, "status": any_object}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -64,8 +65,8 @@ def crd(group: str, version: str, kind: str, plural: str, *, scope: str = "Names
     }
 
 
-RAY_CLUSTERS = crd("ray.io", "v1", "RayCluster", "rayclusters")
-ROUTES = crd(
+RAY_CLUSTER_CRD = crd("ray.io", "v1", "RayCluster", "rayclusters")
+ROUTE_CRD = crd(
     "route.openshift.io",
     "v1",
     "Route",
@@ -79,25 +80,25 @@ ROUTES = crd(
         },
     },
 )
-DSC_INITIALIZATIONS = crd(
+DSC_INITIALIZATION_CRD = crd(
     "dscinitialization.opendatahub.io", "v1", "DSCInitialization", "dscinitializations", scope="Cluster"
 )
-INGRESS_CONFIGS = crd("config.openshift.io", "v1", "Ingress", "ingresses", scope="Cluster")
+INGRESS_CONFIG_CRD = crd("config.openshift.io", "v1", "Ingress", "ingresses", scope="Cluster")
 
-VANILLA = (RAY_CLUSTERS,)
-OPENSHIFT = (RAY_CLUSTERS, ROUTES)
+VANILLA_CRDS = (RAY_CLUSTER_CRD,)
+OPENSHIFT_CRDS = (RAY_CLUSTER_CRD, ROUTE_CRD)
 
-PLAIN = {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"}
-OAUTH = {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"}
+PLAIN_SETTINGS = {"rayDashboardOAuthEnabled": False, "ingressDomain": "apps.test"}
+OAUTH_SETTINGS = {"rayDashboardOAuthEnabled": True, "ingressDomain": "apps.test"}
 
 
-def kuberay(**settings: Any) -> KubeRayConfiguration:
-    """The configuration section with these settings, as a user writes them."""
+def kuberay_config(**settings: Any) -> KubeRayConfiguration:
+    """Return the ``kuberay`` section of the configuration with these settings, validated as if a user had set them."""
     return KubeRayConfiguration.model_validate(settings)
 
 
 def ray_cluster(name: str = "rc", namespace: str = "ns", *, version: str | None = "test", **spec: Any) -> Object:
-    """A small RayCluster; ``spec`` adds to, or replaces, what is in it."""
+    """Return a minimal RayCluster; ``spec`` adds or replaces fields of its spec."""
     metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     if version is not None:
         metadata["annotations"] = {VERSION_ANNOTATION: version}
@@ -110,42 +111,49 @@ def ray_cluster(name: str = "rc", namespace: str = "ns", *, version: str | None 
     }
 
 
-class World:
-    """What a test does and sees. ``client`` is somebody else than the operator, and always asks the API server."""
+class Environment:
+    """A control plane and a client for a test; :attr:`manager` is set while the controllers run.
+
+    :attr:`client` acts as a user (field manager ``tester``) and reads from the API server, never from the cache of the
+    controllers. :attr:`exchanges` records all requests of the controllers.
+    """
 
     def __init__(self, plane: ControlPlane, client: Client) -> None:
         self.plane = plane
         self.client = client
         self.manager: Manager | None = None
         self.exchanges: list[Exchange] = []
-        self._collects: bool | None = None
+        self._collects_garbage: bool | None = None
 
-    async def namespace(self, name: str = "ns") -> str:
-        """Makes a namespace."""
+    async def create_namespace(self, name: str = "ns") -> str:
+        """Create a namespace and return its name."""
         await self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         return name
 
     async def create(self, obj: Object) -> Object:
-        """Creates an object."""
+        """Create an object."""
         return await self.client.create(obj)
 
     async def get(self, gvk: GVK, name: str, namespace: str = "ns") -> Object:
-        """An object that must be there."""
+        """Return an object; fail if it does not exist."""
         found = await self.client.get(gvk, NamespacedName(namespace, name))
         assert found is not None, f"{gvk.kind} {namespace}/{name} does not exist"
         return found
 
     async def find(self, gvk: GVK, name: str, namespace: str = "ns") -> Object | None:
-        """An object, or ``None``."""
+        """Return an object, or ``None`` if it does not exist."""
         return await self.client.get(gvk, NamespacedName(namespace, name))
 
-    async def names(self, gvk: GVK, namespace: str = "ns") -> set[str]:
-        """The names of all objects of a kind that bear a cluster's label (all of it, for kinds that bear none)."""
+    async def child_names(self, gvk: GVK, namespace: str = "ns") -> set[str]:
+        """Return the names of the objects of a kind that have the label of a RayCluster."""
         found = await self.client.list(gvk, namespace=namespace, label_selector=CLUSTER_LABEL)
         return {name_of(item) for item in found}
 
     async def children(self, namespace: str = "ns", *, openshift: bool = False) -> dict[tuple[str, str], Object]:
-        """All that carries a cluster's label in the namespace, and ClusterRoleBindings labelled with it."""
+        """Return the namespace's objects with the label of a RayCluster, and its ClusterRoleBindings, by kind and name.
+
+        Routes are included only on OpenShift; ClusterRoleBindings are found by their label with the namespace.
+        """
         kinds = [SECRET, SERVICE, SERVICE_ACCOUNT, INGRESS, NETWORK_POLICY, *([ROUTE] if openshift else [])]
         found = [
             item
@@ -156,33 +164,37 @@ class World:
         return {(item["kind"], name_of(item)): item for item in found}
 
     async def patch(self, obj: Object, patch: Any, *, subresource: str = "") -> Object:
-        """Merges ``patch`` into an object."""
+        """Apply a merge patch to an object."""
         gvk = GVK.parse(obj["apiVersion"], obj["kind"])
         return await self.client.patch(gvk, key_of(obj), patch, subresource=subresource)
 
     async def delete(self, obj: Object) -> None:
-        """Deletes an object."""
+        """Delete an object."""
         await self.client.delete(GVK.parse(obj["apiVersion"], obj["kind"]), key_of(obj))
 
     async def events(self, namespace: str = "ns") -> list[tuple[str, str, str]]:
-        """Type, reason and note of the events in a namespace."""
+        """Return type, reason and note of each Event in a namespace."""
         found = await self.client.list(EVENT, namespace=namespace)
         return [(item.get("type", ""), item.get("reason", ""), item.get("note", "")) for item in found]
 
-    async def event(self, reason: str, *parts: str, namespace: str = "ns") -> str:
-        """Waits for an event of this reason whose note contains ``parts``, and returns the note."""
+    async def wait_for_event(self, reason: str, *parts: str, namespace: str = "ns") -> str:
+        """Wait for an Event with this reason whose note contains all of ``parts``, and return the note."""
 
-        async def look() -> str | None:
+        async def matching_note() -> str | None:
             for _, found, note in await self.events(namespace):
                 if found == reason and all(part in note for part in parts):
                     return note
             return None
 
-        return await eventually(look, f"an event {reason} with {parts}")
+        found: str = await eventually(matching_note, f"an Event {reason} that contains {parts}")
+        return found
 
     async def collects_garbage(self) -> bool:
-        """Whether the control plane deletes what is owned by nobody any more (kube-apiserver alone does not)."""
-        if self._collects is None:
+        """Report whether the control plane deletes objects whose owner does not exist.
+
+        kube-apiserver without kube-controller-manager does not.
+        """
+        if self._collects_garbage is None:
             owner = {
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
@@ -191,18 +203,18 @@ class World:
             }
             metadata = {"name": "probe-for-garbage", "namespace": "default", "ownerReferences": [owner]}
             probe = await self.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-            self._collects = False
+            self._collects_garbage = False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2.0):
                     while await self.client.get(CONFIG_MAP, key_of(probe)) is not None:  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
-                    self._collects = True
-        return self._collects
+                    self._collects_garbage = True
+        return self._collects_garbage
 
-    async def quiet(self) -> None:
-        """Returns when the operator has nothing more to do with what there is now.
+    async def wait_until_idle(self) -> None:
+        """Wait until the controllers have nothing left to do for the current state of the API server.
 
-        That is: its watches have shown it all of that, and its queues are empty.
+        That is: their caches contain this state, their queues are empty, and no request was sent meanwhile.
         """
         assert self.manager is not None
         before = -1
@@ -210,113 +222,125 @@ class World:
             before = len(self.exchanges)
             for informer in self.manager.cache.informers:
                 if informer.has_synced:
-                    await self._caught_up(informer)
-            await _until(self._idle, "idle controllers")
+                    await self._wait_for_informer(informer)
+            await _until(self._is_idle, "idle controllers")
 
-    async def _caught_up(self, informer: Informer) -> None:
+    async def _wait_for_informer(self, informer: Informer) -> None:
+        """Wait until the informer contains the versions that a list returns now, or newer ones."""
         selection = informer.selection
-        selectors = {"label_selector": str(selection.label_selector), "field_selector": str(selection.field_selector)}
-        there = {key_of(item): resource_version_of(item) for item in await self.client.list(informer.gvk, **selectors)}
+        items = await self.client.list(
+            informer.gvk,
+            label_selector=str(selection.label_selector),
+            field_selector=str(selection.field_selector),
+        )
+        listed = {key_of(item): resource_version_of(item) for item in items}
 
-        def seen() -> bool:
-            known = {entry.key: entry.meta.resource_version for entry in informer.reader.entries()}
-            return all(int(known.get(key, "0")) >= int(version) for key, version in there.items()) and all(
-                key in there or int(version) > max(map(int, there.values()), default=0)
-                for key, version in known.items()
+        def is_current() -> bool:
+            cached = {entry.key: entry.meta.resource_version for entry in informer.reader.entries()}
+            return all(int(cached.get(key, "0")) >= int(version) for key, version in listed.items()) and all(
+                key in listed or int(version) > max(map(int, listed.values()), default=0)
+                for key, version in cached.items()
             )
 
-        await _until(seen, f"the operator's view of {informer.gvk.kind}")
+        await _until(is_current, f"the controllers' cache of {informer.gvk.kind}")
 
-    def _idle(self) -> bool:
+    def _is_idle(self) -> bool:
         assert self.manager is not None
         return all(
             len(controller.queue) == 0 and controller.queue.processing == 0 for controller in self.manager.controllers
         )
 
     def requests(self) -> list[tuple[str, str]]:
-        """What the operator asked of the API server since :meth:`forget_requests`, but for lists, watches, events."""
+        """Return verb and resource of the controllers' requests since :meth:`clear_requests`.
+
+        Lists, watches and requests for Events are left out.
+        """
         return [
             (exchange.verb, exchange.resource)
             for exchange in self.exchanges
             if exchange.verb not in ("list", "watch") and "events" not in exchange.resource and exchange.resource
         ]
 
-    def forget_requests(self) -> None:
-        """Starts counting anew."""
+    def clear_requests(self) -> None:
+        """Forget the requests recorded so far."""
         self.exchanges.clear()
 
 
-async def _until(condition: Callable[[], bool], what: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 (what is waited for is in another part of the process)
+async def _until(condition: Callable[[], bool], description: str) -> None:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not condition():  # noqa: ASYNC110 (another part of this process changes it, without an event to wait for)
             await asyncio.sleep(0.005)
-    assert condition(), what
+    assert condition(), description
 
 
-async def eventually(look: Callable[[], Any], what: str = "") -> Any:
-    """Calls ``look`` until it returns something true, and returns that; fails after :data:`PATIENCE` seconds.
+async def eventually(condition: Callable[[], Any], description: str = "") -> Any:
+    """Call ``condition`` until it returns a true value, and return that value.
 
-    An ``AssertionError`` in ``look`` means "not yet".
+    An ``AssertionError`` in ``condition`` counts as a false value. Fails after :data:`TIMEOUT_SECONDS` with the
+    description and the last such error.
     """
     last: object = None
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 try:
-                    found = await look()
+                    found = await condition()
                 except AssertionError as error:
                     last, found = error, None
                 if found:
                     return found
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise AssertionError(f"did not happen in {PATIENCE:g} s: {what} {last or ''}") from None
+        raise AssertionError(f"timed out after {TIMEOUT_SECONDS:g} s: {description} {last or ''}") from None
 
 
 @asynccontextmanager
-async def world(*crds: Object) -> AsyncIterator[World]:
-    """A control plane with these definitions, and nobody's operator yet."""
+async def start_environment(*crds: Object) -> AsyncIterator[Environment]:
+    """Run a control plane with these CRDs, without the RayCluster controllers."""
     async with (
         ControlPlane.auto(crds=crds) as plane,
         Transport(ClientConfig.for_control_plane(plane)) as transport,
     ):
         client = Client(transport, RESTMapper(transport), field_manager="tester")
-        yield World(plane, client)
+        yield Environment(plane, client)
 
 
 @asynccontextmanager
-async def operating(
-    world: World, config: KubeRayConfiguration, *, clock: Clock | None = None, wait: bool = True, token: str = ""
+async def run_controllers(
+    env: Environment, config: KubeRayConfiguration, *, clock: Clock | None = None, wait: bool = True, token: str = ""
 ) -> AsyncIterator[Manager]:
-    """Runs the RayCluster controllers against the world until the end of the block; as admin, or with ``token``."""
-    world.forget_requests()
-    config_of_client = ClientConfig.for_control_plane(world.plane, token=token or None)
-    async with Transport(config_of_client, observe=world.exchanges.append) as transport:
+    """Run the RayCluster controllers until the end of the block; as admin, or with ``token``.
+
+    With ``wait``, the block starts when they have nothing left to do.
+    """
+    env.clear_requests()
+    client_config = ClientConfig.for_control_plane(env.plane, token=token or None)
+    async with Transport(client_config, observe=env.exchanges.append) as transport:
         manager = Manager(
             transport,
             ManagerOptions(field_manager="codeflare-operator", field_managers=[raycluster.FIELD_MANAGER]),
             clock=clock,
         )
         raycluster.setup(manager, config)
-        world.manager = manager
+        env.manager = manager
         try:
             async with manager:
                 if wait:
                     await manager.started()
-                    await world.quiet()
+                    await env.wait_until_idle()
                 yield manager
         finally:
-            world.manager = None
+            env.manager = None
 
 
-async def gone(world: World, items: Iterable[tuple[GVK, str]], namespace: str = "ns") -> None:
-    """Waits until none of the objects exists."""
+async def wait_until_deleted(env: Environment, items: Iterable[tuple[GVK, str]], namespace: str = "ns") -> None:
+    """Wait until none of the objects exists."""
     for gvk, name in items:
 
-        async def look(gvk: GVK = gvk, name: str = name) -> bool:
+        async def is_deleted(gvk: GVK = gvk, name: str = name) -> bool:
             try:
-                return await world.client.get(gvk, NamespacedName(namespace, name)) is None
+                return await env.client.get(gvk, NamespacedName(namespace, name)) is None
             except NotFound:
                 return True
 
-        await eventually(look, f"{gvk.kind} {name} gone")
+        await eventually(is_deleted, f"{gvk.kind} {name} is deleted")

@@ -1,4 +1,4 @@
-"""Recordings of the Go operator with RayClusters, in the form in which tests compare them."""
+"""Recordings of the Go operator with RayClusters, normalized for comparison."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from cfo.runtime.objects import Object
-from test.support.recordings import RAYCLUSTER
+from test.support.recordings import RAYCLUSTER_RECORDINGS
 
 CONFIGURATIONS = [
     f"{platform}-{oauth}-{mtls}"
@@ -20,46 +20,51 @@ CONFIGURATIONS = [
 ]
 
 
-def definitions(*, openshift: bool) -> list[Object]:
+def recorded_crds(*, openshift: bool) -> list[Object]:
+    """Return the CRDs of the recorded clusters."""
     names = ["ray.io_rayclusters"]
     if openshift:
         names += ["route.openshift.io_routes", "minimal_config_ingresses", "minimal_dscinitializations"]
-    return [copy.deepcopy(_definition(name)) for name in names]
+    return [copy.deepcopy(_crd(name)) for name in names]
 
 
 @cache
-def _definition(name: str) -> Object:
-    path = RAYCLUSTER.parents[1] / "crds" / f"{name}.yaml"
+def _crd(name: str) -> Object:
+    path = RAYCLUSTER_RECORDINGS.parents[1] / "crds" / f"{name}.yaml"
     found: Object = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return found
 
 
-def as_persisted(obj: Object) -> Object:
-    """A recorded object, as it can be created again."""
-    drop = {"uid", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in drop}
+def without_server_fields(obj: Object) -> Object:
+    """Return a recorded object without status and the metadata that an API server sets, so that it can be created."""
+    server_fields = {"uid", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in server_fields}
     return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
 
 
-def managed(obj: Object) -> list[dict[str, Any]]:
+def managed_fields(obj: Object) -> list[dict[str, Any]]:
+    """Return the managedFields of an object."""
     found: list[dict[str, Any]] = obj["metadata"].get("managedFields") or []
     return found
 
 
-def comparable(obj: Object) -> Object:
-    """What must be the same: all but what a server gives, and the content of Secrets."""
-    same = {key: value for key, value in obj.items() if key not in ("status", "metadata", "data")}
+def comparable_part(obj: Object) -> Object:
+    """Return all fields except status, what an API server sets, and the content of Secrets."""
+    part = {key: value for key, value in obj.items() if key not in ("status", "metadata", "data")}
     metadata = {key: obj["metadata"].get(key) for key in ("name", "namespace", "labels", "annotations")}
     metadata["owners"] = [
         {key: value for key, value in reference.items() if key != "uid"}
         for reference in obj["metadata"].get("ownerReferences") or ()
     ]
     if obj["kind"] == "Service":
-        same["spec"] = {key: value for key, value in obj["spec"].items() if not re.fullmatch("clusterIPs?", key)}
+        part["spec"] = {key: value for key, value in obj["spec"].items() if not re.fullmatch("clusterIPs?", key)}
     if obj["kind"] == "Secret":
-        same["keys"] = sorted(obj.get("data") or ())
-    return {**same, "metadata": metadata}
+        part["keys"] = sorted(obj.get("data") or ())
+    return {**part, "metadata": metadata}
 
 
-COMPLETED = {"name-of-63", "name-with-dots"}
-"""The Go operator's half a set is made a whole one, and its Routes lead to the Service that there is now."""
+PARTLY_RECONCILED = {"name-of-63", "name-with-dots"}
+"""Recordings in which the Go operator creates only some of the children; this one creates them all.
+
+The Routes differ, too: here they point to the proxy's Service under its shortened name.
+"""

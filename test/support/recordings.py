@@ -1,4 +1,4 @@
-"""What the Go operator was seen to do, where the recordings exist (the folder ``shared`` beside the repository)."""
+"""Recordings of the Go operator, where they exist: in the folder ``shared`` next to the repository."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ import pytest
 import yaml
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
-RAYCLUSTER = GOLDEN / "raycluster"
+RAYCLUSTER_RECORDINGS = GOLDEN / "raycluster"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def raycluster_cases() -> list[Any]:
-    """A parameter for each recorded ``configuration/scenario``; one that skips where there is none."""
-    return _cases(RAYCLUSTER)
+    """Return a parameter per recorded ``configuration/scenario``; a skipped one where there are no recordings."""
+    return _cases(RAYCLUSTER_RECORDINGS)
 
 
 def startup_cases() -> list[Any]:
-    """A parameter for each recorded start ``platform/scenario``; one that skips where there is none."""
+    """Return a parameter per recorded start ``platform/scenario``; a skipped one where there are no recordings."""
     return _cases(GOLDEN / "startup")
 
 
 def appwrapper_cases(*names: str) -> list[Any]:
-    """A parameter for each recorded ``configuration/scenario`` of AppWrappers whose scenario matches one of ``names``
-    (patterns; all, if none is given); one that skips where there is none."""
+    """Return a parameter per recorded ``configuration/scenario`` of AppWrappers; a skipped one without recordings.
+
+    ``names`` are patterns that select scenarios; without them, all are selected.
+    """
     return _cases(GOLDEN / "appwrapper", *names)
 
 
@@ -38,18 +40,18 @@ def _cases(folder: Path, *names: str) -> list[Any]:
     return [pytest.param(case, id=case) for case in found] or [missing]
 
 
-def load(case: str) -> dict[str, Any]:
-    """The recording ``configuration/scenario``; shared between tests, so not to be changed."""
-    return _load(RAYCLUSTER / f"{case}.yaml")
+def load_raycluster(case: str) -> dict[str, Any]:
+    """Return the recording ``configuration/scenario``; tests share it and must not modify it."""
+    return _load(RAYCLUSTER_RECORDINGS / f"{case}.yaml")
 
 
 def load_startup(case: str) -> dict[str, Any]:
-    """The recorded start ``platform/scenario``; shared between tests, so not to be changed."""
+    """Return the recorded start ``platform/scenario``; tests share it and must not modify it."""
     return _load(GOLDEN / "startup" / f"{case}.yaml")
 
 
 def load_appwrapper(case: str) -> dict[str, Any]:
-    """The recording ``configuration/scenario`` of AppWrappers; shared between tests, so not to be changed."""
+    """Return the recording ``configuration/scenario`` of AppWrappers; tests share it and must not modify it."""
     return _load(GOLDEN / "appwrapper" / f"{case}.yaml")
 
 
@@ -60,7 +62,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def observations(recording: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The observations that list whole objects, each with its title."""
+    """Yield title and objects of each observation that lists whole objects."""
     for step in recording["steps"]:
         objects = step.get("objects")
         if objects is not None and all(item.get("metadata", {}).get("name") for item in objects):

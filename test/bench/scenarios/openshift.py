@@ -13,7 +13,7 @@ from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.operators import run_operator
 from test.bench.raycluster_objects import namespaces, raycluster
 from test.bench.scenarios.operator_lifecycle import measure_restart
-from test.support.raycluster_environment import ROUTES
+from test.support.raycluster_environment import ROUTE_CRD
 
 OPERATORS = ("cfo", "go")
 OAUTH = {"rayDashboardOAuthEnabled": True}
@@ -34,7 +34,7 @@ CHILDREN = 9
     goals=[Goal("overhead per object", 2, 100)],
 )
 async def openshift_create(case: Case) -> Sample:
-    async with api_server(ROUTES) as server:
+    async with api_server(ROUTE_CRD) as server:
         await server.create_all(namespaces())
         async with run_operator(server, case.subject, **OAUTH) as (process, _):
             await process.wait_until_idle()
@@ -63,4 +63,4 @@ async def openshift_create(case: Case) -> Sample:
     goals=[Goal("writes", 0, 101), Goal("requests", 50, 101)],
 )
 async def openshift_restart(case: Case) -> Sample:
-    return await measure_restart(case, ROUTES, **OAUTH)
+    return await measure_restart(case, ROUTE_CRD, **OAUTH)

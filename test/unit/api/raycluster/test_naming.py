@@ -1,3 +1,5 @@
+"""Tests of the names and hosts that derive from a RayCluster."""
+
 from __future__ import annotations
 
 import re
@@ -19,13 +21,14 @@ DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def cluster(name: str = "raycluster-kuberay", namespace: str = "ns", *, version: str | None = "UNKNOWN", **spec):
+    """Return a RayCluster; ``spec`` is that of the head group."""
     metadata = {"name": name, "namespace": namespace}
     if version is not None:
         metadata["annotations"] = {VERSION_ANNOTATION: version}
     return {"metadata": metadata, "spec": {"headGroupSpec": spec}}
 
 
-def test_names_end_in_a_hash_when_the_cluster_carries_a_version() -> None:
+def test_names_of_cluster_with_version_end_in_hash() -> None:
     names = names_of(cluster(namespace="os-oauth-mtls-kuberay-sample"))
     assert names.ca_secret == "raycluster-kuberay-ca-secret-95fc2542"
     assert names.cookie_secret == "raycluster-kuberay-oauth-config-b81414d0"
@@ -39,11 +42,11 @@ def test_names_end_in_a_hash_when_the_cluster_carries_a_version() -> None:
     assert names.client == "rayclient-raycluster-kuberay"
 
 
-def test_an_empty_version_is_a_version() -> None:
+def test_empty_version_annotation_counts_as_version() -> None:
     assert names_of(cluster("byhand", version="")).ca_secret == "byhand-ca-secret-54dc632d"
 
 
-def test_a_cluster_without_a_version_has_the_old_names() -> None:
+def test_cluster_without_version_has_old_names() -> None:
     names = names_of(cluster("old", "space", version=None))
     assert names.ca_secret == "ca-secret-old"
     assert names.cookie_secret == "old-oauth-config"
@@ -59,7 +62,7 @@ def test_a_cluster_without_a_version_has_the_old_names() -> None:
 
 @pytest.mark.parametrize("version", ["UNKNOWN", None])
 @pytest.mark.parametrize("name", ["n" * 63, "n" * 253, "my.ray.cluster", "a." + "b" * 60])
-def test_what_an_api_server_would_refuse_is_shortened(name: str, version: str | None) -> None:
+def test_names_that_the_api_server_rejects_are_shortened(name: str, version: str | None) -> None:
     names = names_of(cluster(name, version=version))
     assert DNS_LABEL.fullmatch(names.proxy_service)
     assert DNS_LABEL.fullmatch(head_service_name(cluster(name, version=version)))
@@ -67,7 +70,7 @@ def test_what_an_api_server_would_refuse_is_shortened(name: str, version: str | 
     assert all(len(getattr(names, field)) <= 253 for field in names.__slots__)
 
 
-def test_what_it_would_not_refuse_keeps_its_name() -> None:
+def test_names_that_the_api_server_accepts_are_kept() -> None:
     names = names_of(cluster("n" * 63))
     assert names.ca_secret == "n" * 63 + "-ca-secret-b4aafffa"
     assert label_value("n" * 63) == "n" * 63
@@ -81,24 +84,24 @@ def test_shortened_names_of_different_clusters_differ() -> None:
     assert service_name("n" * 80 + "a") != service_name("n" * 80 + "b")
 
 
-def test_the_head_service_is_what_kuberay_reports_else_what_the_user_named_else_the_default() -> None:
-    named = cluster("c", headService={"metadata": {"name": "mine"}})
+def test_head_service_name_comes_from_status_then_spec_then_default() -> None:
+    with_name = cluster("c", headService={"metadata": {"name": "chosen"}})
     assert head_service_name(cluster("c")) == "c-head-svc"
-    assert head_service_name(named) == "mine"
-    assert head_service_name({**named, "status": {"head": {"serviceName": "real"}}}) == "real"
-    assert head_service_name({**named, "status": {"head": {}}}) == "mine"
+    assert head_service_name(with_name) == "chosen"
+    assert head_service_name({**with_name, "status": {"head": {"serviceName": "reported"}}}) == "reported"
+    assert head_service_name({**with_name, "status": {"head": {}}}) == "chosen"
     assert head_service_name({"metadata": {"name": "c"}, "spec": None, "status": None}) == "c-head-svc"
 
 
-def test_the_default_head_service_of_a_long_name_is_the_one_that_kuberay_makes() -> None:
+def test_default_head_service_name_is_truncated_as_by_kuberay() -> None:
     assert head_service_name(cluster("n" * 41)) == "n" * 41 + "-head-svc"
     assert head_service_name(cluster("a" + "n" * 41)) == "n" * 41 + "-head-svc"
     assert head_service_name(cluster("ab-" + "n" * 40)) == "r" + "n" * 40 + "-head-svc"
     assert head_service_name(cluster("a9" + "n" * 40)) == "r" + "n" * 40 + "-head-svc"
-    assert head_service_name(cluster("9lives")) == "9lives-head-svc"  # KubeRay takes no such cluster
+    assert head_service_name(cluster("9lives")) == "9lives-head-svc"  # KubeRay ignores such a cluster
 
 
-def test_hosts() -> None:
+def test_hosts_contain_name_namespace_and_suffix() -> None:
     assert dashboard_host(cluster("a-b", "c"), "apps.test") == "ray-dashboard-a-b-c.apps.test"
     assert client_host(cluster("a", "b-c"), "apps.test") == "rayclient-a-b-c.apps.test"
     assert client_host(cluster("a", "b-c"), "apps.test", "0123abcd") == "rayclient-a-b-c-0123abcd.apps.test"

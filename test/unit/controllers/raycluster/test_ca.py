@@ -1,3 +1,5 @@
+"""Tests of the CA of a RayCluster: creation, loading, renewal, and compatibility with the Go operator's."""
+
 from __future__ import annotations
 
 import subprocess
@@ -12,27 +14,28 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.controllers.raycluster import ca
-from test.support.go_certificates import NOW, go_authority
+from test.support.go_certificates import NOW, go_certificate_authority
 
 
-def leaf(authority: ca.CertificateAuthority) -> x509.Certificate:
-    """A node's certificate, as the nodes sign them for themselves."""
+def leaf(issuer: ca.CertificateAuthority) -> x509.Certificate:
+    """Return a Ray node's certificate, signed with the CA as the node's init container does."""
     key = ec.generate_private_key(ec.SECP256R1())
-    identifier = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    identifier = issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-head")]))
-        .issuer_name(authority.certificate.subject)
+        .issuer_name(issuer.certificate.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(NOW)
         .not_valid_after(NOW + timedelta(days=365))
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
-        .sign(authority.key, hashes.SHA256())
+        .sign(issuer.key, hashes.SHA256())
     )
 
 
 def extension(certificate: x509.Certificate, kind):
+    """Return whether an extension is critical, and its value."""
     found = certificate.extensions.get_extension_for_class(kind)
     return found.critical, found.value
 
@@ -44,10 +47,10 @@ def extension(certificate: x509.Certificate, kind):
         ("rsa", rsa.RSAPrivateKey, b"BEGIN RSA PRIVATE KEY"),
     ],
 )
-def test_a_new_authority_is_the_go_operators_but_for_key_and_lifetime(algorithm, kind, pem) -> None:
-    authority = ca.create(algorithm, now=NOW)
-    certificate = authority.certificate
-    assert isinstance(authority.key, kind)
+def test_new_ca_equals_that_of_go_operator_except_key_and_lifetime(algorithm, kind, pem) -> None:
+    created = ca.create(algorithm, now=NOW)
+    certificate = created.certificate
+    assert isinstance(created.key, kind)
     assert certificate.subject.rfc4514_string() == certificate.issuer.rfc4514_string() == "CN=root-ca"
     assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(days=3650)
     assert certificate.not_valid_before_utc <= NOW < certificate.not_valid_after_utc
@@ -64,19 +67,19 @@ def test_a_new_authority_is_the_go_operators_but_for_key_and_lifetime(algorithm,
     assert not critical
     assert set(extended) == {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
     assert len(list(certificate.extensions)) == 4
-    data = authority.data()
+    data = created.data()
     assert set(data) == {"ca.key", "ca.crt"}
     assert pem in data["ca.key"]
     assert data["ca.crt"].count(b"BEGIN CERTIFICATE") == 1
 
 
-def test_what_was_made_is_read_back() -> None:
-    made = ca.create("ecdsa", now=NOW)
-    read = ca.load(made.data()["ca.crt"], made.data()["ca.key"])
-    assert read.data() == made.data()
+def test_created_ca_can_be_loaded() -> None:
+    created = ca.create("ecdsa", now=NOW)
+    loaded = ca.load(created.data()["ca.crt"], created.data()["ca.key"])
+    assert loaded.data() == created.data()
 
 
-def test_of_several_certificates_the_first_counts() -> None:
+def test_first_certificate_of_bundle_is_used() -> None:
     first, second = ca.create("ecdsa", now=NOW), ca.create("ecdsa", now=NOW)
     bundle = first.data()["ca.crt"] + second.data()["ca.crt"]
     assert ca.load(bundle, first.data()["ca.key"]).certificate == first.certificate
@@ -85,14 +88,14 @@ def test_of_several_certificates_the_first_counts() -> None:
 
 
 def test_renewal_is_due_with_a_third_of_the_lifetime_left() -> None:
-    assert go_authority(days=363).renewal_due == NOW + timedelta(days=242)
-    ours = ca.create("ecdsa", now=NOW)
-    assert NOW + timedelta(days=2430) < ours.renewal_due < NOW + timedelta(days=2435)
+    assert go_certificate_authority(days=363).renewal_due == NOW + timedelta(days=242)
+    own = ca.create("ecdsa", now=NOW)
+    assert NOW + timedelta(days=2430) < own.renewal_due < NOW + timedelta(days=2435)
 
 
-@pytest.mark.parametrize("make", [go_authority, lambda: ca.create("ecdsa", now=NOW)])
-def test_renewal_keeps_key_subject_and_key_identifier(make) -> None:
-    old = make()
+@pytest.mark.parametrize("create_ca", [go_certificate_authority, lambda: ca.create("ecdsa", now=NOW)])
+def test_renewal_keeps_key_subject_and_key_identifier(create_ca) -> None:
+    old = create_ca()
     later = NOW + timedelta(days=300)
     new = ca.renew(old, now=later)
     assert new.key is old.key
@@ -102,34 +105,34 @@ def test_renewal_keeps_key_subject_and_key_identifier(make) -> None:
     )
     assert new.certificate.not_valid_after_utc - later > timedelta(days=3649)
     assert new.certificate.serial_number != old.certificate.serial_number
-    for leaf_of, trusted in ((old, new), (new, old)):
-        leaf(leaf_of).verify_directly_issued_by(trusted.certificate)
+    for signer, trusted in ((old, new), (new, old)):
+        leaf(signer).verify_directly_issued_by(trusted.certificate)
 
 
-@pytest.mark.skipif(which("openssl") is None, reason="no openssl on the PATH")
-@pytest.mark.parametrize("make", [go_authority, lambda: ca.create("ecdsa", now=NOW)])
-def test_openssl_trusts_old_and_new_leaves_under_old_and_new_authority(make, tmp_path: Path) -> None:
-    old = make()
+@pytest.mark.skipif(which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.parametrize("create_ca", [go_certificate_authority, lambda: ca.create("ecdsa", now=NOW)])
+def test_openssl_trusts_old_and_new_leaves_under_old_and_new_ca(create_ca, tmp_path: Path) -> None:
+    old = create_ca()
     new = ca.renew(old, now=NOW + timedelta(days=1))
-    moment = str(int((NOW + timedelta(days=2)).timestamp()))
+    timestamp = str(int((NOW + timedelta(days=2)).timestamp()))
     for number, (signer, trusted) in enumerate([(old, new), (new, old)]):
-        trust, signed = tmp_path / f"ca{number}.crt", tmp_path / f"leaf{number}.crt"
-        trust.write_bytes(trusted.data()["ca.crt"])
-        signed.write_bytes(leaf(signer).public_bytes(serialization.Encoding.PEM))
-        done = subprocess.run(
-            ["openssl", "verify", "-attime", moment, "-CAfile", trust, signed], capture_output=True, text=True
+        ca_path, leaf_path = tmp_path / f"ca{number}.crt", tmp_path / f"leaf{number}.crt"
+        ca_path.write_bytes(trusted.data()["ca.crt"])
+        leaf_path.write_bytes(leaf(signer).public_bytes(serialization.Encoding.PEM))
+        result = subprocess.run(
+            ["openssl", "verify", "-attime", timestamp, "-CAfile", ca_path, leaf_path], capture_output=True, text=True
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
 
 
-def test_what_cannot_be_used_says_why_and_keeps_the_key_if_there_is_one() -> None:
-    good, other = ca.create("ecdsa", now=NOW), ca.create("ecdsa", now=NOW)
-    data = good.data()
+def test_invalid_ca_is_rejected_with_reason_and_its_valid_key() -> None:
+    valid, other = ca.create("ecdsa", now=NOW), ca.create("ecdsa", now=NOW)
+    data = valid.data()
     for certificate, reason in (
         (b"", "missing"),
         (b"not a certificate", "missing"),
         (other.data()["ca.crt"], "does not match"),
-        (leaf(good).public_bytes(serialization.Encoding.PEM), "not a CA certificate"),
+        (leaf(valid).public_bytes(serialization.Encoding.PEM), "not a CA certificate"),
     ):
         with pytest.raises(ca.InvalidCertificateAuthority, match=reason) as caught:
             ca.load(certificate, data["ca.key"])
@@ -138,13 +141,13 @@ def test_what_cannot_be_used_says_why_and_keeps_the_key_if_there_is_one() -> Non
         with pytest.raises(ca.InvalidCertificateAuthority, match=r"ca\.key") as caught:
             ca.load(data["ca.crt"], key)
         assert caught.value.key is None
-    ed = ed25519.Ed25519PrivateKey.generate().private_bytes(
+    ed25519_key = ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     with pytest.raises(ca.InvalidCertificateAuthority, match="neither"):
-        ca.load(data["ca.crt"], ed)
+        ca.load(data["ca.crt"], ed25519_key)
 
 
-def test_an_expired_authority_is_no_broken_one() -> None:
-    expired = go_authority(begin=NOW - timedelta(days=400))
+def test_expired_ca_is_not_invalid() -> None:
+    expired = go_certificate_authority(begin=NOW - timedelta(days=400))
     assert ca.load(expired.data()["ca.crt"], expired.data()["ca.key"]).renewal_due < NOW

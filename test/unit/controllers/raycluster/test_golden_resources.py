@@ -1,4 +1,4 @@
-"""The pure functions against what the Go operator made, in every recorded case."""
+"""Tests that compare the desired children of a RayCluster with the recorded ones of the Go operator."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects import Object, is_deleting, name_of, owner_reference
-from test.support.recordings import load, observations, raycluster_cases
+from test.support.recordings import load_raycluster, observations, raycluster_cases
 
-DIFFERENT = {
-    "name-of-63": "the Go operator stops at the first name that is refused",
-    "name-with-dots": "the Go operator stops at the first name that is refused",
-    "old-names-unannotated": "the Go operator makes everything twice once the annotation comes",
-    "preexisting-objects": "the Go operator takes over what belongs to somebody else",
+DIFFERENCES = {
+    "name-of-63": "the Go operator stops at the first name that the API server rejects",
+    "name-with-dots": "the Go operator stops at the first name that the API server rejects",
+    "old-names-unannotated": "the Go operator duplicates every object once the annotation is set",
+    "preexisting-objects": "the Go operator adopts objects of another owner",
 }
 
 
 def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift: bool) -> list[Object]:
-    """All that the reconcilers would make, Secrets with empty data."""
+    """Return all objects that the reconcilers create for a cluster, Secrets with empty data."""
     names = names_of(cluster)
-    operators = WELL_KNOWN_OPENSHIFT if openshift else WELL_KNOWN_VANILLA
+    operator_namespaces = WELL_KNOWN_OPENSHIFT if openshift else WELL_KNOWN_VANILLA
     found = [
-        resources.desired_head_policy(cluster, config, operators),
+        resources.desired_head_policy(cluster, config, operator_namespaces),
         resources.desired_workers_policy(cluster),
     ]
     if config.mtls_enabled:
@@ -51,19 +51,19 @@ def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift:
     return found
 
 
-def contains(actual: Any, wanted: Any) -> bool:
-    """Whether ``actual`` is ``wanted`` but for fields of mappings that a server added."""
-    if isinstance(wanted, dict):
+def contains(actual: Any, desired: Any) -> bool:
+    """Report whether ``actual`` equals ``desired``, apart from fields of objects that a server added."""
+    if isinstance(desired, dict):
         return isinstance(actual, dict) and all(
-            key in actual and contains(actual[key], value) for key, value in wanted.items()
+            key in actual and contains(actual[key], value) for key, value in desired.items()
         )
-    if isinstance(wanted, list):
-        return isinstance(actual, list) and len(actual) == len(wanted) and all(map(contains, actual, wanted))
-    return bool(actual == wanted)
+    if isinstance(desired, list):
+        return isinstance(actual, list) and len(actual) == len(desired) and all(map(contains, actual, desired))
+    return bool(actual == desired)
 
 
 def applied_fields(value: Any) -> set[tuple[str, ...]]:
-    """The leaves that a recorded fieldsV1 owns below labels, annotations and spec."""
+    """Return the paths of the leaves in a recorded ``fieldsV1``."""
     found: set[tuple[str, ...]] = set()
 
     def walk(fields: dict[str, Any], path: tuple[str, ...]) -> None:
@@ -78,8 +78,8 @@ def applied_fields(value: Any) -> set[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("case", raycluster_cases())
-def test_every_recorded_object_is_desired_as_it_was_made(case: str) -> None:
-    recording = load(case)
+def test_desired_objects_equal_recorded_objects(case: str) -> None:
+    recording = load_raycluster(case)
     scenario = case.partition("/")[2]
     config = KubeRayConfiguration.model_validate(recording["config"]["kuberay"])
     for title, objects in observations(recording):
@@ -88,29 +88,29 @@ def test_every_recorded_object_is_desired_as_it_was_made(case: str) -> None:
             continue
         cluster = clusters[0]
         if title == "suspended":
-            continue  # what exists is kept: a matter of the reconcilers
+            continue  # existing objects are kept, which the reconcilers decide
         observed = {(item["kind"], name_of(item)): item for item in objects if item["kind"] != "RayCluster"}
         desired = {
             (item["kind"], name_of(item)): item
             for item in desired_objects(cluster, config, openshift=recording["config"]["openshift"])
         }
-        if scenario in DIFFERENT:
+        if scenario in DIFFERENCES:
             observed = {key: item for key, item in observed.items() if key in desired}
         else:
             assert set(desired) == set(observed), title
         if scenario in ("name-of-63", "name-with-dots"):
-            continue  # the Service before the proxy has another name here: what was made leads nowhere
+            continue  # the proxy's Service has another name here; the recorded Routes lead to none
         for key, actual in observed.items():
             if scenario == "preexisting-objects" and any(
                 field["manager"] != "codeflare-raycluster-controller" for field in actual["metadata"]["managedFields"]
             ):
                 continue
-            wanted = desired[key]
+            expected = desired[key]
             if key[0] != "ClusterRoleBinding":
                 assert actual["metadata"]["ownerReferences"] == [owner_reference(cluster)]
-            assert contains(actual, wanted), (title, key, wanted, actual)
-            assert actual["metadata"].get("labels") == wanted["metadata"]["labels"]
-            assert actual["metadata"].get("annotations") == wanted["metadata"].get("annotations")
+            assert contains(actual, expected), (title, key, expected, actual)
+            assert actual["metadata"].get("labels") == expected["metadata"]["labels"]
+            assert actual["metadata"].get("annotations") == expected["metadata"].get("annotations")
             fields = applied_fields(actual["metadata"]["managedFields"][0]["fieldsV1"].get("f:spec", {}))
-            top = {path[0].removeprefix("f:") for path in fields if path}
-            assert top == set(wanted.get("spec", {})) - ({"policyTypes"} if key[0] == "NetworkPolicy" else set())
+            names = {path[0].removeprefix("f:") for path in fields if path}
+            assert names == set(expected.get("spec", {})) - ({"policyTypes"} if key[0] == "NetworkPolicy" else set())

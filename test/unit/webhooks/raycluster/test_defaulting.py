@@ -12,21 +12,21 @@ from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
 from test.support.ray_clusters import (
-    BOTH,
-    HEAD,
-    MTLS,
-    NOTHING,
-    OAUTH,
-    WORKER,
+    HEAD_PATH,
+    MTLS_ONLY,
+    NO_INJECTION,
+    OAUTH_AND_MTLS,
+    OAUTH_ONLY,
+    WORKER_PATH,
     Cluster,
-    create,
-    created,
-    head_of,
-    named,
-    names,
+    default_on_create,
+    defaulted_cluster,
+    find_by_name,
+    head_pod,
+    names_in,
     ray_cluster,
     worker,
-    worker_of,
+    worker_pod,
 )
 
 TLS_ENV = ["MY_POD_IP", "RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"]
@@ -39,47 +39,47 @@ VERSION_FIELD = (
 
 
 def test_new_cluster_is_annotated_with_operator_version() -> None:
-    assert create(ray_cluster()).cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
+    assert default_on_create(ray_cluster()).cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
 
 
 def test_version_set_by_user_is_replaced_with_warning() -> None:
-    result = create(ray_cluster(version="v0"))
+    result = default_on_create(ray_cluster(version="v0"))
     assert result.cluster["metadata"]["annotations"] == {VERSION_ANNOTATION: "v1"}
     assert result.warnings == (f"{VERSION_FIELD}; the value 'v0' was replaced",)
 
 
 def test_injected_parts_use_names_of_annotated_cluster() -> None:
-    injected = created(worker())
+    injected = defaulted_cluster(worker())
     expected = names_of(injected)
-    assert head_of(injected)["serviceAccountName"] == expected.proxy_service_account
-    assert named(head_of(injected)["volumes"], "proxy-tls-secret")["secret"] == {
+    assert head_pod(injected)["serviceAccountName"] == expected.proxy_service_account
+    assert find_by_name(head_pod(injected)["volumes"], "proxy-tls-secret")["secret"] == {
         "secretName": expected.proxy_tls_secret
     }
-    for pod in (head_of(injected), worker_of(injected)):
-        assert named(pod["volumes"], "ca-vol")["secret"] == {"secretName": expected.ca_secret}
-    proxy = named(head_of(injected)["containers"], "oauth-proxy")
+    for pod in (head_pod(injected), worker_pod(injected)):
+        assert find_by_name(pod["volumes"], "ca-vol")["secret"] == {"secretName": expected.ca_secret}
+    proxy = find_by_name(head_pod(injected)["containers"], "oauth-proxy")
     assert proxy["env"][0]["valueFrom"]["secretKeyRef"]["name"] == expected.cookie_secret
     assert f"--openshift-service-account={expected.proxy_service_account}" in proxy["args"]
 
 
 def test_workers_get_no_oauth_proxy() -> None:
-    injected = created(worker())
-    assert names(worker_of(injected)["containers"]) == ["ray-worker"]
-    assert "serviceAccountName" not in worker_of(injected)
+    injected = defaulted_cluster(worker())
+    assert names_in(worker_pod(injected)["containers"]) == ["ray-worker"]
+    assert "serviceAccountName" not in worker_pod(injected)
 
 
 def test_every_worker_group_gets_tls() -> None:
-    injected = created(worker("a"), worker("b"))
+    injected = defaulted_cluster(worker("a"), worker("b"))
     for index in (0, 1):
-        pod = worker_of(injected, index)
-        assert names(pod["containers"][0]["env"]) == TLS_ENV
-        assert names(pod["initContainers"]) == ["create-cert"]
-        assert names(pod["volumes"]) == ["ca-vol", "server-cert"]
+        pod = worker_pod(injected, index)
+        assert names_in(pod["containers"][0]["env"]) == TLS_ENV
+        assert names_in(pod["initContainers"]) == ["create-cert"]
+        assert names_in(pod["volumes"]) == ["ca-vol", "server-cert"]
 
 
 def test_nothing_is_injected_when_disabled() -> None:
     cluster = ray_cluster(worker())
-    result = create(cluster, NOTHING)
+    result = default_on_create(cluster, NO_INJECTION)
     assert result.cluster["spec"] == cluster["spec"]
     assert result.warnings == ()
 
@@ -87,20 +87,20 @@ def test_nothing_is_injected_when_disabled() -> None:
 def test_empty_fields_are_neither_added_nor_removed() -> None:
     cluster = ray_cluster(worker(), head={"containers": [{"name": "ray", "resources": {}, "env": []}]})
     cluster["spec"]["headGroupSpec"]["template"]["metadata"] = {}
-    defaulted = create(cluster).cluster
+    defaulted = default_on_create(cluster).cluster
     assert defaulted["spec"]["headGroupSpec"]["template"]["metadata"] == {}
-    assert head_of(defaulted)["containers"][0]["resources"] == {}
+    assert head_pod(defaulted)["containers"][0]["resources"] == {}
     assert "metadata" not in defaulted["spec"]["workerGroupSpecs"][0]["template"]
-    for pod in (head_of(defaulted), worker_of(defaulted)):
-        for container in pod["containers"][1:] + pod["initContainers"] + worker_of(defaulted)["containers"]:
+    for pod in (head_pod(defaulted), worker_pod(defaulted)):
+        for container in pod["containers"][1:] + pod["initContainers"] + worker_pod(defaulted)["containers"]:
             assert "resources" not in container
-    assert create(cluster, NOTHING).cluster["spec"] == cluster["spec"]
+    assert default_on_create(cluster, NO_INJECTION).cluster["spec"] == cluster["spec"]
 
 
 def test_images_come_from_settings() -> None:
-    injected = created(worker(), settings=replace(BOTH, images=Images("proxy:1", "cert:1")))
-    assert named(head_of(injected)["containers"], "oauth-proxy")["image"] == "proxy:1"
-    assert [pod["initContainers"][0]["image"] for pod in (head_of(injected), worker_of(injected))] == [
+    injected = defaulted_cluster(worker(), settings=replace(OAUTH_AND_MTLS, images=Images("proxy:1", "cert:1")))
+    assert find_by_name(head_pod(injected)["containers"], "oauth-proxy")["image"] == "proxy:1"
+    assert [pod["initContainers"][0]["image"] for pod in (head_pod(injected), worker_pod(injected))] == [
         "cert:1",
         "cert:1",
     ]
@@ -113,28 +113,28 @@ def test_images_come_from_environment_variables_if_set() -> None:
     assert Images().cert_generator.startswith("registry.redhat.io/ubi9@sha256:770cf070")
 
 
-@pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS])
+@pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY])
 def test_injection_is_idempotent(settings: InjectionSettings) -> None:
-    first = create(ray_cluster(worker()), settings)
+    first = default_on_create(ray_cluster(worker()), settings)
     repeated = default(first.cluster, None, settings)
     assert repeated == DefaultingResult(first.cluster)
     assert default(first.cluster, first.cluster, settings) == DefaultingResult(first.cluster)
 
 
 def test_parts_injected_by_the_go_operator_are_recognized() -> None:
-    injected = created(worker())
-    for pod in (head_of(injected), worker_of(injected)):
+    injected = defaulted_cluster(worker())
+    for pod in (head_pod(injected), worker_pod(injected)):
         for container in pod["containers"][1:] + pod["initContainers"]:
             container["resources"] = {}
-    assert default(injected, None, BOTH) == DefaultingResult(injected)
+    assert default(injected, None, OAUTH_AND_MTLS) == DefaultingResult(injected)
 
 
 def test_injected_parts_are_not_shared_between_objects() -> None:
-    injected = created(worker())
-    for pod in (head_of(injected), worker_of(injected)):
+    injected = defaulted_cluster(worker())
+    for pod in (head_pod(injected), worker_pod(injected)):
         for item in pod["containers"][0]["env"] + pod["containers"][0]["volumeMounts"]:
             item.clear()
-    assert named(worker_of(created(worker()))["containers"][0]["env"], "RAY_USE_TLS")["value"] == "1"
+    assert find_by_name(worker_pod(defaulted_cluster(worker()))["containers"][0]["env"], "RAY_USE_TLS")["value"] == "1"
 
 
 # --- conflicts with parts of the user ---------------------------------------------------------------------------------
@@ -150,15 +150,15 @@ def test_entries_of_user_keep_their_positions() -> None:
         "volumes": [{"name": "d", "emptyDir": {}}],
         "priorityClassName": "high",
     }
-    result = create(ray_cluster(head=copy.deepcopy(user_part)))
-    pod = head_of(result.cluster)
+    result = default_on_create(ray_cluster(head=copy.deepcopy(user_part)))
+    pod = head_pod(result.cluster)
     assert result.warnings == ()
-    assert names(pod["containers"]) == ["ray", "side", "oauth-proxy"]
+    assert names_in(pod["containers"]) == ["ray", "side", "oauth-proxy"]
     assert pod["containers"][1] == {"name": "side"}
-    assert names(pod["containers"][0]["env"]) == ["A", *TLS_ENV]
-    assert names(pod["containers"][0]["volumeMounts"]) == ["d", "ca-vol", "server-cert"]
-    assert names(pod["initContainers"]) == ["first", "create-cert"]
-    assert names(pod["volumes"]) == ["d", "proxy-tls-secret", "ca-vol", "server-cert"]
+    assert names_in(pod["containers"][0]["env"]) == ["A", *TLS_ENV]
+    assert names_in(pod["containers"][0]["volumeMounts"]) == ["d", "ca-vol", "server-cert"]
+    assert names_in(pod["initContainers"]) == ["first", "create-cert"]
+    assert names_in(pod["volumes"]) == ["d", "proxy-tls-secret", "ca-vol", "server-cert"]
     assert pod["priorityClassName"] == "high"
 
 
@@ -184,13 +184,13 @@ def test_entries_of_user_keep_their_positions() -> None:
     ],
 )
 def test_user_part_with_name_of_injected_part_is_replaced_with_warning(pod: Cluster, field: str, name: str) -> None:
-    result = create(ray_cluster(head=pod))
-    assert result.warnings == (f"{HEAD}.{field}: {name}: replaced, because the operator injects its own",)
-    clean = create(ray_cluster(head={"containers": [{"name": "r"}]})).cluster
+    result = default_on_create(ray_cluster(head=pod))
+    assert result.warnings == (f"{HEAD_PATH}.{field}: {name}: replaced, because the operator injects its own",)
+    clean = default_on_create(ray_cluster(head={"containers": [{"name": "r"}]})).cluster
     if field != "serviceAccountName":
-        injected, actual = (next(iter(_field(head_of(cluster), field, name))) for cluster in (clean, result.cluster))
+        injected, actual = (next(iter(_field(head_pod(cluster), field, name))) for cluster in (clean, result.cluster))
         assert actual == injected
-        assert len(_field(head_of(result.cluster), field, name)) == 1
+        assert len(_field(head_pod(result.cluster), field, name)) == 1
 
 
 def _field(pod: Cluster, field: str, name: str) -> list[Cluster]:
@@ -200,7 +200,7 @@ def _field(pod: Cluster, field: str, name: str) -> list[Cluster]:
 
 
 def test_worker_warnings_contain_group_index() -> None:
-    result = create(ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}])))
+    result = default_on_create(ray_cluster(worker("a"), worker("b", volumes=[{"name": "ca-vol", "emptyDir": {}}])))
     assert result.warnings == (
         "spec.workerGroupSpecs[1].template.spec.volumes: ca-vol: replaced, because the operator injects its own",
     )
@@ -208,8 +208,8 @@ def test_worker_warnings_contain_group_index() -> None:
 
 def test_duplicate_variable_cannot_override_injected_one() -> None:
     env = [{"name": "RAY_USE_TLS", "value": "1"}, {"name": "RAY_USE_TLS", "value": "0"}]
-    result = create(ray_cluster(head={"containers": [{"name": "ray", "env": env}]}))
-    assert named(head_of(result.cluster)["containers"][0]["env"], "RAY_USE_TLS") == {
+    result = default_on_create(ray_cluster(head={"containers": [{"name": "ray", "env": env}]}))
+    assert find_by_name(head_pod(result.cluster)["containers"][0]["env"], "RAY_USE_TLS") == {
         "name": "RAY_USE_TLS",
         "value": "1",
     }
@@ -218,19 +218,19 @@ def test_duplicate_variable_cannot_override_injected_one() -> None:
 
 def test_mount_at_path_of_injected_mount_is_replaced() -> None:
     mounts = [{"name": "d", "mountPath": "/home/ray/workspace/tls/"}, {"name": "e", "mountPath": "/e"}]
-    result = create(ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]}))
-    assert names(head_of(result.cluster)["containers"][0]["volumeMounts"]) == ["server-cert", "e", "ca-vol"]
+    result = default_on_create(ray_cluster(head={"containers": [{"name": "ray", "volumeMounts": mounts}]}))
+    assert names_in(head_pod(result.cluster)["containers"][0]["volumeMounts"]) == ["server-cert", "e", "ca-vol"]
     assert result.warnings == (
-        f"{HEAD}.containers[0].volumeMounts: server-cert: replaced, because the operator injects its own",
+        f"{HEAD_PATH}.containers[0].volumeMounts: server-cert: replaced, because the operator injects its own",
     )
 
 
 def test_additional_mount_of_injected_volume_is_kept() -> None:
-    old = created()
+    old = defaulted_cluster()
     new = copy.deepcopy(old)
     user_part = {"name": "server-cert", "mountPath": "/certificates", "readOnly": True}
-    head_of(new)["containers"][0]["volumeMounts"].append(user_part)
-    assert default(new, old, BOTH) == DefaultingResult(new)
+    head_pod(new)["containers"][0]["volumeMounts"].append(user_part)
+    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(new)
 
 
 # --- which container runs Ray -----------------------------------------------------------------------------------------
@@ -238,13 +238,13 @@ def test_additional_mount_of_injected_volume_is_kept() -> None:
 
 def test_user_container_named_like_the_proxy_gets_no_ray_settings() -> None:
     pod = {"containers": [{"name": "oauth-proxy", "image": "mine"}, {"name": "ray", "image": "ray"}]}
-    result = create(ray_cluster(worker(**copy.deepcopy(pod)), head=pod), MTLS)
-    for found in (head_of(result.cluster), worker_of(result.cluster)):
+    result = default_on_create(ray_cluster(worker(**copy.deepcopy(pod)), head=pod), MTLS_ONLY)
+    for found in (head_pod(result.cluster), worker_pod(result.cluster)):
         assert found["containers"][0] == {"name": "oauth-proxy", "image": "mine"}
-        assert names(found["containers"][1]["env"]) == TLS_ENV
+        assert names_in(found["containers"][1]["env"]) == TLS_ENV
     assert [warning.partition(": ")[0] for warning in result.warnings] == [
-        f"{HEAD}.containers[0]",
-        f"{WORKER}.containers[0]",
+        f"{HEAD_PATH}.containers[0]",
+        f"{WORKER_PATH}.containers[0]",
     ]
     assert "the settings for Ray were injected into 'ray': make that the first container" in result.warnings[0]
 
@@ -252,81 +252,85 @@ def test_user_container_named_like_the_proxy_gets_no_ray_settings() -> None:
 @pytest.mark.parametrize("image", ["mine", Images().oauth_proxy])
 def test_injected_proxy_is_never_the_first_container(image: str) -> None:
     pod = {"containers": [{"name": "oauth-proxy", "image": image}, {"name": "ray"}, {"name": "side"}]}
-    found = head_of(create(ray_cluster(head=pod)).cluster)
-    assert names(found["containers"]) == ["ray", "side", "oauth-proxy"]
-    assert names(found["containers"][0]["env"]) == TLS_ENV
-    assert names(found["containers"][2]["env"]) == ["COOKIE_SECRET"]
+    found = head_pod(default_on_create(ray_cluster(head=pod)).cluster)
+    assert names_in(found["containers"]) == ["ray", "side", "oauth-proxy"]
+    assert names_in(found["containers"][0]["env"]) == TLS_ENV
+    assert names_in(found["containers"][2]["env"]) == ["COOKIE_SECRET"]
 
 
 def test_update_that_moves_proxy_first_is_corrected() -> None:
-    old = created(head={"containers": [{"name": "ray"}, {"name": "side"}]})
+    old = defaulted_cluster(head={"containers": [{"name": "ray"}, {"name": "side"}]})
     new = copy.deepcopy(old)
-    head_of(new)["containers"].reverse()
-    result = default(new, old, BOTH)
-    assert names(head_of(result.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
+    head_pod(new)["containers"].reverse()
+    result = default(new, old, OAUTH_AND_MTLS)
+    assert names_in(head_pod(result.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
     assert result.warnings[0].endswith("so the injected container oauth-proxy was moved to the end")
 
 
 def test_proxy_placed_first_by_the_go_operator_is_kept() -> None:
-    old = created(head={"containers": [{"name": "ray"}, {"name": "side"}]}, settings=OAUTH)
-    head_of(old)["containers"].reverse()
+    old = defaulted_cluster(head={"containers": [{"name": "ray"}, {"name": "side"}]}, settings=OAUTH_ONLY)
+    head_pod(old)["containers"].reverse()
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
-    assert default(new, old, OAUTH) == DefaultingResult(new)
+    assert default(new, old, OAUTH_ONLY) == DefaultingResult(new)
 
 
 # --- KubeRay's own TLS and authentication -----------------------------------------------------------------------------
 
 
 def test_nothing_is_injected_when_kuberay_provides_tls_or_authentication() -> None:
-    with_tls = created(worker(), tlsOptions={"enabled": True})
-    assert names(head_of(with_tls)["containers"]) == ["ray-head", "oauth-proxy"]
-    assert "initContainers" not in head_of(with_tls)
-    assert worker_of(with_tls) == worker_of(ray_cluster(worker()))
-    with_tokens = created(worker(), authOptions={"mode": "token"})
-    assert names(head_of(with_tokens)["containers"]) == ["ray-head"]
-    assert names(head_of(with_tokens)["initContainers"]) == ["create-cert"]
-    assert "serviceAccountName" not in head_of(with_tokens)
+    with_tls = defaulted_cluster(worker(), tlsOptions={"enabled": True})
+    assert names_in(head_pod(with_tls)["containers"]) == ["ray-head", "oauth-proxy"]
+    assert "initContainers" not in head_pod(with_tls)
+    assert worker_pod(with_tls) == worker_pod(ray_cluster(worker()))
+    with_tokens = defaulted_cluster(worker(), authOptions={"mode": "token"})
+    assert names_in(head_pod(with_tokens)["containers"]) == ["ray-head"]
+    assert names_in(head_pod(with_tokens)["initContainers"]) == ["create-cert"]
+    assert "serviceAccountName" not in head_pod(with_tokens)
 
 
 def test_enabling_kuberay_tls_removes_injected_tls() -> None:
-    old = created(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]})
+    old = defaulted_cluster(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]})
     new = copy.deepcopy(old)
     new["spec"]["tlsOptions"] = {"enabled": True}
-    result = default(new, old, BOTH)
-    expected = created(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True})
+    result = default(new, old, OAUTH_AND_MTLS)
+    expected = defaulted_cluster(
+        worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True}
+    )
     assert result.cluster == expected
     removed = "removed, because the RayCluster uses KubeRay's own tlsOptions"
-    assert f"{HEAD}.initContainers: create-cert: {removed}" in result.warnings
-    assert f"{WORKER}.volumes: ca-vol, server-cert: {removed}" in result.warnings
-    assert default(result.cluster, result.cluster, BOTH) == DefaultingResult(result.cluster)
+    assert f"{HEAD_PATH}.initContainers: create-cert: {removed}" in result.warnings
+    assert f"{WORKER_PATH}.volumes: ca-vol, server-cert: {removed}" in result.warnings
+    assert default(result.cluster, result.cluster, OAUTH_AND_MTLS) == DefaultingResult(result.cluster)
 
 
 def test_enabling_kuberay_authentication_removes_proxy() -> None:
-    old = created()
+    old = defaulted_cluster()
     new = copy.deepcopy(old)
     new["spec"]["authOptions"] = {"mode": "token"}
-    result = default(new, old, BOTH)
-    assert result.cluster == created(authOptions={"mode": "token"})
+    result = default(new, old, OAUTH_AND_MTLS)
+    assert result.cluster == defaulted_cluster(authOptions={"mode": "token"})
     removed = "removed, because the RayCluster uses KubeRay's own authOptions"
-    assert f"{HEAD}.containers: oauth-proxy: {removed}" in result.warnings
+    assert f"{HEAD_PATH}.containers: oauth-proxy: {removed}" in result.warnings
 
 
 def test_disabling_kuberay_tls_and_authentication_injects_parts() -> None:
-    old = created(worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"})
+    old = defaulted_cluster(worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"})
     new = copy.deepcopy(old)
     del new["spec"]["tlsOptions"], new["spec"]["authOptions"]
-    assert default(new, old, BOTH) == DefaultingResult(created(worker()))
+    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(defaulted_cluster(worker()))
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
 def test_operator_upgrade_changes_no_existing_cluster() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
-    upgraded = replace(BOTH, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test")
+    upgraded = replace(
+        OAUTH_AND_MTLS, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test"
+    )
     assert default(new, old, upgraded) == DefaultingResult(new)
 
 
@@ -334,70 +338,70 @@ def test_cluster_without_version_annotation_is_unchanged() -> None:
     old = ray_cluster(worker(), head={"serviceAccountName": "mine"})
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"touched": "yes"}
-    assert default(new, old, BOTH) == DefaultingResult(new)
+    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(new)
 
 
 def test_injected_parts_with_old_names_are_kept() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     del old["metadata"]["annotations"]
     expected = names_of(old)
-    head_of(old)["serviceAccountName"] = expected.proxy_service_account
-    named(head_of(old)["volumes"], "proxy-tls-secret")["secret"]["secretName"] = expected.proxy_tls_secret
-    for pod in (head_of(old), worker_of(old)):
-        named(pod["volumes"], "ca-vol")["secret"]["secretName"] = expected.ca_secret
+    head_pod(old)["serviceAccountName"] = expected.proxy_service_account
+    find_by_name(head_pod(old)["volumes"], "proxy-tls-secret")["secret"]["secretName"] = expected.proxy_tls_secret
+    for pod in (head_pod(old), worker_pod(old)):
+        find_by_name(pod["volumes"], "ca-vol")["secret"]["secretName"] = expected.ca_secret
     new = copy.deepcopy(old)
-    del head_of(new)["serviceAccountName"], head_of(new)["containers"][1], head_of(new)["volumes"]
-    result = default(new, old, BOTH)
+    del head_pod(new)["serviceAccountName"], head_pod(new)["containers"][1], head_pod(new)["volumes"]
+    result = default(new, old, OAUTH_AND_MTLS)
     assert result.cluster == old
     assert len(result.warnings) == 4
 
 
 @pytest.mark.parametrize(("before", "after"), [("v0", None), ("v0", "mine"), (None, "mine")])
 def test_version_annotation_is_immutable(before: str | None, after: str | None) -> None:
-    result = default(ray_cluster(version=after), ray_cluster(version=before), NOTHING)
+    result = default(ray_cluster(version=after), ray_cluster(version=before), NO_INJECTION)
     assert result.cluster["metadata"].get("annotations", {}).get(VERSION_ANNOTATION) == before
     assert ("annotations" in result.cluster["metadata"]) == (before is not None)
     assert result.warnings == (f"{VERSION_FIELD}; it is immutable, so the change was reverted",)
 
 
 def _remove_proxy(cluster: Cluster) -> None:
-    del head_of(cluster)["containers"][1]
+    del head_pod(cluster)["containers"][1]
 
 
 def _change_image(cluster: Cluster) -> None:
-    head_of(cluster)["containers"][1]["image"] = "evil"
+    head_pod(cluster)["containers"][1]["image"] = "evil"
 
 
 def _add_argument(cluster: Cluster) -> None:
-    head_of(cluster)["containers"][1]["args"].append("--extra")
+    head_pod(cluster)["containers"][1]["args"].append("--extra")
 
 
 def _change_account(cluster: Cluster) -> None:
-    head_of(cluster)["serviceAccountName"] = "other"
+    head_pod(cluster)["serviceAccountName"] = "other"
 
 
 def _remove_account(cluster: Cluster) -> None:
-    del head_of(cluster)["serviceAccountName"]
+    del head_pod(cluster)["serviceAccountName"]
 
 
 def _remove_env(cluster: Cluster) -> None:
-    worker_of(cluster)["containers"][0]["env"] = []
+    worker_pod(cluster)["containers"][0]["env"] = []
 
 
 def _change_volume(cluster: Cluster) -> None:
-    worker_of(cluster)["volumes"][0] = {"name": "ca-vol", "emptyDir": {}}
+    worker_pod(cluster)["volumes"][0] = {"name": "ca-vol", "emptyDir": {}}
 
 
 def _change_mount(cluster: Cluster) -> None:
-    worker_of(cluster)["containers"][0]["volumeMounts"][1]["mountPath"] = "/other"
+    worker_pod(cluster)["containers"][0]["volumeMounts"][1]["mountPath"] = "/other"
 
 
 def _change_command(cluster: Cluster) -> None:
-    worker_of(cluster)["initContainers"][0]["command"] = ["true"]
+    worker_pod(cluster)["initContainers"][0]["command"] = ["true"]
 
 
 def _remove_init_containers(cluster: Cluster) -> None:
-    del head_of(cluster)["initContainers"]
+    del head_pod(cluster)["initContainers"]
 
 
 REVERTED = "injected by the operator, so the change was reverted"
@@ -406,90 +410,90 @@ REVERTED = "injected by the operator, so the change was reverted"
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
-        (_remove_proxy, f"{HEAD}.containers: oauth-proxy: {REVERTED}"),
-        (_change_image, f"{HEAD}.containers: oauth-proxy: {REVERTED}"),
-        (_add_argument, f"{HEAD}.containers: oauth-proxy: {REVERTED}"),
-        (_change_account, f"{HEAD}.serviceAccountName: other: {REVERTED}"),
+        (_remove_proxy, f"{HEAD_PATH}.containers: oauth-proxy: {REVERTED}"),
+        (_change_image, f"{HEAD_PATH}.containers: oauth-proxy: {REVERTED}"),
+        (_add_argument, f"{HEAD_PATH}.containers: oauth-proxy: {REVERTED}"),
+        (_change_account, f"{HEAD_PATH}.serviceAccountName: other: {REVERTED}"),
         (
             _remove_account,
-            f"{HEAD}.serviceAccountName: {names_of(ray_cluster(version='v1')).proxy_service_account}: {REVERTED}",
+            f"{HEAD_PATH}.serviceAccountName: {names_of(ray_cluster(version='v1')).proxy_service_account}: {REVERTED}",
         ),
-        (_remove_env, f"{WORKER}.containers[0].env: {', '.join(TLS_ENV)}: {REVERTED}"),
-        (_change_volume, f"{WORKER}.volumes: ca-vol: {REVERTED}"),
-        (_change_mount, f"{WORKER}.containers[0].volumeMounts: server-cert: {REVERTED}"),
-        (_change_command, f"{WORKER}.initContainers: create-cert: {REVERTED}"),
-        (_remove_init_containers, f"{HEAD}.initContainers: create-cert: {REVERTED}"),
+        (_remove_env, f"{WORKER_PATH}.containers[0].env: {', '.join(TLS_ENV)}: {REVERTED}"),
+        (_change_volume, f"{WORKER_PATH}.volumes: ca-vol: {REVERTED}"),
+        (_change_mount, f"{WORKER_PATH}.containers[0].volumeMounts: server-cert: {REVERTED}"),
+        (_change_command, f"{WORKER_PATH}.initContainers: create-cert: {REVERTED}"),
+        (_remove_init_containers, f"{HEAD_PATH}.initContainers: create-cert: {REVERTED}"),
     ],
 )
 def test_change_of_injected_part_is_reverted_with_warning(change: Any, warning: str) -> None:
-    old = created(worker(), settings=replace(BOTH, images=Images("proxy:0", "cert:0")))
+    old = defaulted_cluster(worker(), settings=replace(OAUTH_AND_MTLS, images=Images("proxy:0", "cert:0")))
     new = copy.deepcopy(old)
     change(new)
-    result = default(new, old, BOTH)
+    result = default(new, old, OAUTH_AND_MTLS)
     assert result.cluster == old
     assert result.warnings == (warning,)
 
 
 def test_changes_of_user_parts_are_kept() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
-    head_of(new)["containers"][0]["image"] = "ray:new"
-    head_of(new)["containers"].append({"name": "side"})
-    worker_of(new)["containers"][0]["env"].append({"name": "MINE", "value": "1"})
+    head_pod(new)["containers"][0]["image"] = "ray:new"
+    head_pod(new)["containers"].append({"name": "side"})
+    worker_pod(new)["containers"][0]["env"].append({"name": "MINE", "value": "1"})
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 7
-    assert default(new, old, BOTH) == DefaultingResult(new)
+    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(new)
 
 
 def test_new_worker_group_gets_injected_parts_if_head_has_them() -> None:
-    old = created(worker("a"))
+    old = defaulted_cluster(worker("a"))
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"].insert(0, worker("b"))
-    result = default(new, old, BOTH)
-    assert result == DefaultingResult(created(worker("b"), worker("a")))
+    result = default(new, old, OAUTH_AND_MTLS)
+    assert result == DefaultingResult(defaulted_cluster(worker("b"), worker("a")))
     without_injection = ray_cluster(worker("a"))
     added = ray_cluster(worker("a"), worker("b"))
-    assert default(added, without_injection, BOTH) == DefaultingResult(added)
+    assert default(added, without_injection, OAUTH_AND_MTLS) == DefaultingResult(added)
 
 
 def test_parts_of_disabled_injection_can_be_changed() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     _remove_proxy(new)
     _remove_env(new)
     _change_account(new)
-    assert default(new, old, NOTHING) == DefaultingResult(new)
+    assert default(new, old, NO_INJECTION) == DefaultingResult(new)
 
 
 def test_enabling_injection_changes_no_existing_cluster() -> None:
-    old = created(worker(), settings=NOTHING)
-    assert default(copy.deepcopy(old), old, BOTH) == DefaultingResult(old)
+    old = defaulted_cluster(worker(), settings=NO_INJECTION)
+    assert default(copy.deepcopy(old), old, OAUTH_AND_MTLS) == DefaultingResult(old)
 
 
 def test_user_sidecar_named_like_the_proxy_can_be_changed() -> None:
     old = ray_cluster(head={"containers": [{"name": "ray"}, {"name": "oauth-proxy", "image": "mine"}]})
     new = copy.deepcopy(old)
     _change_image(new)
-    assert default(new, old, BOTH) == DefaultingResult(new)
+    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(new)
 
 
 def test_certificate_follows_renamed_head_service_without_warning() -> None:
-    old = created()
+    old = defaulted_cluster()
     new = copy.deepcopy(old)
     new["spec"]["headGroupSpec"]["headService"] = {"metadata": {"name": "other"}}
-    result = default(new, old, BOTH)
+    result = default(new, old, OAUTH_AND_MTLS)
     assert result.warnings == ()
-    command = head_of(result.cluster)["initContainers"][0]["command"][2]
+    command = head_pod(result.cluster)["initContainers"][0]["command"][2]
     assert 'DNS.6 = other.ns.svc">./domain.ext' in command
-    assert command.replace("other.ns.svc", "rc-head-svc.ns.svc") == head_of(old)["initContainers"][0]["command"][2]
-    assert default(result.cluster, result.cluster, BOTH) == DefaultingResult(result.cluster)
+    assert command.replace("other.ns.svc", "rc-head-svc.ns.svc") == head_pod(old)["initContainers"][0]["command"][2]
+    assert default(result.cluster, result.cluster, OAUTH_AND_MTLS) == DefaultingResult(result.cluster)
 
 
 def test_deleting_cluster_is_unchanged() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     _remove_proxy(new)
-    assert default(new, old, BOTH) == DefaultingResult(new)
+    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(new)
 
 
 # --- invalid clusters -------------------------------------------------------------------------------------------------
@@ -515,10 +519,10 @@ def test_deleting_cluster_is_unchanged() -> None:
 )
 def test_invalid_spec_is_left_to_the_validator(spec: Any) -> None:
     cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "rc"}, "spec": spec}
-    result = default(cluster, None, BOTH)
+    result = default(cluster, None, OAUTH_AND_MTLS)
     assert result.cluster["spec"] == spec
-    assert default(cluster, cluster, BOTH).cluster["spec"] == spec
-    assert default(ray_cluster(), cluster, BOTH).cluster["spec"] == ray_cluster()["spec"]
+    assert default(cluster, cluster, OAUTH_AND_MTLS).cluster["spec"] == spec
+    assert default(ray_cluster(), cluster, OAUTH_AND_MTLS).cluster["spec"] == ray_cluster()["spec"]
 
 
 @pytest.mark.parametrize(
@@ -527,7 +531,7 @@ def test_invalid_spec_is_left_to_the_validator(spec: Any) -> None:
 def test_names_ignored_by_kuberay_cause_warnings(name: str, hint: str) -> None:
     cluster = ray_cluster()
     cluster["metadata"]["name"] = name
-    (warning,) = create(cluster).warnings
+    (warning,) = default_on_create(cluster).warnings
     assert warning.startswith("metadata.name: ")
     assert hint in warning
-    assert default(cluster, cluster, BOTH).warnings == ()
+    assert default(cluster, cluster, OAUTH_AND_MTLS).warnings == ()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from test.support.raycluster_admission import OTHER_HEAD_SERVICE, REFUSED_HERE, UNTOUCHED_HERE, Play
-from test.support.recordings import load, raycluster_cases
+from test.support.raycluster_admission import DENIED_BY_CFO, DIFFERENT_HEAD_SERVICE, UNCHANGED_BY_CFO, AdmissionReplay
+from test.support.recordings import load_raycluster, raycluster_cases
 
 
 @pytest.mark.parametrize("case", raycluster_cases())
 def test_recorded_admissions(case: str) -> None:
-    replay = Play(load(case))
+    replay = AdmissionReplay(load_raycluster(case))
     replay.run()
     assert replay.compared or case.endswith("old-names-annotated-by-hand")
 
@@ -25,7 +25,7 @@ def test_each_difference_is_documented() -> None:
     text = (Path(__file__).parents[4] / "docs" / "differences.md").read_text()
     _, _, section_and_rest = text.partition("### Admission")
     section, _, _ = section_and_rest.partition("###")
-    for scenario in (*OTHER_HEAD_SERVICE, *REFUSED_HERE, *UNTOUCHED_HERE, "kuberay-sample"):
+    for scenario in (*DIFFERENT_HEAD_SERVICE, *DENIED_BY_CFO, *UNCHANGED_BY_CFO, "kuberay-sample"):
         assert f"/{scenario}`" in section, scenario
     for field in ("resources", "metadata", "scaleStrategy"):
         assert f"`{field}: {{}}`" in section

@@ -14,43 +14,43 @@ from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 from test.support.ray_clusters import (
-    BOTH,
-    HEAD,
-    MTLS,
-    NOTHING,
-    OAUTH,
-    WORKER,
+    HEAD_PATH,
+    MTLS_ONLY,
+    NO_INJECTION,
+    OAUTH_AND_MTLS,
+    OAUTH_ONLY,
+    WORKER_PATH,
     Cluster,
-    created,
-    head_of,
+    defaulted_cluster,
+    head_pod,
     ray_cluster,
     worker,
-    worker_of,
+    worker_pod,
 )
 
 NO_CONTAINER = "Required value: the group must have a container that runs Ray"
 
 
-def creation_errors(cluster: Cluster, settings: InjectionSettings = BOTH) -> list[str]:
+def creation_errors(cluster: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS) -> list[str]:
     """Return the errors of a new cluster after defaulting."""
     return [str(error) for error in create_errors(default(cluster, None, settings).cluster, settings)]
 
 
-def update_error_messages(old: Cluster, new: Cluster, settings: InjectionSettings = BOTH) -> list[str]:
+def update_error_messages(old: Cluster, new: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS) -> list[str]:
     """Return the errors of an update that was not defaulted."""
     return [str(error) for error in update_errors(old, new, settings)]
 
 
-@pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS, NOTHING])
+@pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY, NO_INJECTION])
 def test_defaulted_cluster_is_valid(settings: InjectionSettings) -> None:
-    cluster = created(worker(), settings=settings)
+    cluster = defaulted_cluster(worker(), settings=settings)
     assert create_errors(cluster, settings) == []
     assert update_errors(cluster, copy.deepcopy(cluster), settings) == []
 
 
-@pytest.mark.parametrize("settings", [BOTH, NOTHING])
+@pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, NO_INJECTION])
 def test_enable_ingress_is_rejected_with_message_of_the_go_operator(settings: InjectionSettings) -> None:
-    cluster = created(settings=settings)
+    cluster = defaulted_cluster(settings=settings)
     invalid = copy.deepcopy(cluster)
     invalid["spec"]["headGroupSpec"]["enableIngress"] = True
     reason = "RayCluster with enableIngress set to true is not allowed"
@@ -61,37 +61,37 @@ def test_enable_ingress_is_rejected_with_message_of_the_go_operator(settings: In
     assert creation_errors(invalid, settings) == []
 
 
-@pytest.mark.parametrize("settings", [BOTH, OAUTH, MTLS, NOTHING])
+@pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY, NO_INJECTION])
 @pytest.mark.parametrize("containers", [{"containers": []}, {"containers": None}, {}])
 def test_group_without_containers_is_rejected_with_index(settings: InjectionSettings, containers: Cluster) -> None:
     empty = {"groupName": "empty", "template": {"spec": containers}}
     cluster = ray_cluster(worker(), empty, head={"containers": containers.get("containers")})
     assert creation_errors(cluster, settings) == [
-        f"{HEAD}.containers: {NO_CONTAINER}",
+        f"{HEAD_PATH}.containers: {NO_CONTAINER}",
         f"spec.workerGroupSpecs[1].template.spec.containers: {NO_CONTAINER}",
     ]
 
 
 def test_group_without_template_is_rejected() -> None:
-    assert creation_errors(ray_cluster({"groupName": "w"})) == [f"{WORKER}.containers: {NO_CONTAINER}"]
-    assert creation_errors({"metadata": {"name": "rc"}}, NOTHING) == [f"{HEAD}.containers: {NO_CONTAINER}"]
+    assert creation_errors(ray_cluster({"groupName": "w"})) == [f"{WORKER_PATH}.containers: {NO_CONTAINER}"]
+    assert creation_errors({"metadata": {"name": "rc"}}, NO_INJECTION) == [f"{HEAD_PATH}.containers: {NO_CONTAINER}"]
 
 
 def test_injected_proxy_does_not_count_as_ray_container() -> None:
     proxy_only = {"containers": [{"name": "oauth-proxy", "image": "ray"}]}
-    for settings in (BOTH, OAUTH, MTLS):
+    for settings in (OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY):
         (error,) = creation_errors(ray_cluster(head=copy.deepcopy(proxy_only)), settings)
-        assert error.startswith(f"{HEAD}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
-    assert creation_errors(ray_cluster(worker(**proxy_only)), OAUTH) == []
-    assert creation_errors(ray_cluster(head=proxy_only), NOTHING) == []
+        assert error.startswith(f"{HEAD_PATH}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
+    assert creation_errors(ray_cluster(worker(**proxy_only)), OAUTH_ONLY) == []
+    assert creation_errors(ray_cluster(head=proxy_only), NO_INJECTION) == []
 
 
 def test_ray_container_cannot_be_removed() -> None:
-    old = created()
+    old = defaulted_cluster()
     new = copy.deepcopy(old)
-    del head_of(new)["containers"][0]
-    (error,) = update_error_messages(old, default(new, old, BOTH).cluster)
-    assert error.startswith(f"{HEAD}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
+    del head_pod(new)["containers"][0]
+    (error,) = update_error_messages(old, default(new, old, OAUTH_AND_MTLS).cluster)
+    assert error.startswith(f"{HEAD_PATH}.containers: {NO_CONTAINER}; the name 'oauth-proxy' is reserved")
     assert update_error_messages(new, copy.deepcopy(new)) == []
 
 
@@ -103,7 +103,7 @@ def test_existing_errors_do_not_block_updates() -> None:
     new["spec"]["workerGroupSpecs"].append(worker("second", containers=[]))
     assert update_error_messages(old, new) == [f"spec.workerGroupSpecs[1].template.spec.containers: {NO_CONTAINER}"]
     assert update_error_messages(ray_cluster(worker()), ray_cluster(worker(containers=[]))) == [
-        f"{WORKER}.containers: {NO_CONTAINER}"
+        f"{WORKER_PATH}.containers: {NO_CONTAINER}"
     ]
 
 
@@ -117,59 +117,63 @@ def test_name_longer_than_a_label_value_is_rejected_on_create() -> None:
 
 
 def _change_proxy_image(cluster: Cluster) -> None:
-    head_of(cluster)["containers"][1]["image"] = "evil"
+    head_pod(cluster)["containers"][1]["image"] = "evil"
 
 
 def _remove_proxy(cluster: Cluster) -> None:
-    del head_of(cluster)["containers"][1]
+    del head_pod(cluster)["containers"][1]
 
 
 def _add_second_proxy(cluster: Cluster) -> None:
-    head_of(cluster)["containers"].append({"name": "oauth-proxy", "image": "evil"})
+    head_pod(cluster)["containers"].append({"name": "oauth-proxy", "image": "evil"})
 
 
 def _remove_proxy_volume(cluster: Cluster) -> None:
-    del head_of(cluster)["volumes"][0]
+    del head_pod(cluster)["volumes"][0]
 
 
 def _change_account(cluster: Cluster) -> None:
-    head_of(cluster)["serviceAccountName"] = "other"
+    head_pod(cluster)["serviceAccountName"] = "other"
 
 
 def _remove_init_containers(cluster: Cluster) -> None:
-    del worker_of(cluster)["initContainers"]
+    del worker_pod(cluster)["initContainers"]
 
 
 def _change_ca_volume(cluster: Cluster) -> None:
-    worker_of(cluster)["volumes"][0]["secret"]["secretName"] = "mine"
+    worker_pod(cluster)["volumes"][0]["secret"]["secretName"] = "mine"
 
 
 def _disable_tls(cluster: Cluster) -> None:
-    worker_of(cluster)["containers"][0]["env"][1]["value"] = "0"
+    worker_pod(cluster)["containers"][0]["env"][1]["value"] = "0"
 
 
 def _remove_mount(cluster: Cluster) -> None:
-    del worker_of(cluster)["containers"][0]["volumeMounts"][0]
+    del worker_pod(cluster)["containers"][0]["volumeMounts"][0]
 
 
 CHANGES = [
-    (_remove_proxy, f"{HEAD}.containers: Required value: OAuth Proxy container is immutable", True),
-    (_add_second_proxy, f"{HEAD}.containers: Invalid value: ", True),
-    (_change_proxy_image, f"{HEAD}.containers: Invalid value: ", False),
-    (_remove_proxy_volume, f"{HEAD}.volumes: Required value: OAuth Proxy TLS Secret volume is immutable", True),
+    (_remove_proxy, f"{HEAD_PATH}.containers: Required value: OAuth Proxy container is immutable", True),
+    (_add_second_proxy, f"{HEAD_PATH}.containers: Invalid value: ", True),
+    (_change_proxy_image, f"{HEAD_PATH}.containers: Invalid value: ", False),
+    (_remove_proxy_volume, f"{HEAD_PATH}.volumes: Required value: OAuth Proxy TLS Secret volume is immutable", True),
     (
         _change_account,
-        f'{HEAD}.serviceAccountName: Invalid value: "other": RayCluster head group service account',
+        f'{HEAD_PATH}.serviceAccountName: Invalid value: "other": RayCluster head group service account',
         True,
     ),
     (
         _remove_init_containers,
-        f"{WORKER}.initContainers: Required value: create-cert Init Container is immutable",
+        f"{WORKER_PATH}.initContainers: Required value: create-cert Init Container is immutable",
         True,
     ),
-    (_change_ca_volume, f"{WORKER}.volumes: Invalid value: ", False),
-    (_disable_tls, f"{WORKER}.containers[0].env: Invalid value: ", False),
-    (_remove_mount, f"{WORKER}.containers[0].volumeMounts: Required value: ca-vol and server-cert volume mounts", True),
+    (_change_ca_volume, f"{WORKER_PATH}.volumes: Invalid value: ", False),
+    (_disable_tls, f"{WORKER_PATH}.containers[0].env: Invalid value: ", False),
+    (
+        _remove_mount,
+        f"{WORKER_PATH}.containers[0].volumeMounts: Required value: ca-vol and server-cert volume mounts",
+        True,
+    ),
 ]
 
 
@@ -177,25 +181,25 @@ CHANGES = [
 def test_injected_parts_are_immutable_even_for_other_webhooks(
     change: Any, error: str, rejected_on_create: bool
 ) -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     change(new)
     (found,) = update_error_messages(old, new)
     assert found.startswith(error)
     assert "immutable" in found
     # replicas of two operator versions inject slightly different parts, so creation only checks their presence
-    create_messages = [str(item) for item in create_errors(new, BOTH)]
+    create_messages = [str(item) for item in create_errors(new, OAUTH_AND_MTLS)]
     assert [message.startswith(error) for message in create_messages] == [True] * rejected_on_create
 
 
 def test_cause_contains_field() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     _disable_tls(new)
-    (error,) = update_errors(old, new, BOTH)
+    (error,) = update_errors(old, new, OAUTH_AND_MTLS)
     assert error.cause() == {
         "reason": "FieldValueInvalid",
-        "field": f"{WORKER}.containers[0].env",
+        "field": f"{WORKER_PATH}.containers[0].env",
         "message": 'Invalid value: {"name":"RAY_USE_TLS","value":"0"}: '
         "RAY_TLS related environment variables are immutable",
     }
@@ -203,7 +207,7 @@ def test_cause_contains_field() -> None:
 
 @pytest.mark.parametrize("change", [change for change, _, _ in CHANGES])
 def test_deleting_cluster_is_not_validated(change: Any) -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     new["spec"]["headGroupSpec"]["enableIngress"] = True
@@ -212,7 +216,7 @@ def test_deleting_cluster_is_not_validated(change: Any) -> None:
 
 
 def test_version_annotation_is_immutable() -> None:
-    old = created()
+    old = defaulted_cluster()
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][VERSION_ANNOTATION] = "mine"
     (error,) = update_error_messages(old, new)
@@ -220,19 +224,21 @@ def test_version_annotation_is_immutable() -> None:
 
 
 def test_existing_clusters_can_be_updated_after_operator_upgrade() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 3
-    upgraded = replace(BOTH, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test")
+    upgraded = replace(
+        OAUTH_AND_MTLS, version="v2", images=Images("proxy:2", "cert:2"), ingress_domain="elsewhere.test"
+    )
     assert update_error_messages(old, new, upgraded) == []
 
 
 def test_parts_of_disabled_injection_can_be_removed() -> None:
-    old = created(worker())
+    old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
     _remove_proxy(new)
     _disable_tls(new)
-    assert update_error_messages(old, new, NOTHING) == []
+    assert update_error_messages(old, new, NO_INJECTION) == []
     new["spec"]["tlsOptions"] = {"enabled": True}
     new["spec"]["authOptions"] = {"mode": "token"}
     assert update_error_messages(old, new) == []
@@ -253,21 +259,21 @@ def test_user_sidecar_named_like_the_proxy_can_be_changed() -> None:
         (
             {"headGroupSpec": {"template": {"spec": {"containers": "x", "volumes": [1]}}}},
             [
-                f'{HEAD}.containers: Invalid value: "x": must be a list',
-                f"{HEAD}.volumes[0]: Invalid value: 1: must be an object",
+                f'{HEAD_PATH}.containers: Invalid value: "x": must be a list',
+                f"{HEAD_PATH}.volumes[0]: Invalid value: 1: must be an object",
             ],
         ),
         (
             {"workerGroupSpecs": ["x", {"template": {"spec": {"containers": [{"env": {}}]}}}]},
             [
                 'spec.workerGroupSpecs[0]: Invalid value: "x": must be an object',
-                f"{WORKER.replace('0', '1')}.containers[0].env: Invalid value: {{}}: must be a list",
+                f"{WORKER_PATH.replace('0', '1')}.containers[0].env: Invalid value: {{}}: must be a list",
             ],
         ),
         ({"tlsOptions": "x"}, ['spec.tlsOptions: Invalid value: "x": must be an object']),
         (
             {"headGroupSpec": {"template": {"spec": {"volumes": [{"secret": "x"}]}}}},
-            [f'{HEAD}.volumes[0].secret: Invalid value: "x": must be an object'],
+            [f'{HEAD_PATH}.volumes[0].secret: Invalid value: "x": must be an object'],
         ),
     ],
 )
@@ -298,11 +304,11 @@ def replace_value(cluster: Cluster, path: tuple[Any, ...], unexpected: Any) -> C
 
 
 def test_unexpected_values_never_raise() -> None:
-    valid = created(worker(), tlsOptions={"enabled": False}, authOptions={"mode": "none"})
+    valid = defaulted_cluster(worker(), tlsOptions={"enabled": False}, authOptions={"mode": "none"})
     valid["spec"]["headGroupSpec"].update(enableIngress=False, headService={"metadata": {"name": "mine"}})
     for path in all_paths(valid["spec"], ("spec",)):
         for unexpected in UNEXPECTED_VALUES:
             malformed = replace_value(valid, path, unexpected)
             assert isinstance(creation_errors(malformed), list)
-            assert isinstance(update_error_messages(valid, default(malformed, valid, BOTH).cluster), list)
-            assert isinstance(update_error_messages(malformed, default(valid, malformed, BOTH).cluster), list)
+            assert isinstance(update_error_messages(valid, default(malformed, valid, OAUTH_AND_MTLS).cluster), list)
+            assert isinstance(update_error_messages(malformed, default(valid, malformed, OAUTH_AND_MTLS).cluster), list)

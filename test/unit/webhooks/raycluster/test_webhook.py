@@ -16,7 +16,7 @@ from cfo.runtime.field import FieldErrors
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation
 from cfo.webhooks.raycluster.injection_settings import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
-from test.support.ray_clusters import Cluster, head_of, names, ray_cluster, worker
+from test.support.ray_clusters import Cluster, head_pod, names_in, ray_cluster, worker
 
 
 class FakePlatform:
@@ -57,7 +57,7 @@ def request(old: Cluster | None = None) -> AdmissionRequest:
 async def test_defaulted_cluster_is_valid() -> None:
     webhook, admission_request = FakePlatform().webhook(), request()
     result = await webhook.default(ray_cluster(worker()), admission_request)
-    assert names(head_of(result)["containers"]) == ["ray-head", "oauth-proxy"]
+    assert names_in(head_pod(result)["containers"]) == ["ray-head", "oauth-proxy"]
     assert admission_request.warnings == []
     await webhook.validate_create(result, admission_request)
     await webhook.validate_update(result, result, admission_request)
@@ -76,7 +76,7 @@ async def test_denials_are_field_errors() -> None:
         await webhook.validate_create(ray_cluster(head={"containers": []}), request())
     old = await webhook.default(ray_cluster(), request())
     new = copy.deepcopy(old)
-    head_of(new)["serviceAccountName"] = "other"
+    head_pod(new)["serviceAccountName"] = "other"
     with pytest.raises(FieldErrors, match="service account is immutable"):
         await webhook.validate_update(old, new, request(old))
     webhook.validate_delete(old, request(old))
@@ -84,8 +84,8 @@ async def test_denials_are_field_errors() -> None:
 
 async def test_oauth_proxy_is_not_injected_on_vanilla_kubernetes() -> None:
     result = await FakePlatform(openshift=False).webhook().default(ray_cluster(), request())
-    assert names(head_of(result)["containers"]) == ["ray-head"]
-    assert "serviceAccountName" not in head_of(result)
+    assert names_in(head_pod(result)["containers"]) == ["ray-head"]
+    assert "serviceAccountName" not in head_pod(result)
 
 
 async def test_only_required_platform_properties_are_looked_up() -> None:
@@ -119,7 +119,7 @@ async def test_name_is_generated_before_derived_names() -> None:
     cluster["metadata"] = {"generateName": "my-"}
     result = await FakePlatform().webhook().default(cluster, request())
     assert re.fullmatch(r"my-[bcdfghjklmnpqrstvwxz2456789]{5}", result["metadata"]["name"])
-    assert head_of(result)["serviceAccountName"] == names_of(result).proxy_service_account
+    assert head_pod(result)["serviceAccountName"] == names_of(result).proxy_service_account
     assert result["metadata"]["namespace"] == "ns"
     repeated = await FakePlatform().webhook().default(copy.deepcopy(result), request())
     assert repeated == result
@@ -131,4 +131,4 @@ async def test_name_is_generated_before_derived_names() -> None:
 @pytest.mark.parametrize("status", [{"head": {"serviceName": "evil"}}, {"head": {"serviceName": "$(reboot)"}}])
 async def test_status_sent_by_user_is_ignored(status: Any) -> None:
     result = await FakePlatform().webhook().default({**ray_cluster(), "status": status}, request())
-    assert "DNS.6 = rc-head-svc.ns.svc" in head_of(result)["initContainers"][0]["command"][2]
+    assert "DNS.6 = rc-head-svc.ns.svc" in head_pod(result)["initContainers"][0]["command"][2]
