@@ -43,7 +43,10 @@ def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
     """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module."""
     if (error.name or "").partition(".")[0] not in {"envtest", "rich"}:
         raise error
-    return CommandFailed("the embedded control plane is not installed; run: pip install 'cfo[embedded]'")
+    # not `pip install 'cfo[embedded]'`: the package index has an unrelated package of this name
+    return CommandFailed(
+        "the embedded control plane is not installed; in a checkout, run: pip install ./envtest '.[embedded]'"
+    )
 
 
 class _LazyGroup(click.Group):

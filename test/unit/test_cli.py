@@ -75,13 +75,15 @@ def test_commands_without_the_embedded_extra_print_how_to_install_it(blocked: se
     result = run_without(blocked, *arguments)
     assert result.returncode == 1
     assert result.stdout == ""
-    assert result.stderr == ("Error: the embedded control plane is not installed; run: pip install 'cfo[embedded]'\n")
+    assert result.stderr == (
+        "Error: the embedded control plane is not installed; in a checkout, run: pip install ./envtest '.[embedded]'\n"
+    )
 
 
 def test_embedded_run_without_rich_prints_how_to_install_it() -> None:
     result = run_without({"rich"}, "run", "--embedded")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "pip install 'cfo[embedded]'" in result.stderr
+    assert "pip install ./envtest '.[embedded]'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from test.e2e.mnist import parse
 from test.e2e.settings import Settings, unused_variables
 
 
-def test_without_variables_all_has_a_default() -> None:
+def test_every_setting_has_a_default() -> None:
     settings = Settings.from_environment({})
     assert "/" in settings.ray_image
     assert "/" in settings.pytorch_image
@@ -48,7 +48,7 @@ def test_every_variable_is_used() -> None:
     )
 
 
-def test_an_empty_variable_is_none() -> None:
+def test_empty_variable_counts_as_unset() -> None:
     documented = re.findall(r"^\| `([A-Z_]+)`", _documentation(), flags=re.MULTILINE)
     assert len(documented) == 11
     assert Settings.from_environment(dict.fromkeys(documented, "")) == Settings.from_environment({})
@@ -66,24 +66,24 @@ def test_an_empty_variable_is_none() -> None:
         ("MNIST_DATASET_URL", "files.test/mnist"),
     ],
 )
-def test_a_bad_value_is_told_with_its_variable(name: str, value: str) -> None:
+def test_invalid_value_is_reported_with_its_variable(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"{name}: {value!r}: must be ")):
         Settings.from_environment({name: value})
 
 
-def test_what_has_no_test_here_is_told_when_it_is_set() -> None:
+def test_variables_without_a_test_are_reported_when_set() -> None:
     lines = unused_variables({"ODH_NAMESPACE": "opendatahub", "NOTEBOOK_IMAGE_STREAM_NAME": "science", "PATH": "/bin"})
     assert [line.split()[0] for line in lines] == ["NOTEBOOK_IMAGE_STREAM_NAME", "ODH_NAMESPACE"]
 
 
-def test_the_documentation_has_each_default() -> None:
+def test_documentation_lists_each_default() -> None:
     text = _documentation()
     settings = Settings.from_environment({})
     for default in (settings.ray_image, settings.pytorch_image, settings.mnist_url):
         assert f"`{default}`" in text
 
 
-def test_the_training_job_reads_idx_files() -> None:
+def test_training_job_reads_idx_files() -> None:
     shape, data = parse(gzip.compress(bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, *range(6)])))
     assert (shape, data) == ((2, 3), bytes(range(6)))
     with pytest.raises(ValueError, match="IDX"):
