@@ -125,7 +125,7 @@ async def _is_over(faults: list[Fault]) -> bool:
     """Report whether each fault has occurred and is over (or, with a count, occurs only at further requests)."""
     now = time.monotonic()
     return all(
-        fault.struck and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
+        fault.injected and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
         for fault in faults
     )
 
@@ -231,7 +231,7 @@ async def test_expired_token_is_renewed() -> None:
                 await env.wait_until_idle()
                 expected = await snapshot(env, namespace)
                 for number in range(3):
-                    plane.machine.authenticator.remove_user(tokens[-1])
+                    plane.api_server.authenticator.remove_user(tokens[-1])
                     plane.store.close_watchers()
                     later = await env.create_namespace(f"later-{number}")
                     await env.create(ray_cluster(namespace=later))
