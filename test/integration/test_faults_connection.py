@@ -93,7 +93,7 @@ async def test_informer_stays_complete_when_connections_break_at_any_byte(plane:
 
 
 async def test_silent_connection_is_noticed_and_no_event_is_missed(plane: ControlPlane) -> None:
-    async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=0.5) as informer:
+    async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=1.0) as informer:
         await wait_until_current(informer, client)
         for round_ in range(3):
             proxy.silence()
@@ -116,7 +116,7 @@ def test_silent_connection_is_noticed_within_90_seconds() -> None:
 async def test_hanging_server_with_open_connections_is_noticed(plane: ControlPlane) -> None:
     if not hasattr(plane, "faults"):
         pytest.skip("only the embedded control plane can be paused")
-    async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=0.3) as informer:
+    async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=1.0) as informer:
         await wait_until_current(informer, client)
         plane.faults.pause()
         await eventually(lambda: _has_reconnected(proxy), "the informer reconnects")
