@@ -1,4 +1,4 @@
-"""ConversionReviews: convert custom resources from one version of their CRD to another.
+"""ConversionReviews, which convert custom resources from one version of their CRD to another.
 
 Source: `Webhook conversion`_ and controller-runtime's ``pkg/webhook/conversion``.
 
@@ -55,7 +55,7 @@ _reviews = msgspec.json.Decoder(_Review)
 
 
 async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) -> tuple[bytes, bool]:
-    """Return the encoded answer to the review in ``body``, and whether a converter failed unexpectedly.
+    """Return the encoded response to the review in ``body``, and whether a converter failed unexpectedly.
 
     ``converters`` are indexed by group and kind. Raises :class:`BadReview` if ``body`` is not a ConversionReview.
     """

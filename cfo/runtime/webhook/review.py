@@ -1,4 +1,4 @@
-"""Encoding of AdmissionReviews: decode requests, encode responses, compute JSON patches.
+"""AdmissionReview encoding: decodes requests, encodes responses, and computes JSON patches.
 
 Only ``admission.k8s.io/v1`` is supported; every supported API server sends it if the webhook configuration's
 ``admissionReviewVersions`` contain it.
@@ -151,7 +151,7 @@ def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True
 def json_patch(original: Object, changed: Object) -> Sequence[dict[str, Any]]:
     """Return the JSON Patch from ``original`` to ``changed``; lists are compared item by item."""
     before, after = _condensed(original, changed)
-    # Without move operations: the patches of Go webhooks have none either.
+    # No move operations, as in patches of Go webhooks.
     patch = jsonpatch.JsonPatch.from_diff(before, after, optimization=False, dumps=_sorted).patch
     return [{**step, "value": _restored(step["value"])} if "value" in step else step for step in patch]
 

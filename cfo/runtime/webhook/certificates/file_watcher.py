@@ -1,9 +1,9 @@
 """Watches a serving certificate in files that another tool writes: cert-manager, OLM, a mounted Secret.
 
 The kubelet replaces a mounted directory atomically (through the symbolic link ``..data``), but up to a minute after the
-Secret changed; other programs write one file after the other. A certificate and a key that do not match are therefore
-expected for short times: the previous pair is served until the new one is complete. Files that do not exist yet are
-waited for.
+Secret has changed; other programs write one file after the other. A mismatch between certificate and key is therefore
+expected for short periods: the previous pair is served until the new one is complete. The watcher waits for files that
+do not exist yet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CertificateFilesWatcher:
 
     @property
     def bundle(self) -> bytes | None:
-        """The CA bundle (PEM) that API servers are to trust; ``None`` if there is no such file."""
+        """The CA bundle (PEM) that API servers should trust; ``None`` if there is no such file."""
         try:
             return (self._source.directory / self._source.ca).read_bytes()
         except OSError:
