@@ -27,7 +27,7 @@ from cfo.runtime.reconcile import READ, Rule
 
 __all__ = ["AVAILABILITY_RULES", "Availability", "is_served"]
 
-_log = structlog.get_logger("cfo.runtime.availability")
+_log = structlog.get_logger(__name__)
 
 
 AVAILABILITY_RULES = (Rule("apiextensions.k8s.io", "customresourcedefinitions", READ),)
@@ -121,7 +121,7 @@ class Availability:
             try:
                 served = await _query(self._mapper, gvk, self._clock)
             except DiscoveryIncomplete as error:
-                _log.warning("Cannot determine whether kind is served, will retry", kind=str(gvk), error=str(error))
+                _log.warning("Failed to determine whether kind is served, will retry", kind=str(gvk), error=str(error))
                 all_known = False
                 continue
             if not served:
@@ -144,7 +144,7 @@ async def is_served(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
         except DiscoveryIncomplete as error:
             delay = next(delays)
             _log.warning(
-                "Cannot determine whether kind is served, will retry",
+                "Failed to determine whether kind is served, will retry",
                 kind=str(gvk),
                 error=str(error),
                 retry_in_seconds=delay,

@@ -100,8 +100,8 @@ class Builder:
         """Watch objects of kind ``gvk``: ``handler`` maps an event to requests.
 
         A controller starts when all its kinds have synced. It does not wait for a kind that is ``optional``, and
-        receives the events of that kind once the kind becomes available. Use it for kinds that may never be served
-        (such as another project's CRD) or that RBAC may forbid.
+        receives the events of that kind once the kind becomes available. Set ``optional`` for kinds that may never be
+        served (such as another project's CRD) or that RBAC may forbid.
         """
         self._watches.append(
             _Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)

@@ -28,7 +28,7 @@ from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
 __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_id"]
 
-_log = structlog.get_logger("cfo.runtime.controller")
+_log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 
 _EXPECTED = (APIError, TransportError, UnknownKind, TerminalError)

@@ -37,7 +37,7 @@ _ACCEPT = f"{_AGGREGATED},{JSON}"
 _READS_PER_SECOND = 10.0
 _READ_BURST = 5
 
-_log = structlog.get_logger("cfo.discovery")
+_log = structlog.get_logger(__name__)
 
 
 class DiscoveryIncomplete(Exception):

@@ -13,7 +13,7 @@ from anyio.abc import TaskStatus
 
 __all__ = ["Endpoint", "parse_bind_address"]
 
-_log = structlog.get_logger("cfo.runtime.endpoint")
+_log = structlog.get_logger(__name__)
 
 
 def parse_bind_address(text: str) -> tuple[str | None, int] | None:

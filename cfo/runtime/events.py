@@ -36,7 +36,7 @@ from cfo.runtime.reconcile import Rule
 
 __all__ = ["CORE_EVENT", "EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecorder", "EventType"]
 
-_log = structlog.get_logger("cfo.runtime.events")
+_log = structlog.get_logger(__name__)
 
 
 EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
@@ -262,7 +262,7 @@ class EventBroadcaster:
 
     def _drop(self, key: _Key, cause: str) -> None:
         self.dropped += 1
-        _log.debug("Event dropped", cause=cause, reason=key.reason, regarding=key.regarding)
+        _log.debug("Dropped event", cause=cause, reason=key.reason, regarding=key.regarding)
 
     async def _write_with_retries(self, key: _Key, series: _Series) -> None:
         for pause in (*_RETRIES, None):

@@ -18,7 +18,7 @@ from cfo.runtime.endpoint import Endpoint
 
 __all__ = ["Check", "Health", "ping"]
 
-_log = structlog.get_logger("cfo.runtime.health")
+_log = structlog.get_logger(__name__)
 
 Check: TypeAlias = Callable[[], Awaitable[None] | None]
 """A check returns if healthy, and otherwise raises an exception whose message is the reason (visible to any client)."""

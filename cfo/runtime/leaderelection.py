@@ -57,7 +57,7 @@ __all__ = [
     "leader_election_rules",
 ]
 
-_log = structlog.get_logger("cfo.runtime.leaderelection")
+_log = structlog.get_logger(__name__)
 
 _JITTER: Final = 1.2
 _RELEASED_SECONDS: Final = 1
@@ -164,7 +164,7 @@ class LeaseLock(Lock):
         return await self._request("PUT", "update", f"{self._path}/{self._name}", timeout, lease)
 
     async def _request(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
-        answer = await self._transport.request(
+        response = await self._transport.request(
             APIRequest(
                 method,
                 path,
@@ -174,7 +174,7 @@ class LeaseLock(Lock):
                 resource=f"leases.{LEASE.group} {self._name}",
             )
         )
-        lease: Object = orjson.loads(answer.body)
+        lease: Object = orjson.loads(response.body)
         return lease
 
 
@@ -255,7 +255,7 @@ class LeaderElector:
             if self.options.release_on_cancel:
                 await self._release()
         except LeadershipLost as error:
-            _log.error("Leader election lost", lease=self._lease_name, cause=str(error))
+            _log.error("Leader election lost", lease=self._lease_name, error=str(error))
             raise
         finally:
             self._leading = False
@@ -312,9 +312,9 @@ class LeaderElector:
             _log.debug("Another replica updated the Lease first", lease=self._lease_name, cause=str(error))
         except (APIError, TransportError) as error:
             event = "Failed to renew lease" if self._leading else "Failed to acquire lease"
-            _log.warning(event, lease=self._lease_name, cause=str(error))
+            _log.warning(event, lease=self._lease_name, error=str(error))
         except orjson.JSONDecodeError as error:
-            _log.warning("Failed to decode lease", lease=self._lease_name, cause=str(error))
+            _log.warning("Failed to decode lease", lease=self._lease_name, error=str(error))
         return False
 
     async def _acquire_if_free(self, timeout: float) -> bool:
@@ -368,7 +368,7 @@ class LeaderElector:
             await self._lock.update({**self._lease, "spec": spec}, timeout=self.options.renew_deadline / 2)
             _log.info("Released lease", lease=self._lease_name)
         except (APIError, TransportError) as error:
-            _log.warning("Failed to release lease", lease=self._lease_name, cause=str(error))
+            _log.warning("Failed to release lease", lease=self._lease_name, error=str(error))
 
     async def _pause(self, seconds: float) -> bool:
         """Sleep until ``seconds`` have passed or a stop is requested; return whether one is requested."""

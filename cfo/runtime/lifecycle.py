@@ -33,7 +33,7 @@ __all__ = [
     "StopImmediately",
 ]
 
-_log = structlog.get_logger("cfo.runtime.lifecycle")
+_log = structlog.get_logger(__name__)
 
 
 @runtime_checkable

@@ -32,7 +32,7 @@ from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
 __all__ = ["SECURE_METRICS_RULES", "MetricsAuthorizer", "MetricsTLS", "SecureMetricsEndpoint"]
 
-_log = structlog.get_logger("cfo.runtime.metrics")
+_log = structlog.get_logger(__name__)
 
 SECURE_METRICS_RULES = (
     Rule("authentication.k8s.io", "tokenreviews", "create"),

@@ -33,9 +33,8 @@ Predicate: TypeAlias = Callable[[Event], bool]
 class GenerationChanged:
     """Passes updates that change ``metadata.generation``: changes of the spec and the start of a deletion.
 
-    Changes of only the status or the metadata are dropped. Updates of objects without a generation (Secrets,
-    ConfigMaps,
-    ...) always pass; controller-runtime drops them.
+    Changes of only the status or the metadata are dropped. Updates of objects without a generation (such as Secrets and
+    ConfigMaps) always pass; controller-runtime drops them.
     """
 
     def __call__(self, event: Event) -> bool:

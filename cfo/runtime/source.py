@@ -20,7 +20,7 @@ from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
 
 __all__ = ["Channel", "InformerSync", "Kind", "Source"]
 
-_log = structlog.get_logger("cfo.runtime.source")
+_log = structlog.get_logger(__name__)
 
 
 class Source(Protocol):

@@ -228,7 +228,7 @@ class Cache(ClientCache):
             for informer in self._of_kind.get(gvk, ()):
                 informer.record_write(response)
         except msgspec.DecodeError as error:
-            _log.warning("Cannot decode write response, relying on the watch", kind=str(gvk), cause=str(error))
+            _log.warning("Failed to decode write response, relying on the watch", kind=str(gvk), error=str(error))
 
     def record_deletion(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
         """Record that the object of this uid was deleted; an empty uid: it does not exist and was not stored.

@@ -212,7 +212,7 @@ class Reflector:
                 "Permission denied, will retry" if self.forbidden else "List or watch failed, will retry",
                 verb=verb,
                 resource=self._name,
-                cause=cause,
+                error=cause,
                 retry_in_seconds=round(delay, 1),
                 **({"missing_rule": self._missing_rule} if self.forbidden else {}),
             )
@@ -270,7 +270,7 @@ class Reflector:
                 try:
                     listing.add(self._decoder.decode(raw))
                 except msgspec.DecodeError as error:
-                    _log.error("Cannot decode object, skipping it", resource=self._name, cause=str(error))
+                    _log.error("Failed to decode object, skipping it", resource=self._name, error=str(error))
             if not page.metadata.continue_:
                 break
             page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
@@ -355,7 +355,7 @@ class Reflector:
             try:
                 entry = self._decoder.decode(event.object)
             except msgspec.DecodeError as error:
-                _log.error("Cannot decode object, skipping it", resource=self._name, cause=str(error))
+                _log.error("Failed to decode object, skipping it", resource=self._name, error=str(error))
                 return
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)

@@ -181,10 +181,10 @@ class _Tokens:
         if found != wanted:
             raise SelectorError(f"{self._selector!r}: found {found or 'the end'!r} where {wanted!r} was expected")
 
-    def word(self, what: str) -> str:
+    def word(self, expected: str) -> str:
         token = self.take()
         if not token or token[0] in "=!<>(),":
-            raise SelectorError(f"{self._selector!r}: found {token or 'the end'!r} where a {what} was expected")
+            raise SelectorError(f"{self._selector!r}: found {token or 'the end'!r} where a {expected} was expected")
         return token
 
 

@@ -27,7 +27,7 @@ _IMPERSONATION = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
 
 
 class ConfigError(Exception):
-    """Raised without a usable configuration; the message is one line and lists the checked sources."""
+    """Raised if there is no usable configuration; the message is one line and lists the checked sources."""
 
 
 class ControlPlane(Protocol):

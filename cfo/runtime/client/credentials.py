@@ -29,7 +29,7 @@ from cfo.runtime.clock import Clock, SystemClock
 
 __all__ = ["CredentialError", "CredentialSource", "Credentials", "Kubeconfig", "ServiceAccount"]
 
-_log = structlog.get_logger("cfo.client")
+_log = structlog.get_logger(__name__)
 
 _RELOAD_SECONDS = 60.0
 _EXPIRY_MARGIN_SECONDS = 60.0

@@ -54,7 +54,7 @@ TCP_USER_TIMEOUT: milliseconds that sent data may remain unacknowledged.
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _MAX_LOGGED_WARNINGS = 512
 
-_log = structlog.get_logger("cfo.client")
+_log = structlog.get_logger(__name__)
 
 
 class Response(NamedTuple):

@@ -23,7 +23,7 @@ __all__ = ["Converter", "convert"]
 _API_VERSION: Final = "apiextensions.k8s.io/v1"
 _KIND: Final = "ConversionReview"
 
-_log = structlog.get_logger("cfo.runtime.webhook")
+_log = structlog.get_logger(__name__)
 
 
 class Converter(Protocol):
@@ -78,7 +78,7 @@ async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) 
             gvk = gvk_of(obj)
             message = f"{gvk.kind} {name_of(obj)!r} to {review.request.desired}: {error or type(error).__name__}"
             failed = not isinstance(error, ValueError)
-            _log.error("Cannot convert object", error=message, exc_info=error if failed else None)
+            _log.error("Failed to convert object", error=message, exc_info=error if failed else None)
             converted, result = [], {"status": "Failure", "message": message}
             break
     response = {"uid": review.request.uid, "convertedObjects": converted, "result": result}

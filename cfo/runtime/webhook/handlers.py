@@ -30,9 +30,9 @@ from cfo.runtime.webhook.admission import (
 )
 from cfo.runtime.webhook.review import json_patch
 
-__all__ = ["DefaultingHandler", "ValidatingHandler", "answer", "denial"]
+__all__ = ["DefaultingHandler", "ValidatingHandler", "denial", "respond"]
 
-_log = structlog.get_logger("cfo.runtime.webhook")
+_log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | N
             return None
 
 
-async def answer(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
+async def respond(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
     """Return the handler's response, and whether it failed unexpectedly.
 
     An exception that is not a denial (see :func:`denial`) is logged, and becomes a response with code 500.

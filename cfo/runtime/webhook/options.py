@@ -109,9 +109,9 @@ class RotatedCertificates:
 class CertificateFiles:
     """A serving certificate in files that another tool (cert-manager, OLM) issues and renews.
 
-    ``certificate``, ``key`` and ``ca`` are the names of PEM files in ``directory``; they are read again when they change.
-    Normally the other tool injects its CA into the webhook configurations. If the webhooks are served at a URL, we
-    inject the CA bundle in the file ``ca``; without this optional file the bundles stay unchanged.
+    ``certificate``, ``key`` and ``ca`` are the names of PEM files in ``directory``. A changed pair is loaded while the
+    server runs. Normally the other tool injects its CA into the webhook configurations. If the webhooks are served at a
+    URL, we inject the CA bundle in the file ``ca``; without this optional file the bundles stay unchanged.
     """
 
     directory: Path = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108 (controller-runtime's default)

@@ -137,15 +137,15 @@ def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True
         "code": response.code,
     }
     status = {key: value for key, value in status.items() if value}
-    answer: dict[str, Any] = {"uid": uid, "allowed": response.allowed, "status": status}
+    encoded: dict[str, Any] = {"uid": uid, "allowed": response.allowed, "status": status}
     if response.patch and response.allowed and mutating:
-        answer["patchType"] = "JSONPatch"
-        answer["patch"] = b64encode(orjson.dumps(list(response.patch))).decode()
+        encoded["patchType"] = "JSONPatch"
+        encoded["patch"] = b64encode(orjson.dumps(list(response.patch))).decode()
     if response.warnings:
-        answer["warnings"] = list(response.warnings)
+        encoded["warnings"] = list(response.warnings)
     if response.audit_annotations:
-        answer["auditAnnotations"] = dict(response.audit_annotations)
-    return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": answer})
+        encoded["auditAnnotations"] = dict(response.audit_annotations)
+    return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": encoded})
 
 
 def json_patch(original: Object, changed: Object) -> Sequence[dict[str, Any]]:

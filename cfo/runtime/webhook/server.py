@@ -27,7 +27,7 @@ from cfo.runtime.endpoint import parse_bind_address
 from cfo.runtime.webhook.admission import errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert
-from cfo.runtime.webhook.handlers import answer
+from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
 from cfo.runtime.webhook.review import BadReview, read_review, write_review
@@ -41,7 +41,7 @@ etcd. controller-runtime has the same limit."""
 _KEEP_ALIVE: Final = 180.0  # API servers close idle connections after 90 s, and the client must close first
 _READ_TIMEOUT: Final = 30.0
 
-_log = structlog.get_logger("cfo.runtime.webhook")
+_log = structlog.get_logger(__name__)
 
 
 class WebhookServer:
@@ -184,7 +184,7 @@ class WebhookServer:
             seconds = _timeout(request.query.get("timeout", ""))
             try:
                 async with asyncio.timeout(seconds) if seconds else nullcontext():
-                    response, failed = await answer(webhook.handler, review)
+                    response, failed = await respond(webhook.handler, review)
             except TimeoutError:
                 _log.error("Webhook timed out", seconds=seconds)
                 response, failed = errored(504, f"the webhook did not respond within {seconds:g} s"), False

@@ -177,7 +177,7 @@ class WebhookService:
 
 
 class _ConfigurationReconciler:
-    """Points webhook configurations to our URL and restores them; changes caBundle only with a managed certificate."""
+    """Points webhook configurations to our URL, or restores them; changes caBundle only together with a URL."""
 
     def __init__(self, injector: CAInjector, files: CertificateFilesWatcher) -> None:
         self._injector = injector

@@ -201,7 +201,7 @@ async def test_timestamps_in_lease_are_ignored() -> None:
     one = Replica(lock, "one", clock)
     async with running(one):
         await one.advance(14)
-        assert not one.is_leader()  # however old renewTime is
+        assert not one.is_leader()  # no matter how old renewTime is
         await one.advance(3)
         assert one.is_leader()
 
@@ -424,7 +424,7 @@ async def test_lease_lock_sends_its_timeout() -> None:
 
 
 class LimitedGate:
-    """A write gate that allows ``remaining`` checks and refuses all later ones."""
+    """A write gate that allows ``remaining`` checks and rejects all later ones."""
 
     def __init__(self, remaining: int) -> None:
         self.remaining = remaining
@@ -447,9 +447,9 @@ async def test_transport_checks_write_gate_before_each_write_attempt_and_never_f
         while not clock.timers:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         clock.advance(1)
-        with pytest.raises(WriteRejected) as refused:
+        with pytest.raises(WriteRejected) as rejected:
             await write
-        assert not refused.value.outcome_unknown
+        assert not rejected.value.outcome_unknown
         assert len(server.requests("PUT")) == 1
         assert (await transport.request(APIRequest("GET", "/thing"))).code == 200
         for method in ("POST", "PATCH", "DELETE"):

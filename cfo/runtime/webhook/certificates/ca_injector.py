@@ -38,7 +38,7 @@ __all__ = ["CAInjector", "InjectionTarget"]
 
 _PROBE_TIMEOUT: Final = 2.0
 
-_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+_log = structlog.get_logger(__name__)
 
 
 class InjectionTarget(NamedTuple):
@@ -221,7 +221,7 @@ class CAInjector:
                 continue
             except (APIError, TransportError, UnknownKind) as error:
                 _log.warning(
-                    "Cannot restore webhook configuration, will retry at the next start",
+                    "Failed to restore webhook configuration, will retry at the next start",
                     object=str(target),
                     error=str(error),
                 )

@@ -23,7 +23,7 @@ __all__ = ["CertificateFilesWatcher"]
 
 _POLL_INTERVAL_MS: Final = 30_000  # some network file systems report no changes
 
-_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+_log = structlog.get_logger(__name__)
 
 
 class CertificateFilesWatcher:
@@ -98,7 +98,7 @@ class CertificateFilesWatcher:
             failure = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else f"{directory}: {error}"
             if failure != self.failure:
                 _log.warning(
-                    "Cannot read serving certificate, waiting for its files to change",
+                    "Failed to read serving certificate, waiting for its files to change",
                     directory=str(directory),
                     error=failure,
                 )

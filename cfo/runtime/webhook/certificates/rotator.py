@@ -45,7 +45,7 @@ __all__ = ["CertificateRotator"]
 
 _MAX_REQUEUE: Final = 3600.0  # seconds; a longer timer would miss clock changes and machine suspends
 
-_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+_log = structlog.get_logger(__name__)
 
 
 class CertificateRotator:

@@ -20,7 +20,7 @@ from cfo.runtime.webhook.metrics import CertificateMetrics
 
 __all__ = ["KeyPair", "ServingCertificate"]
 
-_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
