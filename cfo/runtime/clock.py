@@ -33,7 +33,7 @@ class Clock(Protocol):
     """Reads the time, sleeps and schedules callbacks."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary fixed point; never goes back."""
+        """Return seconds since an arbitrary fixed point; never goes backwards."""
         ...
 
     def boottime(self) -> float:
@@ -57,7 +57,7 @@ class SystemClock:
     """The clock of the operating system."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary fixed point; never goes back."""
+        """Return seconds since an arbitrary fixed point; never goes backwards."""
         return time.monotonic()
 
     def boottime(self) -> float:

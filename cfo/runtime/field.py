@@ -6,8 +6,8 @@ and causes have the form of an ``Invalid`` Status. A :class:`Path` is built step
 
 .. code-block:: python
 
-    worker = Path("spec", "workerGroupSpecs").index(1) raise FieldErrors([required(worker.child("template", "spec",
-    "containers"), "must contain a Ray container")])
+    worker = Path("spec", "workerGroupSpecs").index(1)
+    raise FieldErrors([required(worker.child("template", "spec", "containers"), "must contain a Ray container")])
 
 Every function also takes a plain string as a path; :func:`child`, :func:`index` and :func:`key` build such strings,
 for code that needs a path only after it has found an error.

@@ -28,7 +28,7 @@ _ORDER = ("level", "ts", "logger", "msg", "controller", "controllerGroup", "cont
 
 
 def configure(log_format: LogFormat = "console", level: str = "info", stream: TextIO | None = None) -> None:
-    """Send all logs, including those of the standard library's ``logging``, to ``stream`` (default: stderr).
+    """Send all logs, including the logs of the standard library's ``logging``, to ``stream`` (default: stderr).
 
     ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
     Raises :class:`ValueError` for an unknown level or format.

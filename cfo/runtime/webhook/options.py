@@ -1,4 +1,4 @@
-"""Options of the webhook server: its address, and the names in its certificate and the source of the certificate."""
+"""Options of the webhook server: its address, the names in its certificate, and the source of the certificate."""
 
 from __future__ import annotations
 
