@@ -1,13 +1,13 @@
-"""Field errors, with the same messages as apimachinery's.
+"""Field errors with apimachinery's messages.
 
 A :class:`FieldError` corresponds to ``field.Error`` of ``k8s.io/apimachinery/pkg/util/validation/field``: a reason, the
 path of the field, the invalid value and a detail. Defaulters and validators raise :class:`FieldErrors`, whose message
-and causes are those of an ``Invalid`` Status. A :class:`Path` is extended step by step:
+and causes have the form of an ``Invalid`` Status. A :class:`Path` is built step by step:
 
 .. code-block:: python
 
     worker = Path("spec", "workerGroupSpecs").index(1)
-    raise FieldErrors([required(worker.child("template", "spec", "containers"), "a Ray container is needed")])
+    raise FieldErrors([required(worker.child("template", "spec", "containers"), "must contain a Ray container")])
 
 Every function also takes a plain string as a path; :func:`child`, :func:`index` and :func:`key` build such strings,
 for code that needs a path only after it has found an error.
@@ -255,7 +255,7 @@ def too_few(path: Path | str, actual: int, limit: int) -> FieldError:
 
 
 def internal(path: Path | str, detail: str) -> FieldError:
-    """Return the error for a check that could not be done."""
+    """Return the error for a check that could not be performed."""
     return FieldError("InternalError", str(path), "", detail)
 
 

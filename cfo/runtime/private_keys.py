@@ -1,8 +1,8 @@
-"""Fast loading of private keys in PEM format.
+"""Fast loading of PEM private keys.
 
 OpenSSL takes 30 ms to verify that the factors of an RSA key are primes, which blocks the event loop, and the keys in
-our own Secrets are loaded repeatedly. A damaged key is detected without that check, because the numbers of a key must
-be consistent.
+our own Secrets are loaded repeatedly. A corrupt key is detected without that check, because the key's numbers must be
+consistent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def load_private_key(pem: bytes) -> PrivateKey:
     if not isinstance(key, PrivateKey):
         raise ValueError("is neither an RSA nor an ECDSA key")  # noqa: TRY004 (the value is invalid, not the type)
     if isinstance(key, rsa.RSAPrivateKey) and not _is_consistent(key.private_numbers()):
-        raise ValueError("is a damaged RSA key")
+        raise ValueError("is a corrupt RSA key")
     return key
 
 

@@ -1,25 +1,25 @@
 """The reflector: lists a resource, then watches it, and writes the result to an informer's store.
 
-A reflector is a state machine with two states. *Listing* reads the whole collection, page by page; *watching* follows
-the changes from there. Events and next states:
+A reflector is a state machine with two states. *Listing* reads the whole collection, page by page; *watching* streams
+the subsequent changes. Events and next states:
 
 =====================================================  ==================================================
-the server ends the watch when its timeout is over     watching, from the last version received
+the server ends the watch at its timeout               watching, from the last received version
 the server ends the watch earlier                      the same, after checking the server's position
 the connection breaks, within a line or between lines  the same, after a back-off; a partial line is dropped
 429, 5xx, 403 and other error responses                the same state, after a back-off or Retry-After
-410, as a response or as an ERROR event                listing, at once (after a back-off if it happens again)
+410, as a response or as an ERROR event                listing (after a back-off if it happens again)
 any other ERROR event, or a line that is not JSON      listing, after a back-off
 no data for ``idle_seconds``, not even a bookmark      watching, after checking the server's position
-the server's position is behind the last version       listing, at once
+the server's position is behind the last version       listing
 404                                                    ``run`` returns: the caller repeats discovery
 =====================================================  ==================================================
 
-Every list after the first requests a state that is not older than the known one, because there may be several API
-servers, one of which may lag. If the server does not know that version yet, a quorum list is requested. If the quorum
-list is older than the known state, the database was restored from a backup, and the store is rebuilt. A watch from a
-version in the future would never report anything. Therefore, after every end of a watch that the server may not have
-intended, a small list checks the server's position, which is the resourceVersion of its collection.
+Every list after the first requests a state that is not older than the known one, because one of several API servers may
+lag behind. If the server does not know that version yet, a quorum list is requested. If the quorum list is older than
+the known state, the database was restored from a backup, and the store is rebuilt. A watch from a future version would
+never report anything. Therefore, after every unexpected end of a watch, a small list checks the server's position,
+which is the resourceVersion of its collection.
 
 A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object whose metadata
 cannot be decoded is logged and skipped; it does not affect the others.
@@ -55,10 +55,10 @@ MAX_LINE_BYTES: Final = 64 << 20
 """The longest accepted watch line; an object in etcd has at most 1.5 MB, its JSON up to about three times as much."""
 
 POSITION_CHECK_SECONDS: Final = 10.0
-"""The timeout of the small list that checks the server's position."""
+"""The timeout in seconds of the small list that checks the server's position."""
 
 _EARLY_SECONDS: Final = 2.0
-"""A watch that ends this long before its timeout was not ended by its timeout."""
+"""Seconds; a watch that ends more than this before its timeout was ended by something else."""
 
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -120,7 +120,7 @@ class BrokenStreamError(Exception):
 
 
 class Reflector:
-    """Keeps one feed of a store equal to the API server's collection.
+    """Keeps one feed of a store in sync with the API server's collection.
 
     ``on_change`` is called when a list is complete and when ``error`` changes, the message of the last failure (empty
     if the last attempt succeeded); ``forbidden`` is true if that failure was a missing permission.
@@ -189,7 +189,7 @@ class Reflector:
 
     @property
     def _missing_rule(self) -> str:
-        """The RBAC rule that is missing, logged once because it is rarely added soon."""
+        """The missing RBAC rule, logged only once, because permissions are rarely granted soon."""
         gvr = self._resource.gvr
         return f'{{apiGroups: ["{gvr.group}"], resources: ["{gvr.resource}"], verbs: ["list", "watch"]}}'
 
@@ -212,7 +212,7 @@ class Reflector:
                 "Permission denied, will retry" if self.forbidden else "List or watch failed, will retry",
                 verb=verb,
                 resource=self._name,
-                cause=cause,
+                error=cause,
                 retry_in_seconds=round(delay, 1),
                 **({"missing_rule": self._missing_rule} if self.forbidden else {}),
             )
@@ -224,7 +224,7 @@ class Reflector:
         """Read the whole collection into the store.
 
         If the continue token expires, the list starts again. If that happens twice, the collection is requested in one
-        page, because a paged list of a big collection might never finish.
+        page, because a paged list of a large collection might never finish.
         """
         limit = self._options.page_size
         expired = 0
@@ -270,7 +270,7 @@ class Reflector:
                 try:
                     listing.add(self._decoder.decode(raw))
                 except msgspec.DecodeError as error:
-                    _log.error("Cannot decode object, skipping it", resource=self._name, cause=str(error))
+                    _log.error("Failed to decode object, skipping it", resource=self._name, error=str(error))
             if not page.metadata.continue_:
                 break
             page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
@@ -355,7 +355,7 @@ class Reflector:
             try:
                 entry = self._decoder.decode(event.object)
             except msgspec.DecodeError as error:
-                _log.error("Cannot decode object, skipping it", resource=self._name, cause=str(error))
+                _log.error("Failed to decode object, skipping it", resource=self._name, error=str(error))
                 return
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)
@@ -373,7 +373,7 @@ class Reflector:
         raise error_for(code if isinstance(code, int) else 500, status, verb="watch", resource=str(self._resource.gvr))
 
     async def _check_position(self) -> bool:
-        """Return whether the server has reached the last version received; if not, a new list is required.
+        """Return whether the server has reached the last received version; if not, a new list is required.
 
         After a restore from a backup, the API server knows only smaller versions. A watch from a greater version would
         stay silent.

@@ -30,9 +30,9 @@ from cfo.runtime.webhook.admission import (
 )
 from cfo.runtime.webhook.review import json_patch
 
-__all__ = ["DefaultingHandler", "ValidatingHandler", "answer", "refusal"]
+__all__ = ["DefaultingHandler", "ValidatingHandler", "denial", "respond"]
 
-_log = structlog.get_logger("cfo.runtime.webhook")
+_log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -91,8 +91,8 @@ class ValidatingHandler:
         return allowed().with_warnings(*(warnings or ()))
 
 
-def refusal(error: Exception, request: AdmissionRequest) -> AdmissionResponse | None:
-    """Return the response that ``error`` means; ``None`` if it is an unexpected error of the webhook itself."""
+def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | None:
+    """Return the response for ``error``; ``None`` if it is an unexpected error of the webhook itself."""
     match error:
         case Denied() | InvalidObject():
             return error.response
@@ -106,18 +106,18 @@ def refusal(error: Exception, request: AdmissionRequest) -> AdmissionResponse | 
             return None
 
 
-async def answer(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
+async def respond(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
     """Return the handler's response, and whether it failed unexpectedly.
 
-    An exception that is not a refusal (see :func:`refusal`) is logged, and becomes a response with code 500.
+    An exception that is not a denial (see :func:`denial`) is logged, and becomes a response with code 500.
     """
     failed = False
     try:
         response = await handler.handle(request)
     except Exception as error:  # noqa: BLE001 - an error in a webhook must not stop the server
-        refused = refusal(error, request)
-        failed = refused is None
-        response = refused or errored(500, f"the webhook failed: {type(error).__name__}: {error}")
+        denied_response = denial(error, request)
+        failed = denied_response is None
+        response = denied_response or errored(500, f"the webhook failed: {type(error).__name__}: {error}")
         if failed:
             _log.error("Webhook failed", error=f"{type(error).__name__}: {error}", exc_info=error)
     return (

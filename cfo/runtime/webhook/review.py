@@ -1,4 +1,4 @@
-"""Encoding of AdmissionReviews: decode requests, encode responses, compute JSON patches.
+"""AdmissionReview encoding: decodes requests, encodes responses, and computes JSON patches.
 
 Only ``admission.k8s.io/v1`` is supported; every supported API server sends it if the webhook configuration's
 ``admissionReviewVersions`` contain it.
@@ -137,21 +137,21 @@ def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True
         "code": response.code,
     }
     status = {key: value for key, value in status.items() if value}
-    answer: dict[str, Any] = {"uid": uid, "allowed": response.allowed, "status": status}
+    encoded: dict[str, Any] = {"uid": uid, "allowed": response.allowed, "status": status}
     if response.patch and response.allowed and mutating:
-        answer["patchType"] = "JSONPatch"
-        answer["patch"] = b64encode(orjson.dumps(list(response.patch))).decode()
+        encoded["patchType"] = "JSONPatch"
+        encoded["patch"] = b64encode(orjson.dumps(list(response.patch))).decode()
     if response.warnings:
-        answer["warnings"] = list(response.warnings)
+        encoded["warnings"] = list(response.warnings)
     if response.audit_annotations:
-        answer["auditAnnotations"] = dict(response.audit_annotations)
-    return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": answer})
+        encoded["auditAnnotations"] = dict(response.audit_annotations)
+    return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": encoded})
 
 
 def json_patch(original: Object, changed: Object) -> Sequence[dict[str, Any]]:
     """Return the JSON Patch from ``original`` to ``changed``; lists are compared item by item."""
     before, after = _condensed(original, changed)
-    # Without move operations: the patches of Go webhooks have none either.
+    # No move operations, as in patches of Go webhooks.
     patch = jsonpatch.JsonPatch.from_diff(before, after, optimization=False, dumps=_sorted).patch
     return [{**step, "value": _restored(step["value"])} if "value" in step else step for step in patch]
 

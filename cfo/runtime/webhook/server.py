@@ -1,13 +1,11 @@
 """The HTTPS server for webhooks.
 
-It runs on every replica, whether leader or not. It starts to listen as soon as there is a serving certificate, and
-always presents the current one
-(:class:`~cfo.runtime.webhook.certificates.serving_certificate.ServingCertificate`). Errors in handlers do not stop it:
-an exception becomes a response with code 500, and a handler that takes longer than the API server's timeout is
-cancelled. The size of request bodies is limited.
+It runs on every replica, regardless of leadership. It starts to listen as soon as there is a serving certificate, and
+always presents the current one (:class:`~cfo.runtime.webhook.certificates.serving_certificate.ServingCertificate`).
+Errors in handlers do not stop it: an exception becomes a response with code 500, and a handler that takes longer than
+the API server's timeout is cancelled. The size of request bodies is limited.
 
-When it is stopped, it accepts no new connections, and serves the open ones for a while: each is closed after its next
-response.
+When stopped, it accepts no new connections and drains the open ones: each is closed after its next response.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from cfo.runtime.endpoint import parse_bind_address
 from cfo.runtime.webhook.admission import errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert
-from cfo.runtime.webhook.handlers import answer
+from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
 from cfo.runtime.webhook.review import BadReview, read_review, write_review
@@ -40,17 +38,17 @@ MAX_BODY: Final = 7 * 1024 * 1024
 """The maximum size of a request body in bytes: enough for an object and its old version, each of the maximum size in
 etcd. controller-runtime has the same limit."""
 
-_KEEP_ALIVE: Final = 180.0  # API servers close idle connections after 90 s; they have to close first
+_KEEP_ALIVE: Final = 180.0  # API servers close idle connections after 90 s, and the client must close first
 _READ_TIMEOUT: Final = 30.0
 
-_log = structlog.get_logger("cfo.runtime.webhook")
+_log = structlog.get_logger(__name__)
 
 
 class WebhookServer:
     """Serves ``webhooks`` on ``bind_address``.
 
     ``reuse_port`` allows other processes to listen on the same port. ``drain`` is how long, in seconds, open
-    connections are served after the server stopped accepting new ones; ``before_drain`` is awaited in between.
+    connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before this period.
     """
 
     name = "webhooks"
@@ -91,7 +89,7 @@ class WebhookServer:
         return int(self._socket.getsockname()[1]) if self._socket is not None else 0
 
     def stop(self) -> None:
-        """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is over."""
+        """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is up."""
         self._stopping.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -122,7 +120,7 @@ class WebhookServer:
             self._socket = None
 
     async def _wait_for_certificate(self) -> bool:
-        """Wait until a certificate is available; return false if the server is stopped before that."""
+        """Wait for a certificate or for a stop request; return false if a stop was requested."""
         await first_of(self._certificate.available.wait, self._stopping.wait)
         return not self._stopping.is_set()
 
@@ -186,7 +184,7 @@ class WebhookServer:
             seconds = _timeout(request.query.get("timeout", ""))
             try:
                 async with asyncio.timeout(seconds) if seconds else nullcontext():
-                    response, failed = await answer(webhook.handler, review)
+                    response, failed = await respond(webhook.handler, review)
             except TimeoutError:
                 _log.error("Webhook timed out", seconds=seconds)
                 response, failed = errored(504, f"the webhook did not respond within {seconds:g} s"), False

@@ -1,4 +1,4 @@
-"""Field errors: paths, messages and causes as in apimachinery."""
+"""Field errors: paths, messages and causes match apimachinery."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ def test_rsa_and_ec_keys_are_loaded_from_traditional_and_pkcs8_pem(
 
 
 @pytest.mark.parametrize("part", ["d", "dmp1", "dmq1", "iqmp"])
-def test_damaged_rsa_key_is_rejected(part: str) -> None:
+def test_corrupt_rsa_key_is_rejected(part: str) -> None:
     numbers = RSA.private_numbers()
     parts = {name: getattr(numbers, name) for name in ("p", "q", "d", "dmp1", "dmq1", "iqmp", "public_numbers")}
-    damaged = rsa.RSAPrivateNumbers(**{**parts, part: parts[part] + 2})
+    corrupt = rsa.RSAPrivateNumbers(**{**parts, part: parts[part] + 2})
     content = pem(
-        damaged.private_key(unsafe_skip_rsa_key_validation=True), serialization.PrivateFormat.TraditionalOpenSSL
+        corrupt.private_key(unsafe_skip_rsa_key_validation=True), serialization.PrivateFormat.TraditionalOpenSSL
     )
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match="corrupt"):
         load_private_key(content)
 
 

@@ -38,7 +38,7 @@ def create_certificates() -> CertificateSet:
 
 
 class ScriptedHandler:
-    """A handler whose behaviour depends on the name of the object: raise, deny, wait, or allow."""
+    """A handler whose behavior depends on the name of the object: raise, deny, wait, or allow."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -171,7 +171,7 @@ async def post(session: aiohttp.ClientSession, url: str, body: bytes, **options:
         return response.status, json.loads(await response.read()) if is_json else await response.text()
 
 
-async def test_several_reviews_are_answered_on_one_connection(harness: Harness, session: aiohttp.ClientSession) -> None:
+async def test_one_connection_serves_several_reviews(harness: Harness, session: aiohttp.ClientSession) -> None:
     for name in ("a", "b"):
         code, reply = await post(session, harness.url(), review(name))
         assert code == 200
