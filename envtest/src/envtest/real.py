@@ -169,8 +169,8 @@ class RealServer(BaseControlPlane):
                     for program in self._programs:
                         program.check()
                     with suppress(aiohttp.ClientError):
-                        async with self._session.get("/readyz") as answer:
-                            if answer.status == 200:
+                        async with self._session.get("/readyz") as response:
+                            if response.status == 200:
                                 return
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -212,16 +212,16 @@ class RealServer(BaseControlPlane):
     async def _send(self, method: str, obj: Object, *, ignored_status: int = 0, **more: Any) -> None:
         assert self._session is not None
         name = obj["metadata"]["name"]
-        async with self._session.request(method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more) as answer:
-            if answer.status not in {200, 201, ignored_status}:
-                raise InstallError(f"{name}: {(await answer.json()).get('message')}")
+        async with self._session.request(method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more) as response:
+            if response.status not in {200, 201, ignored_status}:
+                raise InstallError(f"{name}: {(await response.json()).get('message')}")
 
     async def _wait_established(self, name: str) -> None:
         assert self._session is not None
         async with asyncio.timeout(READY_SECONDS):
             while True:
-                async with self._session.get(f"{_CRDS}/{name}") as answer:
-                    conditions = ((await answer.json()).get("status") or {}).get("conditions")
+                async with self._session.get(f"{_CRDS}/{name}") as response:
+                    conditions = ((await response.json()).get("status") or {}).get("conditions")
                 established = find_condition(conditions, "Established")
                 if established is not None and established.get("status") == "True":
                     return

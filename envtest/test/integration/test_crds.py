@@ -51,8 +51,8 @@ def make_crd(*versions: dict[str, Any], group: str = "example.com", **names: Any
 
 
 async def establish(api: APIClient, crd: dict[str, Any]) -> dict[str, Any]:
-    answer = await api.post(CRDS, crd)
-    assert answer.code == 201, answer.body
+    response = await api.post(CRDS, crd)
+    assert response.code == 201, response.body
     group, served = crd["spec"]["group"], crd["spec"]["versions"][0]["name"]
     await api.until(f"/apis/{group}/{served}/{crd['spec']['names']['plural']}", 200)
     stored: dict[str, Any] = (await api.get(f"{CRDS}/{crd['metadata']['name']}")).body
@@ -126,9 +126,9 @@ async def test_crd_with_conflicting_names_is_established_when_they_become_free(a
 async def test_invalid_schema_is_rejected(api: APIClient, change: Any, message: str) -> None:
     invalid = version()
     change(invalid["schema"]["openAPIV3Schema"])
-    answer = await api.post(CRDS, make_crd(invalid))
-    assert answer.code == 422
-    assert message in answer.body["message"]
+    response = await api.post(CRDS, make_crd(invalid))
+    assert response.code == 422
+    assert message in response.body["message"]
 
 
 @pytest.mark.parametrize("odd", [None, [], "", 0, "x", True, [{}]], ids=repr)
@@ -146,9 +146,9 @@ async def test_malformed_schema_never_causes_a_server_error(api: APIClient, word
 async def test_crd_name_must_match_plural_and_group(api: APIClient) -> None:
     crd = make_crd()
     crd["metadata"]["name"] = "wrong"
-    answer = await api.post(CRDS, crd)
-    assert answer.code == 422
-    assert 'must be spec.names.plural+"."+spec.group' in answer.body["message"]
+    response = await api.post(CRDS, crd)
+    assert response.code == 422
+    assert 'must be spec.names.plural+"."+spec.group' in response.body["message"]
 
 
 async def test_custom_resource_is_defaulted_pruned_and_validated(api: APIClient) -> None:

@@ -16,22 +16,22 @@ from envtest.storage import Store
 
 
 class FakeWebhookClient(WebhookClient):
-    """A webhook client without network: responds with the result of ``answer``, and records the reviews."""
+    """A webhook client without network: responds with the result of ``respond``, and records the reviews."""
 
-    def __init__(self, answer: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(self, respond: Callable[[dict[str, Any]], Any]) -> None:
         super().__init__(ServiceEndpoints(Store()))
-        self._answer = answer
+        self._respond = respond
         self.reviews: list[dict[str, Any]] = []
 
     async def post(self, config: Mapping[str, Any], body: bytes, *, seconds: int) -> bytes:
         review = orjson.loads(body)
         self.reviews.append(review)
-        answer = self._answer(review)
-        return answer if isinstance(answer, bytes) else orjson.dumps(answer)
+        response = self._respond(review)
+        return response if isinstance(response, bytes) else orjson.dumps(response)
 
 
 def responding(change: Callable[[Object], Object], **response: Any) -> Callable[[dict[str, Any]], Any]:
-    def answer(review: dict[str, Any]) -> Any:
+    def respond(review: dict[str, Any]) -> Any:
         request = review["request"]
         objects = [change({**obj, "apiVersion": request["desiredAPIVersion"]}) for obj in request["objects"]]
         full_response = {
@@ -42,7 +42,7 @@ def responding(change: Callable[[Object], Object], **response: Any) -> Callable[
         }
         return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": full_response}
 
-    return answer
+    return respond
 
 
 def make_crd(*, webhook: bool = True) -> Object:
@@ -123,7 +123,7 @@ def unreachable(review: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("respond", "message"),
     [
         (unreachable, "failed: Post: refused"),
         (responding(rename, uid="other"), "failed: expected response.uid="),
@@ -151,8 +151,8 @@ def unreachable(review: Any) -> Any:
         ),
     ],
 )
-async def test_invalid_webhook_response_is_an_error(answer: Callable[[dict[str, Any]], Any], message: str) -> None:
+async def test_invalid_webhook_response_is_an_error(respond: Callable[[dict[str, Any]], Any], message: str) -> None:
     with pytest.raises(StatusError) as caught:
-        await convert_objects(FakeWebhookClient(answer), thing(old="x"))
+        await convert_objects(FakeWebhookClient(respond), thing(old="x"))
     assert caught.value.code == 500
     assert f"{PREFIX}{message}" in str(caught.value)

@@ -134,15 +134,15 @@ class WebhookClient:
             allow_redirects=False,
         )
         async with request as response:
-            answer = await response.content.read(_MAX_RESPONSE_BYTES + 1)
-            while len(answer) <= _MAX_RESPONSE_BYTES and not response.content.at_eof():
-                answer += await response.content.read(_MAX_RESPONSE_BYTES + 1 - len(answer))
-            if len(answer) > _MAX_RESPONSE_BYTES:
+            content = await response.content.read(_MAX_RESPONSE_BYTES + 1)
+            while len(content) <= _MAX_RESPONSE_BYTES and not response.content.at_eof():
+                content += await response.content.read(_MAX_RESPONSE_BYTES + 1 - len(content))
+            if len(content) > _MAX_RESPONSE_BYTES:
                 raise CallFailed(f"the response is longer than {_MAX_RESPONSE_BYTES} bytes")
             if not 200 <= response.status <= 206:
                 text = response.headers.get("Content-Type", "").startswith("text/")
-                raise CallFailed(_http_error(response.status, answer.decode(errors="replace").strip() if text else ""))
-            return answer
+                raise CallFailed(_http_error(response.status, content.decode(errors="replace").strip() if text else ""))
+            return content
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext:
         context = self._contexts.get(ca_bundle)

@@ -17,7 +17,7 @@ an applied configuration is merged with the live object, as in `structured-merge
 from envtest.apply.jsonpatch import json_patch
 from envtest.apply.manager import Tracker, restore_times
 from envtest.apply.mergepatch import merge_patch
+from envtest.apply.schema_types import ObjectType
 from envtest.apply.strategic import strategic_merge
-from envtest.apply.types import ObjectType
 
 __all__ = ["ObjectType", "Tracker", "json_patch", "merge_patch", "restore_times", "strategic_merge"]

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from envtest.apply.typed import json_equal
+from envtest.apply.value_operations import json_equal
 from envtest.errors import StatusError
 
 __all__ = ["MAX_COPIED_BYTES", "MAX_OPERATIONS", "PatchNotApplicable", "json_patch"]

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from envtest.apply.fieldset import FieldSet, InvalidFields, Path, format_path
-from envtest.apply.typed import ABSENT, TypeMismatch, compare, field_set, json_equal, validate
-from envtest.apply.types import ObjectType
+from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import (
     Conflicts,
     ConversionFailed,
@@ -25,6 +24,7 @@ from envtest.apply.updater import (
     Owned,
     Updater,
 )
+from envtest.apply.value_operations import ABSENT, TypeMismatch, compare, field_set, json_equal, validate
 from envtest.errors import StatusError, apply_conflict, bad_request, plain_error
 from envtest.objects import Object
 

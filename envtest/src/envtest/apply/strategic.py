@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from envtest.apply.typed import json_equal
+from envtest.apply.value_operations import json_equal
 from envtest.errors import StatusError, bad_request, plain_error
 from envtest.go_format import go_text, go_type
 from envtest.schema.node import Schema

@@ -10,7 +10,7 @@ import orjson
 
 from envtest.apply.fieldset import FieldSet
 from envtest.apply.manager import Tracker
-from envtest.apply.types import ObjectType
+from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import ConversionFailed, ConversionPending, Convert
 from envtest.builtins.catalog import object_meta, schema_of
 from envtest.errors import StatusError

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from envtest.apply.fieldset import FieldSet, Path
-from envtest.apply.typed import (
+from envtest.apply.schema_types import ObjectType, Type
+from envtest.apply.value_operations import (
     ABSENT,
     Comparison,
     TypeMismatch,
@@ -25,7 +26,6 @@ from envtest.apply.typed import (
     validate,
     with_named_parents,
 )
-from envtest.apply.types import ObjectType, Type
 
 __all__ = ["Conflicts", "ConversionFailed", "ConversionPending", "Convert", "ManagerId", "Managers", "Owned", "Updater"]
 

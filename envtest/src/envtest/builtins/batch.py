@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from envtest.builtins.internal_form import internal_pod_spec
+from envtest.builtins.go_rendering import internal_pod_spec
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import template_warnings
 from envtest.builtins.pods import template_defaults

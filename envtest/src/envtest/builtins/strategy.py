@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from envtest.builtins.catalog import Resource, schema_of
-from envtest.builtins.typed import DecodeError, decode, encode, zero
+from envtest.builtins.normalization import DecodeError, decode, encode, zero
 from envtest.context import RequestContext
 from envtest.errors import bad_request
 from envtest.field_errors import FieldError
@@ -20,7 +20,7 @@ from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 from envtest.strategy import Strategy
 
-__all__ = ["BuiltinStrategy"]
+__all__ = ["BuiltinStrategy", "GenerationStrategy", "PathSegmentNameStrategy"]
 
 
 class BuiltinStrategy(Strategy):
@@ -115,3 +115,9 @@ class PathSegmentNameStrategy(BuiltinStrategy):
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """See :meth:`Strategy.validate_name`."""
         return [each for each in path_segment(name) if not (prefix and each.startswith("may not be"))]
+
+
+class GenerationStrategy(BuiltinStrategy):
+    """Strategy of kinds that count generations and have no other rules."""
+
+    has_spec_generation = True

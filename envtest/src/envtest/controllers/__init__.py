@@ -13,7 +13,7 @@ from typing import Any, Final
 from envtest.controllers.controller import Controller, Runner
 from envtest.server_core import Core
 
-__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "make_runner"]
+__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner"]
 
 AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "gc": ("garbage_collector.GarbageCollector",),
@@ -37,7 +37,7 @@ class UnknownController(ValueError):
     """A name for which there is no controller."""
 
 
-def make_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
+def create_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
     """Return a runner of the controllers with these names; ``ca`` is the API server's CA certificate (PEM).
 
     Raises UnknownController.

@@ -70,17 +70,17 @@ class Conversions:
         }
         body = await self._webhooks.post(webhook["clientConfig"], orjson.dumps(review), seconds=_SECONDS)
         try:
-            answer = orjson.loads(body)
+            reviewed = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise _Malformed(str(error)) from None
-        if not isinstance(answer, dict):
+        if not isinstance(reviewed, dict):
             raise _Malformed("the response is not a ConversionReview")
-        if version == "v1" and (answer.get("apiVersion"), answer.get("kind")) != (
+        if version == "v1" and (reviewed.get("apiVersion"), reviewed.get("kind")) != (
             review["apiVersion"],
             review["kind"],
         ):
-            raise _Malformed(f"expected webhook response of {_kind_of(review)}, got {_kind_of(answer)}")
-        response = answer.get("response")
+            raise _Malformed(f"expected webhook response of {_kind_of(review)}, got {_kind_of(reviewed)}")
+        response = reviewed.get("response")
         if not isinstance(response, dict):
             raise _Malformed("no response provided")
         if version == "v1" and response.get("uid") != uid:
@@ -97,7 +97,7 @@ def _kind_of(review: Mapping[str, Any]) -> str:
 
 
 class _Malformed(Exception):
-    """Raised when the webhook answered but did not convert the objects."""
+    """Raised when the webhook responded but did not convert the objects."""
 
 
 def _renaming(crd: Mapping[str, Any]) -> Converter:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from envtest.builtins.catalog import OBJECT_META
-from envtest.builtins.typed import DecodeError, decode
+from envtest.builtins.normalization import DecodeError, decode
 from envtest.context import RequestContext
 from envtest.errors import bad_request
 from envtest.field_errors import FieldError, duplicate, go_json, invalid, required

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.crd.topology import topology_errors
+from envtest.crd.list_types import list_and_map_type_errors
 from envtest.field_errors import (
     FieldError,
     Verbatim,
@@ -274,7 +274,7 @@ class _OpenAPI:
         if isinstance(raw.get("items"), Mapping):
             lost = no_old or ("" if raw.get("x-kubernetes-list-type") == "map" else path)
             self.visit(raw["items"], f"{path}.items", inside_meta=inside_meta, no_old=lost, rules=rules)
-        self.errors += topology_errors(raw, path)
+        self.errors += list_and_map_type_errors(raw, path)
         clean = len(self.errors) == before
         self._rules(raw, path, root=root or embedded, no_old=no_old, compile_them=clean and rules and self._with_rules)
 

@@ -1,4 +1,4 @@
-"""Operations on values of a :class:`~envtest.apply.types.Type`.
+"""Operations on values of a :class:`~envtest.apply.schema_types.Type`.
 
 They are those of structured-merge-diff: validate, list the fields, compare, merge, remove. Where a type allows several
 kinds of values, the actual value decides; null is valid everywhere and treated like the value it is compared with.
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from envtest.apply.fieldset import FieldSet, field_element, format_element, key_element, value_element
-from envtest.apply.types import Type
+from envtest.apply.schema_types import Type
 from envtest.go_format import go_syntax, go_text, go_type
 
 __all__ = [

@@ -10,10 +10,10 @@ from typing import Any
 
 from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
 
-__all__ = ["topology_errors"]
+__all__ = ["list_and_map_type_errors"]
 
 
-def topology_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def list_and_map_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of the list and map types of one schema node."""
     yield from _map_type_errors(raw, path)
     yield from _list_type_errors(raw, path)
