@@ -1,4 +1,4 @@
-"""A small asynchronous HTTP client for tests that check what an API server answers.
+"""A small asynchronous HTTP client for tests that check API server responses.
 
 It sends each request once and returns the response: no retries, no cache, no types.
 """
@@ -39,7 +39,7 @@ class Watch:
     async def event(self) -> dict[str, Any]:
         """Return the next event."""
         line = await asyncio.wait_for(self._response.content.readline(), TIMEOUT_SECONDS)
-        assert line, "the watch ended"
+        assert line, "the server closed the watch"
         event: dict[str, Any] = json.loads(line)
         return event
 
@@ -135,7 +135,7 @@ class APIClient:
             yield Watch(response)
 
     async def until(self, path: str, code: int) -> Response:
-        """Repeat a GET every 20 ms until it answers with ``code``."""
+        """Repeat a GET every 20 ms until the response has status ``code``."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 response = await self.get(path)

@@ -47,7 +47,7 @@ class AuditLog:
         self._latest.clear()
 
     def record(self, request: Request, attributes: Attributes, code: int, received: datetime) -> None:
-        """Record a request that was answered with ``code``."""
+        """Record a request and its response code."""
         impersonator = request.audit.get("impersonator")
         event: dict[str, Any] = {
             "kind": "Event",

@@ -1,7 +1,7 @@
 """Decodes request bodies into objects of the resource's kind.
 
-The checks are those of apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind), then
-the fields, which the resource's strategy decodes.
+The checks follow apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind), then the
+fields, which the resource's strategy decodes.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def _builtin_kinds() -> frozenset[tuple[str, str]]:
 def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", version: str = "") -> None:
     """Handle the errors of strict decoding according to ``fieldValidation``.
 
-    Strict rejects the request, Warn adds warnings, Ignore drops the errors. ``kind`` and ``version`` are those of the
-    body if it is not an object of the resource.
+    Strict rejects the request, Warn adds warnings, Ignore drops the errors. ``kind`` and ``version`` describe the body
+    if it is not an object of the resource.
     """
     if not problems or ctx.field_validation == "Ignore":
         return
@@ -270,7 +270,7 @@ def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
 def duplicate_fields(data: bytes, obj: Any) -> list[str]:
     """Return ``duplicate field "path"`` for each key that occurs twice in an object of the JSON.
 
-    If the JSON has no more colons after quotes than its decoded form when encoded again, it has no duplicate keys.
+    If the JSON has no more ``":`` sequences than its re-encoded form, it has no duplicate keys.
     """
     if data.count(b'":') + data.count(b'" :') <= orjson.dumps(obj).count(b'":'):
         return []

@@ -1,7 +1,7 @@
 """Deletes objects: finalizers, propagation policies, grace periods, preconditions.
 
-The rules are those of ``BeforeDelete`` and ``deletionFinalizersForGarbageCollection`` of apiserver's generic registry:
-an object is removed at once if it has neither finalizers nor a grace period, and marked for deletion otherwise.
+The rules follow ``BeforeDelete`` and ``deletionFinalizersForGarbageCollection`` of apiserver's generic registry: an
+object is removed immediately if it has neither finalizers nor a grace period, and marked for deletion otherwise.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ async def _mark(core: Core, ctx: RequestContext, options: DeleteOptions, record:
 async def _delete_current(
     core: Core, ctx: RequestContext, options: DeleteOptions, record: Record, obj: Object
 ) -> Deleted | None:
-    """Try the deletion on the current record; return ``None`` if another write came first."""
+    """Try the deletion on the current record; return ``None`` on a concurrent write."""
     info = ctx.info
     if info.strategy.begin_deletion(obj, ctx):
         return await _mark(core, ctx, options, record, obj)

@@ -77,7 +77,7 @@ class Discovery:
     ) -> PageResponse | None:
         """Return the response to a GET, or ``None`` if the path is not served at all (a plain 404).
 
-        ``address`` is that of this server, ``host:port``. Raises StatusError: 404 for a version that a built-in group
+        ``address`` is the ``host:port`` of this server. Raises StatusError: 404 for a version that a built-in group
         does not have, 406 if ``accept`` contains no supported media type.
         """
         parts = path.strip("/").split("/")

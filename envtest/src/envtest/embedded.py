@@ -43,7 +43,7 @@ def _open_archive(folder: Path) -> Archive:
 
 
 class EmbeddedServer(BaseControlPlane):
-    """Runs the API server; the parameters are those of :meth:`envtest.ControlPlane.embedded`.
+    """Runs the API server; see :meth:`envtest.ControlPlane.embedded` for the parameters.
 
     ``store``, ``faults`` and ``audit`` let tests inspect and disturb it.
     """
@@ -167,7 +167,7 @@ class EmbeddedServer(BaseControlPlane):
         return tuple(self._authority.client(user, groups))  # type: ignore[return-value]
 
     def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
-        """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must name the Service."""
+        """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must contain its DNS name."""
         self.api_server.endpoints.register(namespace, name, url, port=port)
 
     def add_user(self, token: str, user: User) -> None:

@@ -1,7 +1,7 @@
 """The errors of kube-apiserver: a ``Status`` with code, reason, message and details.
 
 The request pipeline reports errors by raising :class:`StatusError`; the server converts it to the response. The
-constructors are those of apimachinery's ``api/errors`` package, with its messages.
+constructors mirror apimachinery's ``api/errors`` package and have its messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Carries out the faults of :mod:`envtest.faults`, and serves them to other programs at ``/envtest/faults``."""
+"""Executes the faults of :mod:`envtest.faults`, and serves them to other programs at ``/envtest/faults``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIELDS = {each.name for each in fields(Fault)} - {"injected", "since"}
 
 
 async def inject(fault: Fault, request: Request, attributes: Attributes) -> Response | None:
-    """Carry out ``fault`` on a request; ``None`` means that the request is processed normally."""
+    """Apply ``fault`` to a request; ``None`` means that the request is processed normally."""
     fault.injected += 1
     if fault.latency:
         await asyncio.sleep(fault.latency)
@@ -60,7 +60,7 @@ def faults_page(faults: Faults) -> Page:
     """Return the page ``/envtest/faults``.
 
     GET lists the rules, POST adds one (or pauses the server, with ``?paused=true``), DELETE removes them all. The page
-    also answers while the server is paused, so that another program can end the pause.
+    also responds while the server is paused, so that another program can end the pause.
     """
 
     async def page(request: Request) -> Response | None:

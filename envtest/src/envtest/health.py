@@ -1,7 +1,7 @@
 """``/healthz``, ``/livez``, ``/readyz``, ``/version`` and ``/metrics``: health, version and request metrics.
 
-The formats are those of ``k8s.io/apiserver``'s ``healthz`` package (``?verbose``, ``?exclude=``, one path for each
-check) and of its request metrics.
+The formats follow ``k8s.io/apiserver``'s ``healthz`` package (``?verbose``, ``?exclude=``, one path for each check) and
+its request metrics.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``/openapi/v3`` and ``/openapi/v2``: the types and paths of the served resources.
 
-The documents contain what kubectl needs: types and paths for ``explain``, merge keys for ``apply`` and ``diff``, and
-for ``create --validate`` whether the server itself validates unknown fields. Types come from the shipped tables and
-from CRDs; there are no descriptions.
+The documents contain the parts that kubectl needs: types and paths for ``explain``, merge keys for ``apply`` and
+``diff``, and for ``create --validate`` whether the server itself validates unknown fields. Types come from the shipped
+tables and from CRDs; there are no descriptions.
 
 A document is built on the first request for it and kept until the resources that it describes change.
 """

@@ -79,7 +79,7 @@ class _Program:
 
 
 class RealServer(BaseControlPlane):
-    """Runs etcd and kube-apiserver; the parameters are those of :meth:`envtest.ControlPlane.real`.
+    """Runs etcd and kube-apiserver; see :meth:`envtest.ControlPlane.real` for the parameters.
 
     As in the envtest of controller-runtime, RBAC is enabled, anonymous requests are allowed, the ServiceAccount
     admission plugin is disabled, and no controllers run.

@@ -1,6 +1,6 @@
 """Writes responses: headers, the body whole or in pieces, compressed if the client accepts it.
 
-Compression is that of ``deferredResponseWriter`` of ``k8s.io/apiserver``: gzip, at the fastest level, of bodies larger
+Compression follows ``deferredResponseWriter`` of ``k8s.io/apiserver``: gzip, at the fastest level, of bodies larger
 than 128 KiB. Watches do not use this module and are never compressed.
 """
 
@@ -18,7 +18,7 @@ from envtest.http import Request, Response
 __all__ = ["COMPRESSED_FROM", "send"]
 
 PIECE: Final = 256 * 1024
-"""How many bytes of a body are sent at once."""
+"""Bytes of a body that are sent in one write."""
 
 COMPRESSED_FROM: Final = 128 * 1024
 """Bytes; larger bodies are compressed."""

@@ -1,6 +1,6 @@
 """The HTTPS server: passes each connection's requests to a handler and turns every failure into a Status.
 
-The order is that of kube-apiserver's filter chain: injected faults, the ``timeout`` parameter, authentication,
+The order follows kube-apiserver's filter chain: injected faults, the ``timeout`` parameter, authentication,
 impersonation, authorization, routing. The audit event is written when the response is complete.
 """
 

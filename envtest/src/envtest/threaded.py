@@ -33,7 +33,10 @@ class ThreadedControlPlane:
         self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)
 
     def start(self) -> None:
-        """Start the thread and the control plane; return when it is ready. Raises as the control plane's ``start``."""
+        """Start the thread and the control plane; return when it is ready.
+
+        Raises the same exceptions as the control plane's ``start``.
+        """
         self._thread.start()
         try:
             self.call(self.plane.start())

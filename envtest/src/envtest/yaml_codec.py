@@ -1,6 +1,6 @@
 """Reads and writes YAML as the API server does: only the subset that JSON can express.
 
-Import this module only where YAML is handled: most requests are JSON.
+Import this module only to handle YAML: most requests are JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _Dumper.add_representer(str, _represent_string)
 
 
 def load(data: bytes) -> Any:
-    """Decode one document, limited to what JSON can express. Raises YAMLError."""
+    """Decode one document, limited to values that JSON can express. Raises YAMLError."""
     try:
         _check_depth(data)
         return _Plain(len(data) + _ALIASED).plain(yaml.load(data, Loader=_Loader))  # noqa: S506 - a SafeLoader

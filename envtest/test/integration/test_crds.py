@@ -1,4 +1,4 @@
-"""CRDs: their validation, how they become established, and what they do to custom resources."""
+"""CRDs: their validation, their establishment, and their effect on custom resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault injection: what clients observe of each kind of fault."""
+"""Fault injection: the effect of each kind of fault on clients."""
 
 from __future__ import annotations
 

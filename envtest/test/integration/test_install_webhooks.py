@@ -92,7 +92,7 @@ async def serve_webhooks(
 
 
 async def is_changed_by_webhook(api: APIClient, name: str) -> bool:
-    """Create a labelled ConfigMap; return whether the webhook changed it.
+    """Create a labeled ConfigMap; return whether the webhook changed it.
 
     A real server picks up new configurations with a delay.
     """
@@ -132,7 +132,7 @@ async def wait_for_webhook(api: APIClient) -> None:
     for attempt in range(100):
         if await is_changed_by_webhook(api, f"wall-{attempt}"):
             return
-    raise AssertionError("the webhook was never asked")
+    raise AssertionError("the webhook was never called")
 
 
 async def test_installing_again_replaces_the_configuration(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:

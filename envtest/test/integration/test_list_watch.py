@@ -127,12 +127,12 @@ async def test_watch_reports_objects_that_start_and_stop_matching(api: APIClient
     async with api.watch(CONFIG_MAPS, {"labelSelector": "on=yes", "resourceVersion": version}) as watch:
         await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "yes"}}})
         await api.merge(f"{CONFIG_MAPS}/a", {"data": {"n": "seen"}})
-        relabelled = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "no"}}})
+        relabeled = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "no"}}})
         assert await watch.summary(2) == [("ADDED", "a"), ("MODIFIED", "a")]
         deleted = await watch.event()
     assert deleted["type"] == "DELETED"
     assert deleted["object"]["metadata"]["labels"] == {"on": "yes"}
-    assert deleted["object"]["metadata"]["resourceVersion"] == relabelled.body["metadata"]["resourceVersion"]
+    assert deleted["object"]["metadata"]["resourceVersion"] == relabeled.body["metadata"]["resourceVersion"]
 
 
 async def test_watch_ends_after_its_timeout(api: APIClient) -> None:

@@ -75,7 +75,7 @@ def admission_request(
 
 
 def _options(ctx: RequestContext) -> dict[str, Any] | None:
-    """Return the options as those of the admission operation: a PATCH has those of a create or an update."""
+    """Return the options in the type of the admission operation: a PATCH has CreateOptions or UpdateOptions."""
     if not ctx.options:
         return None
     options = {key: value for key, value in ctx.options.items() if key != "force"}

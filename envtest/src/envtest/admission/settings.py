@@ -1,7 +1,7 @@
 """Small plugins that set fields: priorities and tolerations of pods, taints of nodes, finalizers, default classes.
 
-They run before the webhooks and after managed fields are computed, so that no field manager owns what they set. Each
-has its name in kube-apiserver's ``--enable-admission-plugins``.
+They run before the webhooks and after managed fields are computed, so that no field manager owns the fields that they
+set. Each has its name in kube-apiserver's ``--enable-admission-plugins``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The embedded API server runs nothing behind its Services, so a program that serves webhooks in this process or on this
 machine registers its Service with :meth:`ServiceEndpoints.register`. A Service of type ExternalName resolves to that
-host, at the port in the configuration, as in kube-apiserver. Error messages are those of client-go.
+host, at the port in the configuration, as in kube-apiserver. Error messages equal client-go's.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _unescape(segment: str) -> str:
 
 
 def _index(items: list[Any], key: str, *, limit: int) -> int:
-    """Return the position in a list of which ``limit`` positions exist; negative ones count from the end."""
+    """Return the position in a list with ``limit`` positions; negative indexes count from the end."""
     try:
         index = int(key)
     except ValueError as error:

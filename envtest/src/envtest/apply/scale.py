@@ -1,7 +1,7 @@
 """Ownership of the replicas, converted between an object and its ``scale`` subresource.
 
 A Scale is an object with its own managedFields, which record the owners of *its* ``spec.replicas``. They are derived
-from those of the scaled object, and ownership changes by a write to the Scale are copied back.
+from the managedFields of the scaled object, and ownership changes by a write to the Scale are copied back.
 """
 
 from __future__ import annotations

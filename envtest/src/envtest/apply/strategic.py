@@ -3,7 +3,7 @@
 Lists whose schema has the patch strategy ``merge`` are merged by their merge key, lists of scalars as sets; all other
 lists are replaced. Directives change this: ``$patch`` (``replace``, ``delete``, and the default ``merge``),
 ``$retainKeys``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``. See `the API conventions`_. The
-order of merged lists and the error messages are those of apimachinery's ``util/strategicpatch``.
+order of merged lists and the error messages equal those in apimachinery's ``util/strategicpatch``.
 
 .. _the API conventions: https://git.k8s.io/community/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """

@@ -1,10 +1,9 @@
 """Field ownership after an operation, across all managers of an object.
 
-The rules are those of structured-merge-diff's ``merge`` package. An update takes ownership of the fields it changed
-from all other managers. An apply owns exactly the fields in its configuration; it conflicts with managers that own a
-field that it would change, and it removes fields of its last configuration that are not in the new one and that no
-other manager owns. Managers may have written in other versions of the kind: their fields are compared in that
-version.
+The rules follow structured-merge-diff's ``merge`` package. An update takes ownership of the fields it changed from all
+other managers. An apply owns exactly the fields in its configuration; it conflicts with managers that own a field that
+it would change, and it removes fields of its last configuration that are not in the new one and that no other manager
+owns. Managers may have written in other versions of the kind: their fields are compared in that version.
 """
 
 from __future__ import annotations
@@ -80,8 +79,9 @@ class _Typed(NamedTuple):
 class Updater:
     """The ownership rules for one kind, for one endpoint.
 
-    ``types`` returns the type of a version, ``None`` when it is no longer served: the fields that managers own in it
-    are dropped. ``reset`` are the fields that the endpoint ignores, so that no manager becomes their owner there.
+    ``types`` returns the type of a version, or ``None`` if it is no longer served, in which case the fields that
+    managers own in that version are dropped. ``reset`` are the fields that the endpoint ignores, so that no manager
+    becomes their owner there.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Updater:
         return _Typed(remove(root, merged.value, removed), last.api_version)
 
     def _follow_schema_changes(self, live: _Typed, managers: Managers) -> Managers:
-        """Adapt to values that a newer schema declares atomic: a manager that owned a part now owns the whole."""
+        """Adapt to values that a newer schema declares atomic: a manager that owned a part now owns all of it."""
         adapted: Managers = {}
         for manager, owned in managers.items():
             kind = self._types(owned.api_version)

@@ -1,8 +1,8 @@
 """Operations on values of a :class:`~envtest.apply.schema_types.Type`.
 
-They are those of structured-merge-diff: validate, list the fields, compare, merge, remove. Where a type allows several
-kinds of values, the actual value decides; null is valid everywhere and treated like the value it is compared with.
-Arguments are never modified, and results can share parts with them.
+They follow structured-merge-diff: validate, list the fields, compare, merge, remove. If a type allows several kinds of
+values, the actual value decides; null is valid everywhere and treated like the value it is compared with. Arguments are
+never modified, and results can share parts with them.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class APIServiceStrategy(BuiltinStrategy):
             service.setdefault("port", 443)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the name, which is made of version and group, and of the priorities."""
+        """Yield the errors of the name, which consists of version and group, and of the priorities."""
         spec = obj["spec"]
         expected = f"{spec.get('version') or ''}.{spec.get('group') or ''}"
         if obj["metadata"].get("name") != expected:

@@ -1,7 +1,7 @@
 """Go's rendering of kube-apiserver's internal types, for the messages that quote them.
 
-Internal types have no JSON names: ``{"Volumes":null,...}`` lists all fields in the order of their declaration. Only the
-types that messages are known to quote are spelled out here; types nested in them are rendered as an approximation.
+Internal types have no JSON names: ``{"Volumes":null,...}`` lists all fields in the order of their declaration. Only
+types that appear in known messages are defined here; types nested in them are approximated.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class PriorityClassStrategy(BuiltinStrategy):
     has_spec_generation = False
 
     def set_defaults(self, obj: Object) -> None:
-        """Set the default preemption policy, which is to preempt."""
+        """Set the default preemption policy, ``PreemptLowerPriority``."""
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:

@@ -336,7 +336,7 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Itera
 
 
 def _warnings(obj: Object) -> Iterator[str]:
-    """Yield the warnings, in the words of ``GetWarningsForService``."""
+    """Yield the warnings, with the messages of ``GetWarningsForService``."""
     spec, kind = obj["spec"], obj["spec"].get("type")
     hints = "service.kubernetes.io/topology-aware-hints"
     if hints in (obj["metadata"].get("annotations") or {}):

@@ -1,8 +1,8 @@
-"""The base strategy of built-in kinds; each kind with rules of its own has a subclass.
+"""The base strategy of built-in kinds; each kind with its own rules has a subclass.
 
-Objects are kept in kube-apiserver's form throughout (see ``typed``): they are decoded once, and normalized again after
-defaults were set. A subclass overrides :meth:`~BuiltinStrategy.set_defaults`, :meth:`~BuiltinStrategy.check` and,
-rarely, ``prepare_create`` and ``prepare_update``.
+Objects are kept in kube-apiserver's form throughout (see ``normalization``): they are decoded once, and normalized
+again after defaults were set. A subclass overrides :meth:`~BuiltinStrategy.set_defaults`,
+:meth:`~BuiltinStrategy.check` and, rarely, ``prepare_create`` and ``prepare_update``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class BuiltinStrategy(Strategy):
             obj["status"] = copy_json(self._status_zero)
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_update`: an update of the object keeps the status, and the reverse."""
+        """See :meth:`Strategy.prepare_update`: an update keeps the status, and a status update keeps the rest."""
         if not self.has_status:
             return
         if ctx.subresource == "status":

@@ -131,7 +131,7 @@ _STORED_ELSEWHERE: Final[dict[tuple[str, str, str], tuple[GroupResource, str, st
         "HorizontalPodAutoscaler",
     ),
 }
-"""Resources whose objects are stored as those of another: its store table, ``apiVersion`` and kind."""
+"""Resources whose objects are stored as objects of another resource: its store table, ``apiVersion`` and kind."""
 
 _DEPRECATED: Final[dict[tuple[str, str], str]] = {
     ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",

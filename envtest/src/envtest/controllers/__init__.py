@@ -1,7 +1,7 @@
 """Controllers of the embedded control plane, selected by name.
 
-``gc``, ``namespace`` and ``serviceaccount`` run in every cluster, and most tests need them. The others make a cluster
-without nodes behave more like one with nodes.
+``gc``, ``namespace`` and ``serviceaccount`` run in every real cluster, and most tests need them. The others make a
+cluster without nodes behave more like one with nodes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
 
 class UnknownController(ValueError):
-    """A name for which there is no controller."""
+    """Raised for a name for which there is no controller."""
 
 
 def create_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:

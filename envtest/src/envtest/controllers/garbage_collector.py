@@ -1,11 +1,11 @@
-"""The garbage collector: objects are deleted when the last of their owners was deleted.
+"""The garbage collector: deletes objects when their last owner has been deleted.
 
-It follows `the real one`_. An owner reference is dangling if no object of its uid exists. An object none of whose
-owners exists is deleted; dangling references of other objects are removed. An owner that is deleted with the policy
-Foreground waits for those dependents that block its deletion; one that is deleted with Orphan is deleted after the
-references to it were removed from its dependents.
+It follows the `Kubernetes garbage collector`_. An owner reference is dangling if no object with its uid exists. An
+object is deleted if it has owner references and all of them are dangling; dangling references of other objects are
+removed. An owner that is deleted with the policy Foreground waits for the dependents that block its deletion; an owner
+that is deleted with Orphan is removed after the references to it have been removed from its dependents.
 
-.. _the real one: https://kubernetes.io/docs/concepts/architecture/garbage-collection/
+.. _Kubernetes garbage collector: https://kubernetes.io/docs/concepts/architecture/garbage-collection/
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class GarbageCollector(Controller[_Item]):
             await self._attempt_delete(key, info, metadata)
 
     async def _attempt_delete(self, key: _Item, info: ResourceInfo, metadata: _Metadata) -> None:
-        """Delete the item, or remove references from it, depending on which of its owners exist."""
+        """Delete the item, or remove references from it, depending on the owners that exist."""
         solid, dangling, waiting = [], [], []
         try:
             for owner in metadata.owners:

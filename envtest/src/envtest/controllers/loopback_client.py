@@ -1,4 +1,4 @@
-"""The client of the controllers: an ordinary API user whose requests go through the same pipeline as all others."""
+"""The client of the controllers: an ordinary API user whose requests use the normal request pipeline."""
 
 from __future__ import annotations
 
@@ -169,7 +169,10 @@ class LoopbackClient:
         return True
 
     async def put(self, obj: Object) -> None:
-        """Create an object, or replace the one of its name. Raises StatusError, and LookupError for an unknown kind."""
+        """Create an object, or replace the existing one with its name.
+
+        Raises StatusError, and LookupError for an unknown kind.
+        """
         info = self._info_of(obj)
         metadata = obj["metadata"]
         if await self.create(info.storage, copy_object(obj)) is not None:

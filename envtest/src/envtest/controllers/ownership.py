@@ -117,7 +117,7 @@ class OwnerController(Controller[NamespacedName]):
         return await self.client.read(self.resource, key.namespace, key.name)
 
     def reference(self, owner: Object) -> dict[str, Any]:
-        """Return the owner reference that children carry."""
+        """Return the owner reference of children."""
         return owner_reference({"apiVersion": self.api_version, "kind": self.kind, "metadata": owner["metadata"]})
 
     async def controlled(

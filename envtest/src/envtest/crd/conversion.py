@@ -1,6 +1,6 @@
 """Converts custom resources between versions: by changing only the apiVersion, or by webhook.
 
-The messages are those of apiextensions' ``webhookConverter``.
+The messages equal those in apiextensions' ``webhookConverter``.
 """
 
 from __future__ import annotations

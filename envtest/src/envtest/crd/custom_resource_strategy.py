@@ -1,4 +1,4 @@
-"""The strategy of custom resources: behaviour that their CRD defines."""
+"""The strategy of custom resources: the behavior that their CRD defines."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class CustomResourceStrategy(Strategy):
             raise bad_request(text) from None
 
     def restore(self, obj: Object) -> None:
-        """See :meth:`Strategy.restore`: defaults are those of the stored version, not of the requested one."""
+        """See :meth:`Strategy.restore`: the defaults of the stored version apply, not of the requested one."""
         stored = self.versions.get(obj.get("apiVersion") or "", self)
         with suppress(DecodeError):
             stored._shape(obj)
@@ -97,7 +97,7 @@ class CustomResourceStrategy(Strategy):
     def _shape(self, obj: Object) -> list[str]:
         """Prune in place; return the paths of unknown fields.
 
-        Those of metadata come first, then the others sorted, then those of embedded metadata.
+        Paths in metadata are first, then the others sorted, then paths in embedded metadata.
         """
         unknown: list[str] = []
         if "metadata" in obj:

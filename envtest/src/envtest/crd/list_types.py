@@ -1,6 +1,6 @@
 """Validates the list and map types of CRD schemas, which server-side apply uses: sets, keyed lists, atomic ones.
 
-The rules are those of apiextensions' ``ValidateCustomResourceDefinitionOpenAPISchema``.
+The rules follow apiextensions' ``ValidateCustomResourceDefinitionOpenAPISchema``.
 """
 
 from __future__ import annotations

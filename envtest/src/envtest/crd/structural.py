@@ -1,6 +1,6 @@
 """Validates CRD schemas: the OpenAPI v3 subset that Kubernetes allows, and the rules of structural schemas.
 
-The rules and messages are those of apiextensions' ``ValidateStructural``, ``ValidateDefaults`` and
+The rules and messages follow apiextensions' ``ValidateStructural``, ``ValidateDefaults`` and
 ``ValidateCustomResourceDefinitionOpenAPISchema``. All functions work on the JSON form and yield errors.
 """
 

@@ -37,7 +37,7 @@ Handler = Callable[[Core, Request, RequestContext, Output], Awaitable["Response 
 
 
 async def review(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
-    """Handle POST of a review, which is answered but not stored."""
+    """Handle POST of a review: return the result without storing it."""
     begin_write(request, ctx, "CREATE")
     obj = await decode_object(request, ctx)
     check_namespace(obj, ctx)

@@ -47,7 +47,7 @@ class _Encoder:
     async def change(self, change: Change, kind: str, record: Record) -> bytes:
         """Return the line of an event of type ``kind`` about ``record``.
 
-        The record is that of the change, or derived from it.
+        The record is the record of the change, or derived from it.
         """
         if self.is_stored_form and kind == change.type and record is change.record and not self.info.read_through:
             return change.line()

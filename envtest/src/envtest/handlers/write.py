@@ -23,7 +23,7 @@ _JOBS = GroupResource("batch", "jobs")
 
 
 def check_namespace(obj: Object, ctx: RequestContext) -> None:
-    """Set the object's namespace to that of the request. Raises StatusError (400) if they differ."""
+    """Set the object's namespace to the namespace of the request. Raises StatusError (400) if they differ."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
@@ -38,7 +38,7 @@ def check_namespace(obj: Object, ctx: RequestContext) -> None:
 
 
 def check_name(obj: Object, name: str) -> None:
-    """Check that the object's name is that of the URL. Raises StatusError (400) if it is not."""
+    """Check that the object's name equals the name in the URL. Raises StatusError (400) if it does not."""
     object_name = obj["metadata"].get("name") or ""
     if not object_name:
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")

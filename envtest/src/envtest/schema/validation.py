@@ -4,8 +4,9 @@ Each node is compiled to one closure when an object first contains it. Errors na
 value; :func:`validate` adds a prefix. On updates an error is ignored when the value that has it is unchanged
 (ratcheting, KEP-4008).
 
-Oddities of kube-openapi's validator are kept: a composite error (``oneOf`` ...) has no field and shows as ``<nil>``,
-the value in the error for a short list is its length, and a number out of its format's range has no value.
+Quirks of kube-openapi's validator are reproduced: a composite error (``oneOf`` ...) has no field and shows as
+``<nil>``, the value in the error for a short list is its length, and the error for a number outside the range of its
+format contains no value.
 """
 
 from __future__ import annotations

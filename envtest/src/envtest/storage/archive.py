@@ -1,8 +1,7 @@
 """Persistence: objects and the control plane's keys, in one SQLite file.
 
 Each change is written immediately and committed together with others at most 0.1 seconds later; :meth:`Archive.close`
-commits the rest. History is not kept: after a restart, watches from before it are answered with 410 and clients list
-again.
+commits the rest. History is not kept: after a restart, older watches get 410, and clients relist.
 """
 
 from __future__ import annotations
