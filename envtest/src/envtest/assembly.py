@@ -72,7 +72,7 @@ def assemble(
     service_accounts: bool = False,
     token_key: bytes | None = None,
 ) -> APIServer:
-    """Create the parts; nothing runs and nothing is stored yet.
+    """Create the parts without starting them or storing anything.
 
     ``service_accounts`` enables their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
     """

@@ -18,7 +18,7 @@ from envtest.http import Request
 __all__ = ["AuditLog"]
 
 KEEP = 10_000
-"""How many events are kept in memory."""
+"""Number of events that are kept in memory."""
 
 
 def _micros(moment: datetime) -> str:

@@ -65,7 +65,7 @@ _VERSION = re.compile(r"^v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?$")
 
 
 class Discovery:
-    """Answers ``/``, ``/api``, ``/apis`` and the paths below."""
+    """Serves ``/``, ``/api``, ``/apis`` and the paths below."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -140,7 +140,7 @@ _METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 
 def _path_name(attributes: Attributes, request: Request | None = None) -> str:
-    """Return the object name in the path; a name that only a field selector gives does not count."""
+    """Return the object name in the path; a name that is only in a field selector does not count."""
     if attributes.verb == "watch" and request is not None and request.path.rstrip("/").endswith(f"/{attributes.name}"):
         return attributes.name if "/watch/" in request.path else ""
     if attributes.verb in {"list", "watch", "deletecollection"}:
@@ -149,7 +149,7 @@ def _path_name(attributes: Attributes, request: Request | None = None) -> str:
 
 
 def _misplaced(info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Response | None:
-    """Return the response to a path that has a namespace although the resource is cluster-scoped, or lacks one."""
+    """Return the response to a path whose namespace, or its absence, does not match the scope of the resource."""
     if info.namespaced and not attributes.namespace and attributes.verb not in {"list", "watch"}:
         if info.is_crd:
             return not_found_page()

@@ -45,7 +45,7 @@ def _open_archive(folder: Path) -> Archive:
 class EmbeddedServer(BaseControlPlane):
     """Runs the API server; see :meth:`envtest.ControlPlane.embedded` for the parameters.
 
-    ``store``, ``faults`` and ``audit`` let tests inspect and disturb it.
+    ``store``, ``faults`` and ``audit`` let tests inspect it and inject faults.
     """
 
     def __init__(

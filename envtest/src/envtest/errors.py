@@ -242,7 +242,7 @@ def internal_error(message: str) -> StatusError:
 
 
 def plain_error(message: str) -> StatusError:
-    """Return a 500 without a reason, as kube-apiserver reports an error that is not a ``Status``."""
+    """Return a 500 without a reason, as kube-apiserver reports errors that are not a ``Status``."""
     return StatusError(500, "", message)
 
 

@@ -36,7 +36,7 @@ BODY_LIMIT = 3 * 1024 * 1024
 """Maximum bytes of a request body, as in kube-apiserver."""
 
 BODY_SECONDS = 60.0
-"""How long a client may take to send its body, as kube-apiserver's ``--request-timeout``."""
+"""Maximum seconds for sending a request body, as kube-apiserver's ``--request-timeout``."""
 
 JSON = "application/json"
 

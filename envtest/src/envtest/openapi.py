@@ -51,7 +51,7 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 class OpenAPI:
-    """Answers requests below ``/openapi``."""
+    """Serves requests below ``/openapi``."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -117,7 +117,7 @@ def begin_write(
 ) -> None:
     """Parse the options of a write into ``ctx``; ``operation`` is ``CREATE`` or ``UPDATE``, as in admission.
 
-    Raises as :func:`write_options`.
+    Raises the same as :func:`write_options`.
     """
     options = write_options(request, kind or f"{operation.capitalize()}Options", is_apply=is_apply)
     ctx.operation = operation

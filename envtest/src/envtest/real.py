@@ -26,9 +26,9 @@ from envtest.objects import Object, find_condition
 __all__ = ["RealServer", "StartFailed"]
 
 READY_SECONDS = 60.0
-"""How long to wait for the API server to become ready, and for a CRD to be established."""
+"""Seconds to wait for the API server to become ready, and for a CRD to be established."""
 STOP_SECONDS = 10.0
-"""How long a program may take to stop before it is killed."""
+"""Seconds that a program may take to stop before it is killed."""
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _COLLECTIONS = {

@@ -33,7 +33,7 @@ from envtest.response_writer import send
 __all__ = ["Server"]
 
 HEADER_LIMIT = 1 << 20
-"""Maximum bytes of a request line or a header, as in Go's ``net/http``: urls with selectors get long."""
+"""Maximum bytes of a request line or a header, as in Go's ``net/http``: URLs with selectors get long."""
 
 
 def _logger() -> logging.Logger:

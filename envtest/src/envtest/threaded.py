@@ -1,4 +1,4 @@
-"""A control plane on its own thread and event loop, for programs and tests that are not asynchronous."""
+"""A control plane on its own thread and event loop, for synchronous programs and tests."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _check_depth(data: bytes) -> None:
 
 
 _ALIASED: Final = 400_000
-"""How many values aliases may add to those that a document of this length can contain (go-yaml's limit)."""
+"""Maximum number of values that aliases add to the maximum for a document of this length (go-yaml's limit)."""
 
 
 class _Plain:

@@ -34,7 +34,7 @@ _VARIABLES: Final[dict[str, Kind]] = {
 
 
 class ExpressionError(Exception):
-    """An expression does not compile, or fails on these variables; the message is kube-apiserver's."""
+    """Raised if an expression does not compile or fails on these variables; the message is kube-apiserver's."""
 
 
 class Expression:

@@ -147,7 +147,7 @@ class QuotaAdmission:
         self._store = store
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) when a quota is exceeded, or when its status does not contain the resource."""
+        """Check and charge the quotas. Raises StatusError (403) if one is exceeded or its status lacks the resource."""
         can_grow = ctx.operation == "UPDATE" and ctx.info.resource in (_SERVICES, _CLAIMS)
         if ctx.subresource or not ctx.namespace or not (ctx.operation == "CREATE" or can_grow):
             return

@@ -29,7 +29,7 @@ _GROUP = "admission.k8s.io"
 
 
 class InvalidResponse(Exception):
-    """A webhook's response is invalid; the message is kube-apiserver's."""
+    """Raised if a webhook's response is invalid; the message is kube-apiserver's."""
 
 
 def _invalid(why: str) -> InvalidResponse:

@@ -53,7 +53,10 @@ class Priority(Plugin):
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) for an unknown class, or a priority or policy that differs from the class's."""
+        """Set the fields.
+
+        Raises StatusError (403) for an unknown class, or a priority or policy that differs from the class's.
+        """
         if _applies_to(ctx, _PODS, "UPDATE") and old is not None:
             for field in ("priority", "preemptionPolicy"):
                 spec, before = obj.setdefault("spec", {}), old.get("spec") or {}

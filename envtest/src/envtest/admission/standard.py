@@ -43,7 +43,7 @@ class _EscalationCheck(Plugin):
         self._authorizer = authorizer
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError: 403, or 404 for a role that does not exist."""
+        """Check the permissions. Raises StatusError: 403, or 404 for a role that does not exist."""
         if ctx.info.group == RBAC_GROUP and obj and not ctx.subresource:
             check_escalation(self._authorizer, ctx, obj, old)
 

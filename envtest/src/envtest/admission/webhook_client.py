@@ -40,7 +40,7 @@ _MESSAGES: Final = {
 
 
 class CallFailed(Exception):
-    """The webhook could not be called, or did not respond with code 200; the message gives the reason."""
+    """Raised if the webhook cannot be called or does not respond with code 200; the message contains the reason."""
 
 
 class ServiceEndpoints:

@@ -30,7 +30,7 @@ _Container: TypeAlias = "dict[str, Any] | list[Any]"
 
 
 class PatchNotApplicable(Exception):
-    """An operation does not apply; the message is the library's.
+    """Raised if an operation does not apply; the message is the library's.
 
     A PATCH request does not get the message, but the error of an admission webhook contains it.
     """
@@ -62,7 +62,7 @@ def _check_copied_size(size: int) -> None:
 
 
 def _apply(document: Any, operation: dict[str, Any]) -> int:
-    """Apply one operation and return by how many bytes copying increased the document."""
+    """Apply one operation and return the number of bytes by which copying increased the document."""
     kind = operation.get("op")
     action = _ACTIONS.get(kind) if isinstance(kind, str) else None
     if action is None:

@@ -44,7 +44,7 @@ def from_scale(
 ) -> list[dict[str, Any]]:
     """Return the managedFields of an object after a write to its Scale, which now has ``scale_entries``.
 
-    ``entries`` are those before the write; ``api_version`` is the version in which the object was scaled.
+    ``entries`` are the entries before the write; ``api_version`` is the version in which the object was scaled.
     """
     try:
         managers, times = decode_managers(entries)

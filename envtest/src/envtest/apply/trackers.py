@@ -47,7 +47,7 @@ def reset_fields(info: ResourceInfo, subresource: str) -> FieldSet | None:
 
 
 def _converter(info: ResourceInfo) -> Convert | None:
-    """Return how objects are converted for comparison with fields that managers own in other versions.
+    """Return the conversion of objects for comparison with fields that managers own in other versions.
 
     Custom resources without a conversion webhook only change their ``apiVersion``: nothing is pruned, so that fields
     which the other version does not have are detected, as in kube-apiserver.

@@ -52,7 +52,7 @@ Convert: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 
 
 class Conflicts(Exception):
-    """An apply would change fields that other managers own: the paths, by manager."""
+    """Raised if an apply would change fields that other managers own; contains the paths by manager."""
 
     def __init__(self, by_manager: Mapping[ManagerId, list[Path]]) -> None:
         super().__init__("conflicts")
@@ -60,11 +60,11 @@ class Conflicts(Exception):
 
 
 class ConversionFailed(Exception):
-    """An object does not fit the schema of another version in which a manager owns some of its fields."""
+    """Raised if an object does not fit the schema of another version in which a manager owns some of its fields."""
 
 
 class ConversionPending(Exception):
-    """An asynchronous conversion is necessary: await ``convert``, then repeat the operation."""
+    """Raised if an asynchronous conversion is necessary: await ``convert``, then repeat the operation."""
 
     def __init__(self, convert: Callable[[], Awaitable[None]]) -> None:
         super().__init__("a conversion has to be done first")
@@ -241,7 +241,7 @@ class Updater:
 def _became_atomic(
     kind: Type, fields: FieldSet | None, path: Path, *, is_leaf: bool, drop: FieldSet, add: FieldSet
 ) -> None:
-    """Collect the paths at which ``fields`` lead into an atomic value.
+    """Collect the paths at which ``fields`` are inside an atomic value.
 
     ``drop`` gets the paths to remove with everything below them, ``add`` the paths to add.
     """

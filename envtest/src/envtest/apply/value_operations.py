@@ -43,7 +43,7 @@ _SCALARS = (str, bool, int, float)
 
 
 class TypeMismatch(Exception):
-    """A value does not fit its schema; the message lists each violation with its path."""
+    """Raised if a value does not fit its schema; the message lists each violation with its path."""
 
     def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
         lines = [f"{path}: {message}" if path else message for path, message in errors]
@@ -51,7 +51,7 @@ class TypeMismatch(Exception):
 
 
 class _InvalidItem(ValueError):
-    """A list item has no valid key, so that it cannot be identified."""
+    """Raised if a list item has no valid key and cannot be identified."""
 
 
 class Comparison(NamedTuple):
@@ -109,7 +109,7 @@ def _item_element(kind: Type, item: Any) -> str:
 
 
 def validate(kind: Type, value: Any, *, allow_duplicates: bool = False) -> None:
-    """Raises TypeMismatch when ``value`` does not fit; duplicates are those in sets and list maps."""
+    """Check that ``value`` fits, and has no duplicates in sets and list maps. Raises TypeMismatch."""
     errors: list[tuple[str, str]] = []
     _validate(kind, value, allow_duplicates, errors)
     if errors:

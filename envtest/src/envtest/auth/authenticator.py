@@ -27,7 +27,7 @@ _INVALID = "invalid bearer token"
 
 
 class TokenFileError(ValueError):
-    """A token file is invalid; the message has the file and line."""
+    """Raised if a token file is invalid; the message contains the file and line."""
 
 
 class TokenIdentity(NamedTuple):

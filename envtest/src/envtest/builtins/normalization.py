@@ -37,7 +37,7 @@ _JSON_TYPE_NAMES = {bool: "bool", str: "string", list: "array", dict: "object", 
 
 
 class DecodeError(ValueError):
-    """A value does not fit its type, so the object cannot be decoded."""
+    """Raised if a value does not fit its type, so that the object cannot be decoded."""
 
 
 def decode(type_name: str, obj: Any) -> tuple[Any, list[str]]:

@@ -133,7 +133,7 @@ class PodStrategy(BuiltinStrategy):
     metadata_kept_by_status = ("ownerReferences",)
 
     def set_defaults(self, obj: Object) -> None:
-        """Set the defaults of the pod spec, and those that only pods have."""
+        """Set the defaults of the pod spec, and the defaults that only pods have."""
         spec = obj["spec"]
         template_defaults(spec)
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):

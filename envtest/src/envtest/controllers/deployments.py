@@ -38,7 +38,7 @@ def resolve_int_or_percent(value: Any, total: int, *, up: bool) -> int:
 
 
 def surge_and_unavailable(spec: Object) -> tuple[int, int]:
-    """Return how many pods may exist beyond the desired ones, and how many of them may be unavailable."""
+    """Return the allowed surge above the desired number of pods, and the allowed number of unavailable pods."""
     desired = int(spec.get("replicas", 1))
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
     if (spec.get("strategy") or {}).get("type") == "Recreate":

@@ -75,7 +75,7 @@ class _Item(NamedTuple):
 
 
 class _Unresolved(Exception):
-    """The existence of an owner is unknown: its kind is not served (yet), or cannot own the object."""
+    """Raised if the existence of an owner is unknown: its kind is not served (yet), or cannot own the object."""
 
 
 class GarbageCollector(Controller[_Item]):

@@ -60,7 +60,7 @@ class Jobs(OwnerController):
     async def _release_orphans(self, key: NamespacedName) -> None:
         """Remove the finalizer from the pods of a deleted Job, which are no longer counted.
 
-        The real controller does the same for orphan pods.
+        kube-controller-manager does the same for orphan pods.
         """
         for record in self.client.records(PODS, key.namespace):
             controller = controller_reference(record)
@@ -120,7 +120,7 @@ class Jobs(OwnerController):
             job["status"] = updated.get("status")
 
     async def _scale(self, job: Object, pods: list[Object], active: list[Object]) -> int:
-        """Create missing pods or delete surplus ones; return by how much the number of pods changed."""
+        """Create missing pods or delete surplus ones; return the change of the number of pods."""
         spec, status = job["spec"], job.get("status") or {}
         parallelism = int(spec.get("parallelism", 1))
         succeeded = int(status.get("succeeded") or 0)

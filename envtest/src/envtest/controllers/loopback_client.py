@@ -32,8 +32,8 @@ class _Unchanged(Exception):
 class LoopbackClient:
     """Reads the store and writes through the request pipeline, as a service account of ``kube-system``.
 
-    ``account`` is the name of the service account, which is allowed to do everything; ``manager`` is the field manager
-    of its writes.
+    ``account`` is the name of the service account, which has all permissions; ``manager`` is the field manager of its
+    writes.
     """
 
     def __init__(self, core: Core, account: str, manager: str = "kube-controller-manager") -> None:

@@ -124,7 +124,7 @@ _WRONG_NUMBER = re.compile(r"json: cannot unmarshal number\b.* of type (u?int\d*
 
 
 def _converter_message(message: str) -> str:
-    """Return the message of apimachinery's converter for unstructured objects, given that of its JSON decoder."""
+    """Return the message of apimachinery's converter for unstructured objects for a message of its JSON decoder."""
     if message.startswith("illegal base64 data"):
         return f"error decoding from json: {message}"
     if match := _WRONG_NUMBER.fullmatch(message):

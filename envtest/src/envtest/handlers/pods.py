@@ -1,4 +1,4 @@
-"""Subresources of pods: binding, eviction and log, and those that connect to a kubelet."""
+"""Subresources of pods: binding, eviction and log, and the subresources that connect to a kubelet."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class _Encoder:
 
 
 def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
-    """Return the event that a change is for a watcher with a selector, or ``None``.
+    """Return the event that a watcher with a selector receives for a change, or ``None``.
 
     An object that starts or stops matching the selector is ADDED or DELETED for this watcher.
     """
@@ -123,7 +123,7 @@ def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
 
 
 class _ConnectionCut(ConnectionError):
-    """An injected fault cut the connection."""
+    """Raised if an injected fault has cut the connection."""
 
 
 class _Stream:

@@ -23,7 +23,7 @@ _LARGEST = Fraction(2**63 - 1)
 
 
 class QuantityError(ValueError):
-    """The string is not a quantity."""
+    """Raised if a string is not a quantity."""
 
 
 class Quantity(NamedTuple):

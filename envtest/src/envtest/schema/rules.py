@@ -84,7 +84,7 @@ def compile_rules(schema: Schema, *, resource_root: bool = True) -> Rules | None
 
 @dataclass(frozen=True, slots=True)
 class _Correlation:
-    """How a value relates to the old object.
+    """The relation of a value to the old object.
 
     ``correlated`` is true when it has an old value. ``unchanged`` compares it with its old value, or compares the
     nearest ancestor that has one.

@@ -17,7 +17,7 @@ from envtest.storage.store import Store
 __all__ = ["Archive", "ArchiveError"]
 
 COMMIT_SECONDS = 0.1
-"""How long a written change may wait for its commit."""
+"""Maximum seconds that a written change waits for its commit."""
 FORMAT = "1"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;

@@ -17,7 +17,7 @@ from envtest.storage.watcher import Watcher
 __all__ = ["Compacted", "FutureRevision", "Store"]
 
 WATCHER_LIMIT = 20_000
-"""How many changes may wait for a watcher before it is closed."""
+"""Maximum number of changes that wait for a watcher before it is closed."""
 
 
 class Compacted(Exception):
@@ -91,7 +91,7 @@ class Store:
         return record
 
     def advance(self, revision: int) -> None:
-        """Continue from ``revision`` if it is higher than the present one; all earlier history is compacted."""
+        """Continue from ``revision`` if it is higher than the current one; all earlier history is compacted."""
         self.revision = max(self.revision, revision)
         self.compacted = self.revision
 
