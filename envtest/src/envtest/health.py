@@ -112,7 +112,7 @@ class RequestLabels(NamedTuple):
     dry_run: str = ""
 
 
-class _Observed:
+class _Histogram:
     __slots__ = ("buckets", "count", "total")
 
     def __init__(self, buckets: int) -> None:
@@ -127,7 +127,7 @@ class RequestMetrics:
     _BOUNDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 30.0)
 
     def __init__(self, objects: Callable[[], Iterator[tuple[str, int]]] = lambda: iter(())) -> None:
-        self._observed: dict[RequestLabels, _Observed] = {}
+        self._observed: dict[RequestLabels, _Histogram] = {}
         self._objects = objects
         self.inflight = {"mutating": 0, "readOnly": 0}
         self.watches = 0
@@ -136,7 +136,7 @@ class RequestMetrics:
         """Count one request that took ``seconds``."""
         observed = self._observed.get(labels)
         if observed is None:
-            observed = self._observed[labels] = _Observed(len(self._BOUNDS) + 1)
+            observed = self._observed[labels] = _Histogram(len(self._BOUNDS) + 1)
         observed.count += 1
         observed.total += seconds
         observed.buckets[bisect_left(self._BOUNDS, seconds)] += 1
@@ -181,16 +181,16 @@ class RequestMetrics:
             stored.add_metric([resource], count)
         yield stored
 
-    def _by_resource(self) -> dict[RequestLabels, _Observed]:
-        joined: dict[RequestLabels, _Observed] = {}
+    def _by_resource(self) -> dict[RequestLabels, _Histogram]:
+        joined: dict[RequestLabels, _Histogram] = {}
         for labels, observed in self._observed.items():
-            sum_of = joined.setdefault(labels._replace(code=""), _Observed(len(self._BOUNDS) + 1))
+            sum_of = joined.setdefault(labels._replace(code=""), _Histogram(len(self._BOUNDS) + 1))
             sum_of.count += observed.count
             sum_of.total += observed.total
             sum_of.buckets = [left + right for left, right in zip(sum_of.buckets, observed.buckets, strict=True)]
         return joined
 
-    def _cumulative(self, observed: _Observed) -> list[tuple[str, float]]:
+    def _cumulative(self, observed: _Histogram) -> list[tuple[str, float]]:
         buckets: list[tuple[str, float]] = []
         so_far = 0
         for bound, count in zip((*map(str, self._BOUNDS), "+Inf"), observed.buckets, strict=True):

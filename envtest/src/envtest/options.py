@@ -209,5 +209,7 @@ def _decode_delete_options(request: Request, body: bytes) -> dict[str, Any]:
 
 def _undecodable(name: str, value: Any, go_type: str) -> StatusError:
     words = {str: "string", bool: "bool", dict: "object", list: "array"}
-    what = words.get(type(value), "number")
-    return bad_request(f"json: cannot unmarshal {what} into Go struct field DeleteOptions.{name} of type {go_type}")
+    json_type = words.get(type(value), "number")
+    return bad_request(
+        f"json: cannot unmarshal {json_type} into Go struct field DeleteOptions.{name} of type {go_type}"
+    )

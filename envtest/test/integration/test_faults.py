@@ -79,7 +79,7 @@ async def test_stale_watch_cache(plane: EmbeddedControlPlane, api: APIClient) ->
     assert (await api.get(f"{CONFIG_MAPS}/a", {"resourceVersion": "0"})).body["data"] == {"k": "new"}
 
 
-async def test_paused_server_answers_after_resume(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_paused_server_responds_after_resume(plane: EmbeddedControlPlane, api: APIClient) -> None:
     plane.faults.pause()
     request = asyncio.create_task(api.get(CONFIG_MAPS))
     done, _ = await asyncio.wait([request], timeout=0.05)

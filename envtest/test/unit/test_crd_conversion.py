@@ -45,7 +45,7 @@ def responding(change: Callable[[Object], Object], **response: Any) -> Callable[
     return respond
 
 
-def make_crd(*, webhook: bool = True) -> Object:
+def build_crd(*, webhook: bool = True) -> Object:
     def version(name: str, field: str) -> Object:
         spec = {"type": "object", "properties": {field: {"type": "string"}}}
         schema = {"type": "object", "properties": {"spec": spec}}
@@ -71,7 +71,7 @@ def thing(version: str = "v1beta1", **spec: Any) -> Object:
 async def convert_objects(
     client: WebhookClient, *objects: Object, to: str = "v1", webhook: bool = True
 ) -> list[Object]:
-    convert = Conversions(client).converter(make_crd(webhook=webhook))
+    convert = Conversions(client).converter(build_crd(webhook=webhook))
     assert convert is not None
     return await convert(objects, f"example.com/{to}")
 
@@ -87,7 +87,7 @@ async def test_conversion_without_webhook_sets_version_and_prunes() -> None:
 
 
 async def test_crd_with_one_version_has_no_converter() -> None:
-    crd = make_crd(webhook=False)
+    crd = build_crd(webhook=False)
     del crd["spec"]["versions"][1]
     assert Conversions(FakeWebhookClient(lambda review: b"")).converter(crd) is None
 

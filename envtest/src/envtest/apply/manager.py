@@ -21,7 +21,7 @@ from envtest.apply.updater import (
     Convert,
     ManagerId,
     Managers,
-    Owned,
+    OwnedFields,
     Updater,
 )
 from envtest.apply.value_operations import ABSENT, TypeMismatch, compare, field_set, json_equal, validate
@@ -81,7 +81,7 @@ def decode_managers(entries: Any) -> tuple[Managers, Times]:
         manager = ManagerId(
             entry.get("manager") or "", operation, "" if applied else version, entry.get("subresource") or ""
         )
-        managers[manager] = Owned(FieldSet.decode(entry.get("fieldsV1") or {}), version, applied)
+        managers[manager] = OwnedFields(FieldSet.decode(entry.get("fieldsV1") or {}), version, applied)
         if time := entry.get("time"):
             times[manager] = time
     return managers, times
@@ -266,7 +266,9 @@ class Tracker:
         if fields:
             own_id = ManagerId(manager or "unknown", UPDATE, self._api_version, self._subresource)
             before = managers.get(own_id)
-            managers[own_id] = Owned(fields | before.fields if before else fields, self._api_version, applied=False)
+            managers[own_id] = OwnedFields(
+                fields | before.fields if before else fields, self._api_version, applied=False
+            )
             times = {**times, own_id: now}
         return _cap(managers, times)
 

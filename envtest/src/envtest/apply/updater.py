@@ -26,7 +26,16 @@ from envtest.apply.value_operations import (
     with_named_parents,
 )
 
-__all__ = ["Conflicts", "ConversionFailed", "ConversionPending", "Convert", "ManagerId", "Managers", "Owned", "Updater"]
+__all__ = [
+    "Conflicts",
+    "ConversionFailed",
+    "ConversionPending",
+    "Convert",
+    "ManagerId",
+    "Managers",
+    "OwnedFields",
+    "Updater",
+]
 
 
 class ManagerId(NamedTuple):
@@ -38,7 +47,7 @@ class ManagerId(NamedTuple):
     subresource: str = ""
 
 
-class Owned(NamedTuple):
+class OwnedFields(NamedTuple):
     """The fields that a manager owns, in the version in which it wrote them."""
 
     fields: FieldSet
@@ -46,7 +55,7 @@ class Owned(NamedTuple):
     applied: bool
 
 
-Managers: TypeAlias = dict[ManagerId, Owned]
+Managers: TypeAlias = dict[ManagerId, OwnedFields]
 Convert: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 """Converts an object to an ``apiVersion``; raises ConversionFailed or ConversionPending."""
 
@@ -71,7 +80,7 @@ class ConversionPending(Exception):
         self.convert = convert
 
 
-class _Typed(NamedTuple):
+class _VersionedValue(NamedTuple):
     value: Any
     api_version: str
 
@@ -93,13 +102,13 @@ class Updater:
 
     def update(self, live: Any, new: Any, api_version: str, managers: Managers, manager: ManagerId) -> Managers:
         """Return the managers after ``manager`` changed ``live`` to ``new``. Raises TypeMismatch, ConversionFailed."""
-        old, current = _Typed(live, api_version), _Typed(new, api_version)
+        old, current = _VersionedValue(live, api_version), _VersionedValue(new, api_version)
         managers = self._follow_schema_changes(old, managers)
         managers, change = self._transfer_ownership(old, current, managers, manager, force=True)
         before = managers[manager].fields if manager in managers else FieldSet()
         fields = self._without_reset_fields((before - change.removed) | change.modified | change.added, api_version)
         if fields:
-            managers[manager] = Owned(fields, api_version, applied=False)
+            managers[manager] = OwnedFields(fields, api_version, applied=False)
         else:
             managers.pop(manager, None)
         return managers
@@ -111,13 +120,13 @@ class Updater:
 
         Raises Conflicts (unless ``force``), TypeMismatch and ConversionFailed.
         """
-        old = _Typed(live, api_version)
+        old = _VersionedValue(live, api_version)
         managers = self._follow_schema_changes(old, managers)
         root = self._root(api_version)
-        merged = _Typed(merge(root, live, config), api_version)
+        merged = _VersionedValue(merge(root, live, config), api_version)
         last = managers.get(manager)
         fields = self._without_reset_fields(field_set(root, config), api_version)
-        managers[manager] = Owned(fields, api_version, applied=True)
+        managers[manager] = OwnedFields(fields, api_version, applied=True)
         new = self._prune(merged, managers, manager, last)
         managers, _ = self._transfer_ownership(old, new, managers, manager, force=force)
         return ABSENT if json_equal(live, new.value) else new.value, managers
@@ -128,7 +137,7 @@ class Updater:
             raise LookupError(api_version)
         return kind.root
 
-    def _convert(self, typed: _Typed, api_version: str, failure: str) -> _Typed | None:
+    def _convert(self, typed: _VersionedValue, api_version: str, failure: str) -> _VersionedValue | None:
         """Return ``None`` when the version is unknown. Raises ConversionFailed with ``failure`` in its message."""
         if typed.api_version == api_version:
             return typed
@@ -140,18 +149,18 @@ class Updater:
             validate(kind.root, value)
         except (TypeMismatch, ConversionFailed) as error:
             raise ConversionFailed(f"{failure}: {error}" if failure else str(error)) from error
-        return _Typed(value, api_version)
+        return _VersionedValue(value, api_version)
 
     def _without_reset_fields(self, fields: FieldSet, api_version: str) -> FieldSet:
         reset = self._reset.get(api_version)
         return fields if reset is None else fields.without(reset)
 
-    def _compare(self, old: _Typed, new: _Typed) -> Comparison:
+    def _compare(self, old: _VersionedValue, new: _VersionedValue) -> Comparison:
         change = compare(self._root(old.api_version), old.value, new.value)
         return Comparison(*(self._without_reset_fields(part, old.api_version) for part in change))
 
     def _transfer_ownership(
-        self, old: _Typed, new: _Typed, managers: Managers, manager: ManagerId, *, force: bool
+        self, old: _VersionedValue, new: _VersionedValue, managers: Managers, manager: ManagerId, *, force: bool
     ) -> tuple[Managers, Comparison]:
         """Remove the changed fields from the other managers, or raise Conflicts."""
         change = self._compare(old, new)
@@ -178,7 +187,9 @@ class Updater:
             raise Conflicts({other: list(fields) for other, fields in conflicts.items()})
         return {other: owned for other, owned in remaining.items() if owned.fields}, change
 
-    def _prune(self, merged: _Typed, managers: Managers, manager: ManagerId, last: Owned | None) -> _Typed:
+    def _prune(
+        self, merged: _VersionedValue, managers: Managers, manager: ManagerId, last: OwnedFields | None
+    ) -> _VersionedValue:
         """Remove the fields that only the last apply of ``manager`` had set."""
         if last is None or not last.fields:
             return merged
@@ -189,12 +200,12 @@ class Updater:
         if whole is None:
             return merged
         root = self._root(last.api_version)
-        pruned = _Typed(remove(root, whole.value, with_named_parents(root, last.fields)), last.api_version)
+        pruned = _VersionedValue(remove(root, whole.value, with_named_parents(root, last.fields)), last.api_version)
         pruned = self._add_back_owned(whole, pruned, managers)
         pruned = self._add_back_dangling(whole, pruned, last)
         return self._convert(pruned, merged.api_version, "failed to prune fields") or merged
 
-    def _add_back_owned(self, merged: _Typed, pruned: _Typed, managers: Managers) -> _Typed:
+    def _add_back_owned(self, merged: _VersionedValue, pruned: _VersionedValue, managers: Managers) -> _VersionedValue:
         """Add back fields that other managers own, or that the manager's new configuration sets."""
         by_version: dict[str, FieldSet] = {pruned.api_version: FieldSet()}
         for owned in managers.values():
@@ -209,10 +220,12 @@ class Updater:
             root = self._root(version)
             kept = with_named_parents(root, field_set(root, rest.value)) | with_named_parents(root, fields)
             removed = with_named_parents(root, field_set(root, whole.value)) - kept
-            merged, pruned = whole, _Typed(remove(root, whole.value, removed), version)
+            merged, pruned = whole, _VersionedValue(remove(root, whole.value, removed), version)
         return pruned
 
-    def _add_back_dangling(self, merged: _Typed, pruned: _Typed, last: Owned) -> _Typed:
+    def _add_back_dangling(
+        self, merged: _VersionedValue, pruned: _VersionedValue, last: OwnedFields
+    ) -> _VersionedValue:
         """Add back fields without an owner: only fields that the manager itself applied are removed."""
         failure = "failed to prune fields: failed add back dangling items: failed to convert pruned object"
         rest = self._convert(pruned, last.api_version, f"{failure} to last applied version")
@@ -222,9 +235,9 @@ class Updater:
         kept = with_named_parents(root, field_set(root, rest.value))
         whole = with_named_parents(root, field_set(root, merged.value))
         removed = (whole - kept) & with_named_parents(root, last.fields)
-        return _Typed(remove(root, merged.value, removed), last.api_version)
+        return _VersionedValue(remove(root, merged.value, removed), last.api_version)
 
-    def _follow_schema_changes(self, live: _Typed, managers: Managers) -> Managers:
+    def _follow_schema_changes(self, live: _VersionedValue, managers: Managers) -> Managers:
         """Adapt to values that a newer schema declares atomic: a manager that owned a part now owns all of it."""
         adapted: Managers = {}
         for manager, owned in managers.items():

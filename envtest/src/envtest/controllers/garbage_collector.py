@@ -74,7 +74,7 @@ class _Item(NamedTuple):
         return cls(resource, record.namespace, record.name, record.uid)
 
 
-class _Unresolved(Exception):
+class _UnresolvedOwner(Exception):
     """Raised if the existence of an owner is unknown: its kind is not served (yet), or cannot own the object."""
 
 
@@ -187,7 +187,7 @@ class GarbageCollector(Controller[_Item]):
                     waiting.append(owner)
                 else:
                     solid.append(owner)
-        except _Unresolved:
+        except _UnresolvedOwner:
             self._unresolved.add(key)
             return
         if solid:
@@ -205,11 +205,11 @@ class GarbageCollector(Controller[_Item]):
         await self.client.delete(key.resource, key.namespace, key.name, uid=key.uid, propagation=policy)
 
     def _owner(self, key: _Item, info: ResourceInfo, owner: _Reference) -> _Metadata | None:
-        """Return the metadata of the owner, or ``None`` if it does not exist. Raises _Unresolved."""
+        """Return the metadata of the owner, or ``None`` if it does not exist. Raises _UnresolvedOwner."""
         group, _, version = owner.apiVersion.rpartition("/")
         kind = self.core.registry.by_kind(group, version, owner.kind)
         if kind is None or (kind.namespaced and not info.namespaced):
-            raise _Unresolved
+            raise _UnresolvedOwner
         record = self.client.record(kind.storage, key.namespace if kind.namespaced else "", owner.name)
         return None if record is None or record.uid != owner.uid else _metadata(record)
 

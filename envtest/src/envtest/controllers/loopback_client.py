@@ -21,7 +21,7 @@ from envtest.storage_version import from_storage
 __all__ = ["LoopbackClient"]
 
 
-class _Unchanged(Exception):
+class _NoChange(Exception):
     """Raised to end an update that would change nothing."""
 
     def __init__(self, obj: Object) -> None:
@@ -127,17 +127,17 @@ class LoopbackClient:
 
         async def transform(old: Object | None) -> Object:
             if old is None:
-                raise _Unchanged({})
+                raise _NoChange({})
             new = copy_object(old)
             if (uid and new["metadata"].get("uid") != uid) or change(new) is False:
-                raise _Unchanged(old)
+                raise _NoChange(old)
             info.strategy.default(new)
             await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=self._manager, now=ctx.now))
             return await admit_mutating(self.core, ctx, new, old)
 
         try:
             obj, _ = await update_object(self.core, ctx, transform)
-        except _Unchanged as unchanged:
+        except _NoChange as unchanged:
             unchanged_obj = unchanged.obj
             return unchanged_obj if unchanged_obj and (not uid or unchanged_obj["metadata"].get("uid") == uid) else None
         except StatusError as error:

@@ -238,7 +238,7 @@ def _accessor(path: str, value: Any) -> str:
     return f".{path} accessor error: {go_json(value)} is of the type {kinds.get(type(value), 'int64')}"
 
 
-class _Special:
+class _SpecialParts:
     """Whether a schema has embedded resources, or lists of type ``set`` or ``map``, which need a separate walk."""
 
     __slots__ = ("embedded", "lists")
@@ -248,8 +248,8 @@ class _Special:
         self.lists = False
 
 
-def _specials(raw: Any, found: _Special | None = None) -> _Special:
-    found = found or _Special()
+def _specials(raw: Any, found: _SpecialParts | None = None) -> _SpecialParts:
+    found = found or _SpecialParts()
     if isinstance(raw, Mapping):
         found.embedded |= bool(raw.get("x-kubernetes-embedded-resource"))
         found.lists |= raw.get("x-kubernetes-list-type") in ("set", "map")
@@ -285,13 +285,13 @@ def _embedded(schema: Schema, value: Any, path: str) -> Iterator[tuple[str, Obje
 
 def _embedded_errors(obj: Object, path: str) -> Iterator[FieldError]:
     for name in ("apiVersion", "kind"):
-        where = f"{path}.{name}"
+        field_path = f"{path}.{name}"
         if name not in obj:
-            yield required(where)
+            yield required(field_path)
         elif not isinstance(obj[name], str):
-            yield invalid(where, obj[name], "must be a string")
+            yield invalid(field_path, obj[name], "must be a string")
         elif not obj[name]:
-            yield invalid(where, "", "must not be empty")
+            yield invalid(field_path, "", "must not be empty")
 
 
 def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldError]:

@@ -363,8 +363,8 @@ def _weight(schema: Schema, value: Any) -> int:
     return weight
 
 
-def _composite_error(path: str, what: str) -> Problem:
-    return Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", f'"{path}" {what}'))
+def _composite_error(path: str, text: str) -> Problem:
+    return Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", f'"{path}" {text}'))
 
 
 def _unchanged(schema: Schema, value: Any, old: Any, path: str, *, root: bool = False) -> Iterator[str]:
