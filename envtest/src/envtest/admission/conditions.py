@@ -100,7 +100,7 @@ class MatchConditions:
 
 
 def request_variables(request: Mapping[str, Any], ctx: RequestContext) -> dict[str, Any]:
-    """Return the variables for the ``request`` of an AdmissionReview; those that only policies have are ``None``."""
+    """Return the variables for the ``request`` of an AdmissionReview; variables of policies only are ``None``."""
     info = ctx.info
     resource = (info.group, info.plural, ctx.subresource, ctx.namespace, ctx.name)
     return {

@@ -59,7 +59,7 @@ def _go_name(json_name: str) -> str:
 
 
 def internal(value: Any) -> str:
-    """Return a value of a type that is not defined here: fields by their Go names, only those that are set."""
+    """Return a value of a type that is not defined here: fields by their Go names, omitting unset ones."""
     if isinstance(value, Mapping):
         return "{" + ",".join(f'"{_go_name(name)}":{internal(item)}' for name, item in value.items()) + "}"
     if isinstance(value, list):

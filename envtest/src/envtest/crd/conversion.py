@@ -103,7 +103,7 @@ class _MalformedResponse(Exception):
 
 
 def _renaming(crd: Mapping[str, Any]) -> Converter:
-    """Return the converter of strategy ``None``: change the apiVersion and drop fields that the new schema lacks."""
+    """Return the converter of strategy ``None``: set the apiVersion and drop fields that are not in the new schema."""
     group = crd["spec"]["group"]
     pruners = {
         f"{group}/{version['name']}": compile_pruner(
