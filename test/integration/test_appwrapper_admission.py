@@ -21,7 +21,7 @@ from cfo.runtime.objects import Object, labels_of, name_of
 from cfo.runtime.webhook.admission import Operation, UserInfo
 from cfo.webhooks import appwrapper
 from envtest import ControlPlane
-from envtest.api_client import Answer, APIClient
+from envtest.api_client import APIClient, Response
 from test.support.appwrapper_recordings import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of
 from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
 from test.support.raycluster_environment import crd
@@ -97,12 +97,14 @@ class AdmissionEnvironment:
         await wait_until(is_allowed, "alice's permissions")  # a real server applies them with a delay
         return name
 
-    async def create(self, obj: Object, user: UserInfo = ADMIN, namespace: str = "ns", **query: str) -> Answer:
+    async def create(self, obj: Object, user: UserInfo = ADMIN, namespace: str = "ns", **query: str) -> Response:
         return await self.api.post(
             path_of(namespace), obj, query=RECORDER_QUERY | query, headers=impersonation_headers(user)
         )
 
-    async def patch(self, name: str, body: Any, namespace: str = "ns", content_type: str = "json-patch+json") -> Answer:
+    async def patch(
+        self, name: str, body: Any, namespace: str = "ns", content_type: str = "json-patch+json"
+    ) -> Response:
         return await self.api.request(
             "PATCH",
             path_of(namespace, name),
@@ -208,7 +210,7 @@ class Scenario:
             answer = await self.environment.patch(action["objectName"], action["patch"], self.namespace)
             self.compare(str(action["patch"]), answer, result)
 
-    def compare_creation(self, name: str, answer: Answer, result: dict[str, Any]) -> None:
+    def compare_creation(self, name: str, answer: Response, result: dict[str, Any]) -> None:
         difference = DIFFERENCES.get((self.recording["name"], name))
         if difference is not None:
             result = {"code": 403, "reason": "Forbidden", "message": f"{WEBHOOK}{difference}"}
@@ -219,7 +221,7 @@ class Scenario:
             result = {**result, "message": f"{WEBHOOK}[{kind}, {errors}]"}
         self.compare(name, answer, result)
 
-    def compare(self, step: str, answer: Answer, result: dict[str, Any]) -> None:
+    def compare(self, step: str, answer: Response, result: dict[str, Any]) -> None:
         message = result.get("message") or ""
         if message.startswith(WEBHOOK):
             message = f"{WEBHOOK}{recorded_denial(message)}"
