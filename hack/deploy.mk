@@ -50,7 +50,7 @@ image-push: ## Build for PLATFORMS and push all TAGS
 	$(ENGINE) buildx build --push --platform $(PLATFORMS) $(TAGS:%=--tag %) \
 		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) .
 
-image-push-ref: ## Build and push the image with the tags for REF (main or a git tag)
+image-push-ref: ## Build and push the image with the tags for REF (main or a tag)
 	$(MAKE) image-push TAGS="$$(python3 -m hack.release.image_tags $(REGISTRY)/codeflare-operator $(REF))"
 
 image-lint: $(VENV)/.installed ## Check the Dockerfile
