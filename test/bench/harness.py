@@ -1,4 +1,4 @@
-"""Definition and execution of benchmarks: each run is a process of its own.
+"""Definition and execution of benchmarks: each run is a separate process.
 
 A benchmark is a coroutine that takes a :class:`Case` (which program to measure, at which size) and returns a
 :class:`Sample`; :func:`benchmark` registers it. Benchmarks never fail because of a measured value: goals are only

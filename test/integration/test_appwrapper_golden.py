@@ -1,7 +1,7 @@
 """Replay of the recorded AppWrapper scenarios: the controllers lead each AppWrapper through the recorded states.
 
 The sequences of (phase, retries, conditions without times) are compared. The test sets the status of pods, as the
-recorder did. Objects are created as the Go operator's webhooks persisted them. Where the controllers differ
+recorder did. Objects are created as the Go operator's webhooks persisted them. If the controllers differ
 deliberately, :data:`DIFFERENCES` describes how, and docs/differences.md why.
 """
 

@@ -236,7 +236,7 @@ Preparation = Callable[[AppWrapperEnvironment], Awaitable[None]]
 
 
 async def _do_nothing(environment: AppWrapperEnvironment) -> None:
-    """Do nothing: the AppWrapper reaches the phase by itself."""
+    """Do nothing: the AppWrapper reaches the phase automatically."""
 
 
 async def _suspend_when_ready(environment: AppWrapperEnvironment) -> None:

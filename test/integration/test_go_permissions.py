@@ -111,7 +111,7 @@ def _rules(granted: dict[str, dict[str, tuple[str, ...]]]) -> list[dict[str, Any
 
 
 async def use_go_roles(env: Environment, directory: Path) -> None:
-    """Replace the operator's roles by those of the Go operator."""
+    """Replace the operator's roles with the Go operator's roles."""
     api = "rbac.authorization.k8s.io/v1"
     leader = {"name": "codeflare-operator-leader-election-role", "namespace": DEFAULT_NAMESPACE}
     cluster_wide = {"name": "codeflare-operator-manager-role"}

@@ -104,7 +104,7 @@ def operator_permissions() -> set[Permission]:
 
 
 def denied_requests(events: list[dict[str, Any]]) -> list[str]:
-    """Return verb and URI of each request that was answered with 401 or 403."""
+    """Return verb and URI of each request that got the status 401 or 403."""
     return [
         f"{event['verb']} {event['requestURI']}" for event in events if event["responseStatus"]["code"] in (401, 403)
     ]

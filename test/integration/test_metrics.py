@@ -58,7 +58,7 @@ async def scrape(manager: Manager, scheme: str = "http", **options: Any) -> tupl
 
 
 def families(body: str) -> dict[str, Metric]:
-    """Return the metrics by the name that they have in the text (that of a counter ends in ``_total``)."""
+    """Return the metrics by the name that they have in the text (the name of a counter ends in ``_total``)."""
     families_by_name: Iterable[Metric] = text_string_to_metric_families(body)
     return {metric.name + ("_total" if metric.type == "counter" else ""): metric for metric in families_by_name}
 

@@ -1,7 +1,7 @@
 """Tests of the switch from the Go operator: its recorded objects are adopted, none is deleted or recreated.
 
-All recorded scenarios of a configuration run at once, each in its namespace. Where a recording shows several moments of
-a cluster's lifecycle, the switch is tested at each of them.
+All recorded scenarios of a configuration run concurrently, each in its namespace. If a recording shows several moments
+of a cluster's lifecycle, the switch is tested at each of them.
 """
 
 from __future__ import annotations

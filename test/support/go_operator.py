@@ -54,7 +54,7 @@ def is_applied_by_go_operator(obj: Object) -> bool:
 
 
 def go_apply_request(obj: Object, cluster: Object) -> Object:
-    """Return what the Go operator applied: the fields that it owns, with the existing ``cluster`` as owner.
+    """Return the object that the Go operator applied: the fields that it owns, with the existing ``cluster`` as owner.
 
     Recordings only describe the content of Secrets; the result contains data that matches the description.
     """

@@ -1,4 +1,4 @@
-"""Recordings of the Go operator, where they exist: in the folder ``shared`` next to the repository."""
+"""Recordings of the Go operator, if they exist in the folder ``shared`` next to the repository."""
 
 from __future__ import annotations
 
