@@ -1,4 +1,4 @@
-"""A stand-in for the Go operator, from its recordings: the objects it leaves, and the requests of its reconciles."""
+"""A fake Go operator, from its recordings: the objects that it leaves, and the requests of its reconciles."""
 
 from __future__ import annotations
 
