@@ -113,7 +113,7 @@ class AdmissionEnvironment:
         )
 
     def count_access_reviews(self) -> int:
-        """Return how many SubjectAccessReviews the webhooks have created."""
+        """Return the number of SubjectAccessReviews that the webhooks have created."""
         return sum(exchange.resource.startswith("subjectaccessreviews") for exchange in self.exchanges)
 
 

@@ -48,7 +48,7 @@ DIFFERENCES = {
     "suspend-forceful": "the pod is observed immediately, and deleted by force after the grace period",
     "success-two-pods": "the time to live starts with the success",
 }
-"""Scenarios in which the controllers deliberately differ from the Go operator, and how."""
+"""Scenarios in which the controllers deliberately differ from the Go operator, with the differences."""
 
 State = tuple[Any, ...]
 

@@ -96,7 +96,7 @@ DENIED = {
     "list rbac.authorization.k8s.io/clusterroles": "then KubeRay's bindings are recognized by the name of their role",
     "list config.openshift.io/ingresses": "read with a get when the domain is needed",
 }
-"""Requests that are sent and denied, with what happens then; docs/operations.md lists them."""
+"""Requests that are sent and denied, with the consequences; docs/operations.md lists them."""
 
 RETRIED = {request for request in DENIED if request.startswith("list")}
 """Denied requests that are sent again, with a back-off."""

@@ -137,7 +137,7 @@ EXPECTED_UNUSED = {
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
     "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
-"""Permissions that this test does not use, by pattern, and what uses them."""
+"""Permissions that this test does not use, by pattern, with the operation that uses them."""
 
 
 async def _run_lifecycle(

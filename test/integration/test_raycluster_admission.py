@@ -200,7 +200,7 @@ async def test_recorded_admissions_are_reproduced(configuration: str) -> None:
     assert compared > 30
 
 
-# --- what users get ---------------------------------------------------------------------------------------------------
+# --- injection and its effects ----------------------------------------------------------------------------------------
 
 
 async def test_openshift_ingress_domain_is_read_without_informer() -> None:

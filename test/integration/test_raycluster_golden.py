@@ -71,7 +71,7 @@ class Scenario:
         self.openshift: bool = recording["config"]["openshift"]
 
     async def run(self) -> str:
-        """Replay all steps; return why the scenario was skipped, or an empty string.
+        """Replay all steps; return the reason why the scenario was skipped, or an empty string.
 
         Raises AssertionError if the state differs from the recorded one.
         """
@@ -184,7 +184,7 @@ class Scenario:
             compare_ownership(found[key], item)
 
     def compare_cluster(self, found: Object, recorded: Object) -> None:
-        """Compare a RayCluster; its finalizer is here only set where OAuth needs it."""
+        """Compare a RayCluster; this operator sets the finalizer only if OAuth needs it."""
         if not self.recording["name"].startswith("old-names"):
             assert annotations_of(found) == annotations_of(recorded)
             assert labels_of(found) == labels_of(recorded)

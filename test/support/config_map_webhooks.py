@@ -1,4 +1,4 @@
-"""A small operator with webhooks for labeled ConfigMaps, for tests of how webhooks are served."""
+"""A small operator with webhooks for labeled ConfigMaps, for tests of the webhook server."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def with_crd_defaults(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_empty_go_fields(obj: dict[str, Any]) -> dict[str, Any]:
-    """Remove what only Go's encoder writes: empty ``resources``, ``metadata`` and ``scaleStrategy``."""
+    """Remove fields that only Go's encoder writes: empty ``resources``, ``metadata`` and ``scaleStrategy``."""
     result = with_crd_defaults(obj)
     for group in groups(result):
         drop_empty(group, "scaleStrategy")

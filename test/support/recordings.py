@@ -16,12 +16,12 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def raycluster_cases() -> list[Any]:
-    """Return a parameter per recorded ``configuration/scenario``; a skipped one where there are no recordings."""
+    """Return a parameter per recorded ``configuration/scenario``; a skipped one if there are no recordings."""
     return _cases(RAYCLUSTER_RECORDINGS)
 
 
 def startup_cases() -> list[Any]:
-    """Return a parameter per recorded start ``platform/scenario``; a skipped one where there are no recordings."""
+    """Return a parameter per recorded start ``platform/scenario``; a skipped one if there are no recordings."""
     return _cases(GOLDEN / "startup")
 
 
