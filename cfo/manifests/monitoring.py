@@ -84,7 +84,7 @@ def alerts() -> list[dict[str, Any]]:
             "1h",
             "critical",
             "The serving certificate of the webhooks expires within a week and has not been renewed.",
-            "the-webhooks-certificate",
+            "the-webhook-certificate",
         ),
     ]
 

@@ -32,7 +32,7 @@ RESOURCES: dict[str, dict[str, str]] = {
     "requests": {"cpu": "100m", "memory": "160Mi"},
     "limits": {"cpu": "1", "memory": "512Mi"},
 }
-"""Measured: 82 MiB when idle, 101 MiB with 300 RayClusters and their objects; see docs/operations.md."""
+"""Measured: about 75 MB when idle, 85 MB with 300 RayClusters and their objects; see docs/operations.md."""
 
 
 def namespace_object(namespace: str) -> Object:

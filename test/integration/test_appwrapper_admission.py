@@ -115,7 +115,7 @@ class AdmissionEnvironment:
         )
 
     def count_access_reviews(self) -> int:
-        """Return how many SubjectAccessReviews the webhooks have created."""
+        """Return the number of SubjectAccessReviews that the webhooks have created."""
         return sum(exchange.resource.startswith("subjectaccessreviews") for exchange in self.exchanges)
 
 
@@ -349,9 +349,9 @@ async def test_creator_labels_are_immutable(environment: AdmissionEnvironment) -
     assert second_apply.body["message"] == (
         f"{WEBHOOK}metadata.labels[{USER_LABEL}]: Forbidden: attempt to change immutable field"
     )
-    unlabelled = copy.deepcopy(obj)
-    unlabelled["metadata"]["labels"] = {"own": "y"}
-    await environment.api.apply(path, unlabelled, "user", query={"force": "true"})
+    unlabeled = copy.deepcopy(obj)
+    unlabeled["metadata"]["labels"] = {"own": "y"}
+    await environment.api.apply(path, unlabeled, "user", query={"force": "true"})
     found = (await environment.api.get(path)).body
     assert {USER_LABEL: labels_of(found)[USER_LABEL], USER_ID_LABEL: labels_of(found)[USER_ID_LABEL]} == creator
 

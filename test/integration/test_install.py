@@ -104,7 +104,7 @@ def operator_permissions() -> set[Permission]:
 
 
 def denied_requests(events: list[dict[str, Any]]) -> list[str]:
-    """Return verb and URI of each request that was answered with 401 or 403."""
+    """Return verb and URI of each request that got the status 401 or 403."""
     return [
         f"{event['verb']} {event['requestURI']}" for event in events if event["responseStatus"]["code"] in (401, 403)
     ]
@@ -137,7 +137,7 @@ EXPECTED_UNUSED = {
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
     "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
-"""Permissions that this test does not use, by pattern, and what uses them."""
+"""Permissions that this test does not use, by pattern, with the operation that uses them."""
 
 
 async def _run_lifecycle(

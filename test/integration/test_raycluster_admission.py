@@ -105,7 +105,7 @@ async def admission(
             OPTIONS, url=free_url(), mutating_configuration="rayclusters", validating_configuration="rayclusters"
         )
         manager = Manager(transport, ManagerOptions(webhook=options))
-        # what the controllers provide to the webhooks; they do not run here
+        # the controllers, which provide this to the webhooks, do not run here
         settings = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
         domain = IngressDomain(config, settings, manager.clock)
         webhooks.setup(
@@ -200,7 +200,7 @@ async def test_recorded_admissions_are_reproduced(configuration: str) -> None:
     assert compared > 30
 
 
-# --- what users get ---------------------------------------------------------------------------------------------------
+# --- injection and its effects ----------------------------------------------------------------------------------------
 
 
 async def test_openshift_ingress_domain_is_read_without_informer() -> None:

@@ -71,9 +71,9 @@ class Scenario:
         self.openshift: bool = recording["config"]["openshift"]
 
     async def run(self) -> str:
-        """Replay all steps; return why the scenario was skipped, or an empty string.
+        """Replay all steps; return the reason why the scenario was skipped, or an empty string.
 
-        Raises AssertionError where the state differs from the recorded one.
+        Raises AssertionError if the state differs from the recorded one.
         """
         await self.env.create_namespace(self.namespace)
         for step in self.recording["steps"]:
@@ -131,7 +131,8 @@ class Scenario:
     async def compare_kuberay_namespaces(self, step: dict[str, Any]) -> None:
         """Compare the namespaces that the head policy allows.
 
-        They are those recorded first; unlike there, pods never change them, and a DSCInitialization does at once.
+        They must equal the first recorded ones. Unlike in the recording, pods never change them, and a
+        DSCInitialization changes them immediately.
         """
         policy = names_of(await self.env.get(RAY_CLUSTER, "npa", self.namespace)).head_policy
         found = allowed_namespaces_in(await self.env.get(GVKS["NetworkPolicy"], policy, self.namespace))
@@ -183,7 +184,7 @@ class Scenario:
             compare_ownership(found[key], item)
 
     def compare_cluster(self, found: Object, recorded: Object) -> None:
-        """Compare a RayCluster; its finalizer is here only set where OAuth needs it."""
+        """Compare a RayCluster; this operator sets the finalizer only if OAuth needs it."""
         if not self.recording["name"].startswith("old-names"):
             assert annotations_of(found) == annotations_of(recorded)
             assert labels_of(found) == labels_of(recorded)
@@ -219,7 +220,7 @@ Objects = dict[tuple[str, str], Object]
 
 
 def expect_all_children(expected: Objects, found: Objects) -> Objects:
-    """Expect all children where the Go operator created only some; compare the recorded Secrets."""
+    """Expect all children if the Go operator created only some; compare the recorded Secrets."""
     kinds = {kind for kind, _ in found}
     assert {kind for kind, _ in expected} <= kinds
     assert kinds >= {"NetworkPolicy"}

@@ -1,4 +1,4 @@
-"""Tests of what the four RayCluster controllers have in common: start, platform detection, retries, permissions."""
+"""Tests of the common behavior of the four RayCluster controllers: start, platform detection, retries, permissions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def discovery(monkeypatch: pytest.MonkeyPatch) -> Discovery:
     async def serves_group_if_complete(self: RESTMapper, group: str) -> bool:
         if state.complete:
             return await serves_group(self, group)
-        raise DiscoveryIncomplete(f"{group}: its API server does not answer")
+        raise DiscoveryIncomplete(f"{group}: its API server does not respond")
 
     for module in (ingress, networkpolicy, oauth):
         monkeypatch.setattr(module, "UNKNOWN_RETRY_SECONDS", 0.05)

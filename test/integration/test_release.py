@@ -1,4 +1,4 @@
-"""Tests of ``python -m hack.release`` in a scratch clone: the plan, a release, and what it rejects."""
+"""Tests of ``python -m hack.release`` in a scratch clone: the plan, a release, and the requests that it rejects."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def note(root: Path, text: str, name: str = "CHANGELOG.md") -> None:
 
 
 def versions(root: Path) -> list[str]:
-    """Return where the version is written in each of ``VERSION_FILES``."""
+    """Return the line with the version in each of ``VERSION_FILES``."""
     pattern = re.compile(r'__version__ = ".+"|"envtest==[^"]+"')
     return [match.group() for name in VERSION_FILES if (match := pattern.search((root / name).read_text()))]
 

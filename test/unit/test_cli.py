@@ -1,4 +1,4 @@
-"""The command line: what it imports, and how it reports errors."""
+"""Tests of the command line: its imports, and its error messages."""
 
 from __future__ import annotations
 

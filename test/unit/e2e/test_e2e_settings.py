@@ -1,4 +1,4 @@
-"""What the end-to-end tests read from the environment."""
+"""Tests of the settings that the end-to-end tests read from the environment."""
 
 from __future__ import annotations
 
