@@ -1,8 +1,8 @@
 """The command line: ``cfo run | uninstall | envtest | manifests | config | version``.
 
 Errors are one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all other
-failures, such as an unreachable cluster or a crash. Each command imports what it needs when it runs, so that
-``cfo version`` for example does not load the API client.
+failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
+version`` for example does not load the API client.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
 
 
 class _LazyGroup(click.Group):
-    """A group with subcommands that are imported only when they run; their short help is listed here."""
+    """A group whose subcommands are imported lazily; their short help is duplicated here."""
 
     lazy: ClassVar[dict[str, tuple[str, str]]] = {
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
@@ -126,7 +126,7 @@ def cli() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Serve the admission webhooks with tls.crt and tls.key in DIR, which cert-manager or OLM mounts there; "
-    "they inject the CA bundle as well. Overrides the ConfigMap.",
+    "which also injects the CA bundle. Overrides the ConfigMap.",
 )
 @click.option("--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster.")
 @click.option(
@@ -244,7 +244,7 @@ def _own_namespace() -> str:
     except OSError:
         raise InvalidInput(
             "cannot determine the operator's namespace: set NAMESPACE, for example: NAMESPACE=default cfo run "
-            f"(not running in a pod: {SERVICE_ACCOUNT / 'namespace'} does not exist)"
+            f"(not running in a pod; {SERVICE_ACCOUNT / 'namespace'} does not exist)"
         ) from None
 
 
@@ -296,7 +296,7 @@ def _one_line(error: Exception) -> str:
 
 @cli.group()
 def config() -> None:
-    """Check configuration documents, or print the default one."""
+    """Check configuration documents or print the default configuration."""
 
 
 @config.command("default")
@@ -319,7 +319,7 @@ def config_check(file: Any) -> None:
     try:
         parsed = parse(extract_document(file.read()))
     except UnicodeDecodeError:
-        raise InvalidInput(f"{file.name}: is not a text file") from None
+        raise InvalidInput(f"{file.name}: not a text file") from None
     except ConfigurationError as error:
         raise InvalidInput(f"{file.name}: {_one_line(error)}") from None
     for warning in parsed.warnings:

@@ -1,7 +1,7 @@
 """Process-wide settings that reduce the operator's memory and start time, applied before its modules are loaded.
 
 Some libraries do expensive work at import that the operator never uses. These settings affect the whole process, so
-only a program may apply them, never :mod:`cfo.runtime`. The figures are of an idle operator.
+only programs may apply them, never :mod:`cfo.runtime`. The numbers were measured with an idle operator.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import yaml
 
 
 class ToolError(Exception):
-    """An expected failure of a tool: one line that names the file or argument, the value and what is allowed."""
+    """An expected failure of a tool: one line that names the file or argument, the value and the allowed values."""
 
 
 def parse(text: str, where: str) -> Any:
@@ -43,7 +43,7 @@ def read(path: Path, root: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is not a text file"
+        reason = getattr(error, "strerror", None) or "not a text file"
         raise ToolError(f"{path.relative_to(root)}: {reason}") from None
 
 

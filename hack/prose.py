@@ -3,8 +3,8 @@
     python -m hack.prose [PATH...]
 
 Prose is the text of Markdown pages without code; comments, strings and identifiers of Python files; and the comments of
-YAML and TOML files, Makefiles, Dockerfiles and shell scripts. Only words that are wrong in almost every sentence are
-rejected, so passing this check is necessary and by far not sufficient.
+YAML and TOML files, Makefiles, Dockerfiles and shell scripts. Only words that are almost always wrong are rejected, so
+passing this check is necessary but far from sufficient.
 
 Generated files and the style page itself are skipped. If a line must keep a word, because Kubernetes or the Go operator
 use it, write ``prose: keep`` in a comment at the end of the line, or of the last line of a string.
@@ -55,7 +55,7 @@ IDENTIFIER_WORDS = {
 
 KEEP = "prose: keep"
 SKIPPED = {"docs/style.md", "hack/prose.py", "test/unit/hack/test_prose.py"}
-"""The files about these words."""
+"""Files that quote these words."""
 
 _ALTERNATIVES = "|".join(f"({pattern})" for pattern in WORDS).replace(" ", r"\s+")
 _PATTERN = re.compile(rf"\b(?:{_ALTERNATIVES})\b", re.IGNORECASE)

@@ -127,7 +127,7 @@ def default_document() -> str:
 
 
 def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """Merge ``appwrapper.Config`` into ``appwrapper``, whose own settings have precedence, key by key."""
+    """Merge ``appwrapper.Config`` into ``appwrapper``, whose settings take precedence key by key."""
     section_key = _match("appwrapper", document)
     section = document.get(section_key) if section_key else None
     inner_key = _match("Config", section) if isinstance(section, dict) else None
@@ -196,7 +196,7 @@ def _cleaned_value(value: Any, annotation: Any, path: str, warnings: list[str]) 
 
 
 def _nearest_elsewhere(key: str) -> list[str]:
-    """Return the key in another section: a common mistake is to set a key one level too high or too low."""
+    """Return the path of the same key in another section, because keys are often set one level too high or too low."""
     return [
         path for path in _setting_paths(OperatorConfiguration, "") if path.rpartition(".")[2].lower() == key.lower()
     ][:1]
@@ -231,7 +231,7 @@ _MESSAGES = {
     "list_type": "must be a list",
     "int_type": "must be an integer",
     "bool_type": "must be true or false",
-    "missing": "this key is required",
+    "missing": "is required",
 }
 
 

@@ -1,6 +1,6 @@
 """The pydantic models of the configuration document: settings, defaults, and validation of single values.
 
-Error messages contain what is allowed. :mod:`cfo.config.document` parses documents into these models.
+Error messages state the allowed values. :mod:`cfo.config.document` parses documents into these models.
 ``docs/configuration.md`` is generated from the descriptions and from the first docstring line of each model.
 """
 
@@ -374,7 +374,7 @@ class AutopilotConfiguration(_Section):
 
     inject_anti_affinities: StrictBool = Field(
         default=True,
-        description="Whether pods that request a resource are kept away from nodes where it is marked as unhealthy.",
+        description="Whether to keep pods that request a resource off nodes on which it is marked as unhealthy.",
     )
     monitor_nodes: StrictBool = Field(
         default=True, description="Whether to watch nodes, and to evacuate AppWrappers from unhealthy ones."
@@ -396,7 +396,7 @@ class FaultToleranceConfiguration(_Section):
 
     admission_grace_period: Duration = Field(
         default=timedelta(minutes=1),
-        description="Time in which the components and all their pods must be created.",
+        description="Deadline for creating the components and all their pods.",
     )
     warmup_grace_period: Duration = Field(
         default=timedelta(minutes=5), description="Time in which the pods must become ready."

@@ -1,8 +1,8 @@
 """Live tables of RayClusters with their objects, and of AppWrappers with their phases.
 
-The tables are built from informers: an event marks them as outdated, and they are redrawn when no further event has
-arrived for a moment. On a terminal they are updated in place; otherwise they are printed each time the rows have
-changed and every RayCluster has settled.
+The tables are built from informers: an event marks them as outdated, and they are redrawn after 0.1 s without further
+events. On a terminal they are updated in place; otherwise they are printed each time the rows have changed and every
+RayCluster has settled.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Overview:
         self._changed.set()
 
     def missing(self, key: NamespacedName) -> list[str]:
-        """Return what is missing for the RayCluster ``key``: the RayCluster itself, or objects by kind and name."""
+        """Return the missing objects of the RayCluster ``key`` (or the RayCluster itself), as kind and name."""
         cluster = self._clusters.reader.get(key)
         if cluster is None:
             return [f"RayCluster {key}"]
@@ -113,7 +113,7 @@ class Overview:
                 await self._changed.wait()
 
     def tables(self) -> Group:
-        """Return the current tables; that of AppWrappers only if there are any."""
+        """Return the current tables; the AppWrapper table only if there are AppWrappers."""
         clusters = _table(("RayCluster", "state", "objects", "events"), self._rows())
         rows = self._wrapper_rows()
         return (

@@ -73,7 +73,7 @@ class InvalidDemoInput(ValueError):
 
 
 class DemoFailed(Exception):
-    """Raised if the manifests did not settle in time; the message is one line that names what is missing."""
+    """Raised if the applied objects do not settle in time; the message is one line that lists the missing objects."""
 
 
 async def run_embedded(
@@ -85,7 +85,7 @@ async def run_embedded(
     overview: bool,
     until_settled: float | None,
 ) -> None:
-    """Run control plane and operator until a signal, or until all applied objects have settled.
+    """Run the control plane and the operator until a signal is received or all applied objects have settled.
 
     The kubeconfig of the control plane is written to ``kubeconfig``, and removed on exit. ``until_settled`` is the
     number of seconds in which RayClusters must settle and AppWrappers must succeed; with ``None``, run until a signal.
@@ -172,7 +172,7 @@ def _is_a(obj: Object, wanted: GVK) -> bool:
 
 
 async def _wait_for_webhooks(manager: Manager) -> None:
-    """Wait until the operator's webhooks are ready, so that they admit everything that is applied."""
+    """Wait until the operator's webhooks are ready, so that they process all applied objects."""
     while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check can only be polled)
         await anyio.sleep(0.02)
 
@@ -208,14 +208,14 @@ def _check_kubeconfig(kubeconfig: Path) -> None:
     """Raise :class:`InvalidDemoInput` if the file exists and was not written by an embedded control plane."""
     if kubeconfig.exists() and _KUBECONFIG_MARKER not in kubeconfig.read_text(errors="replace"):
         raise InvalidDemoInput(
-            f"{kubeconfig}: exists and was not written by an embedded control plane; set another path by --kubeconfig"
+            f"{kubeconfig}: exists and was not written by an embedded control plane; choose another path with --kubeconfig"
         )
 
 
 def read_objects(paths: Sequence[Path]) -> list[Object]:
     """Return the objects in ``paths`` (files or directories of manifests), namespaces and CRDs first.
 
-    Raises :class:`InvalidDemoInput` if a manifest cannot be read or is not an object.
+    Raises :class:`InvalidDemoInput` if a manifest cannot be read, or does not contain a Kubernetes object.
     """
     found: list[Object] = []
     for path in paths:

@@ -1,4 +1,5 @@
-"""The names and labels of an installation. Users, Open Data Hub and the operator's configuration rely on them."""
+"""The names and labels of an installation. Users, Open Data Hub and the operator's configuration depend on these
+names."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ appwrapper:
 """
 
 E2E_CERTIFICATE_IMAGE = "quay.io/modh/ray:2.35.0-py311-cu121"
-"""The image of the init containers that create certificates in the end-to-end tests, which load it anyway."""
+"""The image of the init containers that create certificates in the end-to-end tests, which use it anyway."""
 
 
 def bases(namespace: str, image: str) -> dict[str, list[Object]]:
@@ -61,7 +61,8 @@ def e2e_config_map(namespace: str) -> Object:
 
 
 def e2e_patch() -> list[dict[str, object]]:
-    """Return the JSON patch of the Deployment for the end-to-end tests: no resource requests, and a loaded image."""
+    """Return the JSON patch of the Deployment for the end-to-end tests: no resource requests, and an image that is
+    already loaded."""
     container = "/spec/template/spec/containers/0"
     variable = {"name": "CERT_GENERATOR_IMAGE", "value": E2E_CERTIFICATE_IMAGE}
     return [

@@ -1,1 +1,2 @@
-"""The operator's admission webhooks, one package per kind; the module ``webhook`` has its class and ``setup()``."""
+"""The operator's admission webhooks, one package per kind; each has a module ``webhook`` with the webhook class and
+``setup()``."""

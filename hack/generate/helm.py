@@ -1,7 +1,7 @@
 """The Helm chart, from the same objects as ``config/``.
 
-Objects are rendered with a mark in place of each value, and the marks are replaced by template expressions. The only
-logic in the templates is what ``values.yaml`` enables and disables.
+Objects are rendered with placeholders, which are then replaced with template expressions. The only template logic is
+the enable/disable switches in ``values.yaml``.
 """
 
 from __future__ import annotations

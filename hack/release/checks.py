@@ -30,7 +30,7 @@ def check_repository(root: Path, request: Request) -> None:
     current = read_version(root)
     tagged = tags(root)
     if request.version in tagged:
-        raise ToolError(f"version {request.tag}: is already released")
+        raise ToolError(f"version {request.tag}: already released")
     if current not in tagged and changelogs.has_heading(root, current):
         raise ToolError(f"{changelogs.OPERATOR}: v{current} is released but not tagged; fetch tags: git fetch --tags")
     _check_order(request, current, tagged)
@@ -69,7 +69,8 @@ def _check_changelogs(root: Path, request: Request, tagged: list[Version]) -> No
 
 
 def run_check(command: Sequence[str], tree: Path, *, log_prefix: str = "") -> None:
-    """Run a command in ``tree`` with the tree's own code, whatever is installed. Raises :class:`ToolError` if it fails.
+    """Run a command in ``tree`` with the code of ``tree``, regardless of installed packages. Raises :class:`ToolError`
+    if it fails.
 
     The output of a failing check is kept in a temporary file whose name begins with ``log_prefix``; an empty prefix
     keeps none.

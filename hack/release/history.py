@@ -3,8 +3,8 @@
     python -m hack.release.history
 
 writes the merged list and catalog into the tree. A hotfix of an older stream is released from a branch that does not
-contain the newer releases, and main does not contain the hotfix. So each tag holds a part of the history; the catalog
-must hold all of it, because any released version may be installed on a cluster.
+contain the newer releases, and main does not contain the hotfix. Each tag contains only part of the history, but the
+catalog must contain all of it, because any released version may be installed on a cluster.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def tagged_bundles(root: Path) -> dict[str, Blob]:
     found: dict[str, Blob] = {}
     for version in tags(root):
         for name, blob in bundles(content(root, version, CATALOG), f"v{version}:{CATALOG}").items():
-            found.setdefault(name, blob)  # the oldest catalog with a bundle is that of its own release
+            found.setdefault(name, blob)  # a bundle first appears in the catalog of its own release
     return found
 
 

@@ -1,4 +1,4 @@
-"""What to release: the validated arguments of the command line."""
+"""The release request: validated command-line arguments."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def uses_kuberay_network_policy(cluster: Mapping[str, Any]) -> bool:
 
 
 def uses_kuberay_auth(cluster: Mapping[str, Any]) -> bool:
-    """Return whether KubeRay itself guards the dashboard with tokens (``spec.authOptions.mode``)."""
+    """Return whether KubeRay itself protects the dashboard with tokens (``spec.authOptions.mode``)."""
     return (_spec(cluster).get("authOptions") or {}).get("mode") == "token"
 
 

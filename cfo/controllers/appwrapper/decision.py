@@ -1,4 +1,4 @@
-"""The input and output of the state machine: what was observed of an AppWrapper, and what to do about it."""
+"""The input and output of the state machine: the observed state of an AppWrapper, and the actions to take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Decision", "Deletion", "EventNotice", "LabelledPod", "Observation"]
 class LabelledPod:
     """A pod with the AppWrapper's label.
 
-    ``owned``: it descends from the AppWrapper by owner uids, as far as this was determined.
+    ``owned``: it descends from the AppWrapper by owner uids, if this has been determined.
     """
 
     key: NamespacedName
@@ -34,7 +34,7 @@ class Observation:
 
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
-    continue to use there. ``awaits_admission``: it must not be deployed before its queue admits it.
+    continue to use there. ``awaits_admission``: whether it must wait for admission by its queue.
     """
 
     wrapper: Object
@@ -49,7 +49,7 @@ class Observation:
 
     @property
     def suspended(self) -> bool:
-        """Whether ``spec.suspend`` is set, so that no components should exist."""
+        """Whether ``spec.suspend`` is set, so no components should exist."""
         return bool((self.wrapper.get("spec") or {}).get("suspend"))
 
     def status(self) -> Status:
@@ -80,7 +80,7 @@ class Deletion:
 class Decision:
     """The actions to take: add the finalizer, write the status, delete objects, remove the finalizer, in this order.
 
-    With ``create`` the missing components are created first, and their result determines everything else.
+    With ``create`` the missing components are created first, and their result determines the remaining actions.
     ``deadline``: when to reconcile again even if nothing changes.
     """
 
@@ -101,5 +101,5 @@ class Decision:
         self.events.append(EventNotice("Normal", reason, message))
 
     def requeue_at(self, at: datetime) -> None:
-        """Request a reconcile at the time ``at``; of several requests the earliest counts."""
+        """Request a reconcile at the time ``at``; the earliest of several requests applies."""
         self.deadline = at if self.deadline is None else min(self.deadline, at)

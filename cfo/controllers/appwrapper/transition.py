@@ -1,9 +1,9 @@
 """The state machine of an AppWrapper: decides the next step from the state of its components, pods and nodes.
 
-All functions are pure. :func:`decide` takes one step, and the next step starts from the status that it returns, so an
-operator that ends between any two writes continues where it stopped. When components must be created it requests
-that, and :func:`after_creation` continues with the result. Phases, conditions, reasons and messages are those of the Go
-operator; docs/differences.md lists the exceptions.
+All functions are pure. :func:`decide` takes one step, and the next step starts from the returned status, so an operator
+that stops between two writes resumes where it stopped. It requests the creation of components, and
+:func:`after_creation` continues with the result. Phases, conditions, reasons and messages are those of the Go operator;
+docs/differences.md lists the exceptions.
 """
 
 from __future__ import annotations
@@ -168,12 +168,12 @@ def _missing_components_message(observation: Observation, deployed: int) -> str:
     unserved = [observation.components[index].gvk for index in sorted(observation.unserved)]
     if unserved:
         kinds = ", ".join(dict.fromkeys(f"{gvk.kind} ({gvk.api_version})" for gvk in unserved))
-        return f"{message}; the API server does not serve {kinds} any more"
+        return f"{message}; the API server no longer serves {kinds}"
     return message
 
 
 def _required_successes(observation: Observation) -> int:
-    """Return how many pods must succeed, at least one.
+    """Return the number of pods that must succeed (at least 1).
 
     These are the pods that run at a time or, for a Job that has not completed, its completions, if those are more.
     """

@@ -50,7 +50,7 @@ _EXPLAINED = (Invalid, Forbidden, BadRequest)
 def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether ``obj`` belongs to ``cluster``: by an owner reference with its uid, or by its labels.
 
-    An object that another controller owns does not, whatever its labels.
+    An object that another controller owns never belongs to it, regardless of its labels.
     """
     if is_owned_by(obj, cluster):
         return True
@@ -58,7 +58,7 @@ def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
 
 
 class NameTaken(Exception):
-    """The object ``obj`` has the name that is needed, and does not belong to the cluster."""
+    """Raised when an object that does not belong to the cluster has the required name."""
 
     def __init__(self, obj: Object) -> None:
         self.obj = obj
@@ -143,7 +143,7 @@ class Children:
     def report_name_taken(self, error: NameTaken, consequence: str) -> None:
         """Record a name conflict and its consequence.
 
-        An object of a deleted cluster with the same name is about to be garbage-collected: it is only waited for.
+        An object of a deleted cluster with the same name will be garbage-collected, so the reconcile just waits for it.
         """
         reference = controller_of(error.obj) or {}
         obj = f"{gvk_of(error.obj).kind} {name_of(error.obj)}"
@@ -190,11 +190,11 @@ class Children:
         self._errors.append(error)
         is_lasting = isinstance(error, _EXPLAINED) or (isinstance(error, Conflict) and bool(error.causes))
         if is_lasting:
-            self.warn("FailedToReconcile", f"{gvk_of(obj).kind} {name_of(obj)} cannot be {verb}: {error.message}")
+            self.warn("FailedToReconcile", f"{gvk_of(obj).kind} {name_of(obj)} could not be {verb}: {error.message}")
 
 
 def _is_up_to_date(current: Object, desired: Object) -> bool:
-    """Return whether ``current`` has everything in ``desired``; metadata and a Secret's data may contain more."""
+    """Return whether ``current`` has everything in ``desired``; extra metadata and extra Secret data are ignored."""
     desired_metadata = desired["metadata"]
     metadata = current["metadata"]
     for part in ("labels", "annotations"):

@@ -1,4 +1,4 @@
-"""Lookups of RayClusters in their informer, for watches that map other objects to clusters."""
+"""Lookups of RayClusters in their informer, for mapping other objects to clusters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Exposes the dashboard and client of a RayCluster through Ingresses on vanilla Kubernetes.
 
-The Ingresses require no authentication, so they are created only where OAuth is disabled in the configuration. A
-host belongs to the Ingress that had it first. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
+The Ingresses require no authentication, so they are created only where OAuth is disabled in the configuration. A host
+belongs to the first Ingress that used it. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
 ``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
 none is created, and an Event gives the reason.
 """
@@ -56,7 +56,7 @@ __all__ = ["IngressInformers", "IngressReconciler", "setup"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressInformers:
-    """What the reconciler reads: all RayClusters, and all Ingresses (since any of them may have a host).
+    """Informers that the reconciler reads: all RayClusters and all Ingresses (any of which may use a host).
 
     The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`.
     """
@@ -126,7 +126,7 @@ class IngressReconciler:
         return children.result()
 
     def clusters_of_hosts(self, ingress: Entry) -> Iterable[Request]:
-        """Yield the clusters that have, or want, a host of ``ingress``."""
+        """Yield the clusters that use or request a host of ``ingress``."""
         domain = self._environment.domain.current()
         for host in hosts_of(ingress):
             label = host.removesuffix(f".{domain}")
@@ -155,7 +155,8 @@ _DOMAIN_MISSING = (
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of Ingresses to ``manager``."""
     name = "raycluster-ingress"
-    # Any Ingress can have a host. With OAuth none is created, and those to delete carry the cluster label.
+    # Any Ingress can have a host. If OAuth is enabled, no Ingress is created, and Ingresses to delete have the cluster
+    # label.
     selector = CLUSTER_LABEL if config.ray_dashboard_oauth_enabled else ""
     clusters = manager.cache.informer(RAY_CLUSTER).reader
     ingresses = manager.cache.informer(INGRESS, label_selector=selector)

@@ -1,4 +1,4 @@
-"""The domain of the hosts at which RayClusters are exposed."""
+"""The domain of the hosts of RayClusters."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class IngressDomain:
     """The configured domain or, if unset, that of OpenShift's ``ingresses.config.openshift.io/cluster``.
 
     ``settings`` watches that one object. Where the operator is not allowed to watch it (the Go operator's role only
-    allows ``get``) or the kind is not served (then ``settings`` notices when it is), the object is read when the
-    domain is needed, and the result is cached for five minutes. Where ``get`` is forbidden too, the domain counts as
+    allows ``get``) or the kind is not served (then ``settings`` notices when it is), the object is read when the domain
+    is needed, and the result is cached for five minutes. If ``get`` is forbidden as well, the domain is treated as
     unset.
     """
 
@@ -52,7 +52,7 @@ class IngressDomain:
         self._settings.subscribe(controller, handler)
 
     def current(self) -> str:
-        """Return the domain, without a leading dot, as far as it is known without a request; empty when unset."""
+        """Return the domain, without a leading dot, as known without a request; empty when unset."""
         informer = self._settings.informer
         if self._configured or informer is None:
             return self._configured
@@ -61,7 +61,7 @@ class IngressDomain:
     async def read(self, client: Client) -> str:
         """Return the domain; read OpenShift's setting with ``client`` where it is not watched.
 
-        Raises what the read raises, except :class:`~cfo.runtime.client.errors.Forbidden`.
+        Raises the errors of the read, except :class:`~cfo.runtime.client.errors.Forbidden`.
         """
         informer = self._settings.informer
         if self._configured or (informer is not None and informer.has_synced):

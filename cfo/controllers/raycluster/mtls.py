@@ -5,9 +5,9 @@ describes how, and why the key is kept). The Secret belongs to the cluster by it
 that name with another owner is left unchanged, and an Event reports this. A CA that the Go operator created is adopted
 and renewed like our own.
 
-A new key is created when the old one is lost, or on request: when the RayCluster's annotation
-:data:`ROTATE_ANNOTATION` gets a value other than the one on the Secret. Running pods keep the old CA until they are
-restarted; an Event asks for that.
+A new key is created when the old one is lost, or on request: when the value of the RayCluster's annotation
+:data:`ROTATE_ANNOTATION` differs from the one on the Secret. Running pods keep the old CA until they are restarted; an
+Event asks the user to do so.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _restart_note(cluster: Object, cause: str) -> str:
     selector = ",".join(f"{key}={value}" for key, value in pod_labels(cluster).items())
     return (
         f"The CA was replaced because {cause}. Restart the pods with the labels {selector}, which still use the "
-        "old CA, and generate the client certificates again"
+        "old CA, and regenerate the client certificates."
     )
 
 

@@ -2,10 +2,10 @@
 
 The proxy itself is injected into the head pod at admission. This controller creates what the proxy needs: a Route that
 leads to it and a Service in front of it, a ServiceAccount that OpenShift accepts as an OAuth client, a Secret for its
-cookies, and the permission to check tokens. That permission is a ClusterRoleBinding, which no owner reference
-can tie to a namespaced cluster: a finalizer keeps the cluster until the binding is deleted.
+cookies, and the permission to check tokens. That permission is a ClusterRoleBinding, which no owner reference can tie
+to a namespaced cluster: a finalizer delays the cluster's deletion until the binding is deleted.
 
-Where OAuth is disabled, or KubeRay guards the dashboard itself (``authOptions``), all of these objects are deleted. On
+If OAuth is disabled, or KubeRay protects the dashboard itself (``authOptions``), all of these objects are deleted. On
 vanilla Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
 """
 
@@ -141,7 +141,7 @@ class OAuthReconciler:
             children.warn("OAuthUnavailable", _UNAVAILABLE)
         elif enabled:
             children.inform(
-                "OAuthByKubeRay", "The RayCluster uses KubeRay's authOptions, so the operator sets up no OAuth proxy"
+                "OAuthByKubeRay", "The RayCluster uses KubeRay's authOptions, so the operator does not create OAuth objects for it"
             )
         await self._delete(children, openshift)
         return children.result()
@@ -175,10 +175,10 @@ class OAuthReconciler:
             children.report_name_taken(error, "the OAuth proxy has no cookie secret")
 
     async def _claim_binding(self, children: Children) -> None:
-        """Create the ClusterRoleBinding, under the usual name if that is free.
+        """Create the ClusterRoleBinding, with the usual name if it is available.
 
-        Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The later one appends its hash,
-        and keeps that name.
+        Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The newer cluster appends its
+        hash and keeps that name.
         """
         cluster = children.cluster
         usual = names_of(cluster).cluster_role_binding
@@ -199,7 +199,7 @@ class OAuthReconciler:
             return
 
     def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
-        """Return whether the usual name is left to an older cluster."""
+        """Return whether an older cluster takes precedence for the usual name."""
         if self._informers.bindings.contains(NamespacedName("", usual)):
             return False  # the claim checks who owns it
         if self._informers.bindings.contains(NamespacedName("", hashed)):

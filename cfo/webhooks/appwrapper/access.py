@@ -29,7 +29,8 @@ class Access:
 
 
 class AccessReviewer:
-    """Asks the API server which kinds it serves and, with ``check_permissions``, what users are allowed to create."""
+    """Asks the API server which kinds are served and, with ``check_permissions``, which of them users are allowed to
+    create."""
 
     def __init__(self, client: Client, *, check_permissions: bool) -> None:
         self._client = client

@@ -12,7 +12,7 @@ the dashboard, and mutual TLS between all Ray nodes. After that, users cannot ch
 * :mod:`.pod_additions`: add them to a pod template, find, restore and remove them.
 * :mod:`.pod_groups`: the head group and the worker groups of a RayCluster.
 * :mod:`.json_types`: check that a RayCluster has the JSON types that these modules rely on.
-* :mod:`.injection_settings`: the configuration of all this.
+* :mod:`.injection_settings`: the settings of the injection.
 """
 
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook, setup

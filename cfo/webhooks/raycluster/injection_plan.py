@@ -1,9 +1,10 @@
-"""Decides what is injected into, kept in or removed from each group of a RayCluster, for defaulting and validation.
+"""Plans the injection: which entries are injected into, kept in or removed from each group of a RayCluster. Used by
+defaulting and validation.
 
-A new RayCluster gets what the settings enable. On an update, the injected entries of the old object are kept: a new
-version of the operator or other images do not change a pod template, and a RayCluster that was created without the
-entries does not get them. Only the user's own edit can change them: a new worker group gets what the head group has,
-and if the user enables or disables KubeRay's own TLS or authentication, the operator's are removed or injected.
+A new RayCluster gets all enabled features. On an update, the injected entries of the old object are kept: a new version
+of the operator or other images do not change a pod template, and RayClusters created without the entries never get
+them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if the
+user enables or disables KubeRay's own TLS or authentication, the operator's entries are removed or injected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Validation of RayClusters.
 
-It checks the result of the defaulting again, because other mutating webhooks may have changed it since: the injected
+It rechecks the result of defaulting, because other mutating webhooks may have changed it afterwards: the injected
 entries must exist, and on an update must be unchanged. A RayCluster that is being deleted is not validated, so that its
 finalizers can be removed.
 """
@@ -80,7 +80,7 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
 
 
 def _container_error(group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]) -> FieldError | None:
-    """Return the error if no container of ``group`` can run Ray, unless none could before the update either."""
+    """Return the error if no container of ``group`` can run Ray, unless this was already the case before the update."""
     path = group.pod_path.child("containers")
     if not group.pod.get("containers"):
         return required(path, _NO_CONTAINER) if before is None or before.pod.get("containers") else None

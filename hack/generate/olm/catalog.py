@@ -55,7 +55,7 @@ def catalog() -> list[dict[str, Any]]:
     path = ROOT / history.CATALOG
     bundles = history.bundles(path.read_text()) if path.exists() else {}
     version = Version.parse(__version__)
-    if version in dict(releases()):  # a bundle of the catalog never changes: it may be installed
+    if version in dict(releases()):  # bundles in the catalog never change, because they may be installed
         bundles.setdefault(f"{PACKAGE}.v{version}", _bundle(version))
     icon = cluster_service_version()["spec"]["icon"][0]
     package = {
