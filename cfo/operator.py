@@ -65,7 +65,7 @@ from cfo.webhooks import raycluster as raycluster_webhooks
 __all__ = [
     "CONFIG_MAP_NAME",
     "FIELD_MANAGER",
-    "Unreachable",
+    "ConfigurationUnavailable",
     "leader_election_options",
     "load_configuration",
     "new_manager",
@@ -87,7 +87,7 @@ WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a 
 _log = structlog.get_logger("cfo.operator")
 
 
-class Unreachable(Exception):
+class ConfigurationUnavailable(Exception):
     """Raised when the configuration cannot be read from the API server; the message is one line with its address."""
 
 
@@ -150,7 +150,8 @@ def leader_election_options(
 ) -> LeaderElectionOptions | None:
     """Return the leader election options for an operator in ``namespace``; ``None`` if leader election is disabled.
 
-    If ``leaderElect`` is unset, leader election is enabled inside a cluster, where the operator can have replicas.
+    If ``leaderElect`` is unset, leader election is enabled inside a cluster, because the operator can have replicas
+    there.
     """
     enabled = target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
     if not enabled:
@@ -176,8 +177,7 @@ def _metrics_tls(configuration: MetricsConfiguration, namespace: str) -> Metrics
 def webhook_options(
     configuration: WebhookConfiguration, namespace: str, url: WebhookURL | None = None
 ) -> WebhookOptions:
-    """Return the webhook server options for an operator in ``namespace``; ``url`` serves them from outside the
-    cluster."""
+    """Return the webhook options for an operator in ``namespace``; with ``url``, it runs outside the cluster."""
     certificates: RotatedCertificates | CertificateFiles = CertificateFiles(directory=Path(configuration.cert_dir))
     if configuration.rotate_certificates:
         certificates = RotatedCertificates(
@@ -217,8 +217,10 @@ def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
 
 
 def _with_mounted_certificate(configuration: WebhookConfiguration, directory: Path) -> WebhookConfiguration:
-    """Return ``configuration`` changed to use the certificate mounted in ``directory``; another tool manages the
-    webhook configurations."""
+    """Return ``configuration`` with the certificate in ``directory`` and unmanaged webhook configurations.
+
+    Another tool mounts the certificate and manages the webhook configurations.
+    """
     return configuration.model_copy(
         update={
             "enabled": True,
@@ -263,7 +265,7 @@ def new_manager(
 ) -> Manager:
     """Return a manager with all controllers that ``configuration`` enables, ready to run.
 
-    ``namespace`` is the operator's namespace; ``webhook`` are the options of its webhook server (``None`` disables it).
+    ``namespace`` is the operator's namespace; ``webhook`` configures its webhook server (``None`` disables it).
     """
     connection = configuration.client_connection
     limited = connection.qps is not None and connection.qps > 0
@@ -285,14 +287,14 @@ def new_manager(
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    environment = raycluster.setup(manager, configuration.kuberay)
+    cluster_environment = raycluster.setup(manager, configuration.kuberay)
     if webhook is not None:
         raycluster_webhooks.setup(
             manager,
             configuration.kuberay,
             version=f"v{__version__}",
-            is_openshift=environment.platform.is_openshift,
-            ingress_domain=lambda: environment.domain.read(manager.client),
+            is_openshift=cluster_environment.platform.is_openshift,
+            ingress_domain=lambda: cluster_environment.domain.read(manager.client),
             environment=os.environ,
         )
         # Registered even if the controller is disabled: the manifests contain the webhook, and AppWrappers created
@@ -314,16 +316,16 @@ async def run(
     *,
     webhook_url: WebhookURL | None = None,
     webhook_cert_dir: Path | None = None,
-    observe: Callable[[Manager], None] | None = None,
+    configure_manager: Callable[[Manager], None] | None = None,
     handle_signals: bool = True,
     task_status: TaskStatus[Manager] = TASK_STATUS_IGNORED,
 ) -> None:
     """Run the operator against ``target`` until it receives a signal or a component crashes.
 
-    ``webhook_url``: the URL of the webhooks of an operator outside the cluster. ``webhook_cert_dir``: the directory
-    where cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle. ``observe`` is
-    called with the manager before it starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and all
-    exceptions of :meth:`cfo.runtime.manager.Manager.run`.
+    ``webhook_url``: the URL of the webhooks of an operator outside the cluster. ``webhook_cert_dir``: the directory in
+    which cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle.
+    ``configure_manager`` is called with the manager before it starts. Raises :class:`ConfigurationError`,
+    :class:`ConfigurationUnavailable`, and all exceptions of :meth:`cfo.runtime.manager.Manager.run`.
     """
     try:
         async with Transport(target) as transport:
@@ -337,11 +339,11 @@ async def run(
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
-        raise Unreachable(f"cannot read the configuration from {target.server}{where}: {error}") from error
+        raise ConfigurationUnavailable(f"cannot read the configuration from {target.server}{where}: {error}") from error
     for warning in parsed.warnings:
         _log.warning(warning)
     manager = new_manager(target, parsed.configuration, config_map.namespace, webhook)
-    if observe is not None:
-        observe(manager)
+    if configure_manager is not None:
+        configure_manager(manager)
     task_status.started(manager)
     await manager.run(handle_signals=handle_signals)

@@ -50,4 +50,4 @@ def read(path: Path, root: Path) -> str:
 def _describe(error: yaml.YAMLError, where: str) -> str:
     mark = getattr(error, "problem_mark", None)
     line = f": line {mark.line + 1}" if mark is not None else ""
-    return f"{where}{line}: is not valid YAML: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"
+    return f"{where}{line}: not valid YAML: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"

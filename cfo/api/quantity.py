@@ -1,6 +1,6 @@
 """Kubernetes resource quantities, such as ``500m``, ``2`` or ``4Gi``.
 
-The grammar is that of `resource.Quantity`_.
+The grammar is the same as for `resource.Quantity`_.
 
 .. _resource.Quantity: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/resource#Quantity
 """

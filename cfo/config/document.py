@@ -37,7 +37,7 @@ class ParsedConfiguration:
 def parse(text: str) -> ParsedConfiguration:
     """Parse a configuration document in YAML or JSON.
 
-    Raises :class:`ConfigurationError` with one line that names each invalid field, its value and what is allowed.
+    Raises :class:`ConfigurationError` with one line that names each invalid field, its value and the allowed values.
     """
     warnings: list[str] = []
     try:
@@ -85,7 +85,7 @@ def _duplicate_keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[str]
             here = f"{path}.{key.value}".lstrip(".")
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.value in lines:
-                yield f"duplicate key {here} in lines {lines[key.value]} and {line}, the last one is used"
+                yield f"duplicate key {here} on lines {lines[key.value]} and {line}; the last one is used"
             if isinstance(key, yaml.ScalarNode):
                 lines[key.value] = line
             yield from _duplicate_keys(value, here, seen)

@@ -41,7 +41,7 @@ def setup(manager: Manager) -> None:
     """Add the fake KubeRay controller to ``manager``."""
     pods = manager.cache.informer(POD, label_selector=_CLUSTER)
     reconciler = _KubeRayReconciler(manager.client.with_field_manager("cfo-demo"), pods)
-    Builder(manager, "kuberay-stand-in").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(reconciler)
+    Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(reconciler)
 
 
 class _KubeRayReconciler:

@@ -76,7 +76,7 @@ class Overview:
         """Return why the RayCluster or AppWrapper ``key`` has not settled yet; empty if it has settled."""
         if gvk == RAY_CLUSTER:
             missing = self.missing(key)
-            return f"RayCluster {key} lacks {', '.join(missing)}" if missing else ""
+            return f"RayCluster {key} is missing {', '.join(missing)}" if missing else ""
         wrapper = self._wrappers.reader.get(key)
         phase = _phase(wrapper) if wrapper is not None else "missing"
         return "" if phase == Phase.SUCCEEDED else f"AppWrapper {key} is {phase or 'new'}"

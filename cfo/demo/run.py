@@ -125,7 +125,7 @@ async def _run(
     settled = False
     async with anyio.create_task_group() as tasks:
 
-        def observe(manager: Manager) -> None:
+        def configure_manager(manager: Manager) -> None:
             overviews.append(Overview(manager, console))
             kuberay.setup(manager)
 
@@ -134,7 +134,7 @@ async def _run(
                 target,
                 config_map,
                 webhook_url=WebhookURL("127.0.0.1", _free_port()),
-                observe=observe,
+                configure_manager=configure_manager,
                 task_status=task_status,
             )
             tasks.cancel_scope.cancel()
@@ -208,7 +208,8 @@ def _check_kubeconfig(kubeconfig: Path) -> None:
     """Raise :class:`InvalidDemoInput` if the file exists and was not written by an embedded control plane."""
     if kubeconfig.exists() and _KUBECONFIG_MARKER not in kubeconfig.read_text(errors="replace"):
         raise InvalidDemoInput(
-            f"{kubeconfig}: exists and was not written by an embedded control plane; choose another path with --kubeconfig"
+            f"{kubeconfig}: exists and was not written by an embedded control plane; "
+            "choose another path with --kubeconfig"
         )
 
 

@@ -7,7 +7,7 @@ manifests replaces it.
 
 * :mod:`.overlays`: the objects of each variant of the installation. :func:`render` returns them.
 * :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`, :mod:`.dashboard`: the objects by topic.
-* :mod:`.options`: optional components: cert-manager, NetworkPolicy, Prometheus.
+* :mod:`.components`: optional components: cert-manager, NetworkPolicy, Prometheus.
 * :mod:`.names`: names and labels that all of them share.
 * :mod:`.stack`: the versions of the components that the operator works with.
 * :mod:`.uninstall`: remove an installation.

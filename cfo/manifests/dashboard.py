@@ -34,7 +34,11 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
     ("Queue depth", "short", ((f"sum by (name) (workqueue_depth{_JOB})", "{{name}}"),)),
     ("Time in queue", "s", _quantile("workqueue_queue_duration_seconds", "name")),
     ("Retries", "ops", _rate("workqueue_retries_total", "name")),
-    ("Longest-running reconcile", "s", ((f"max by (name) (workqueue_longest_running_processor_seconds{_JOB})", "{{name}}"),)),
+    (
+        "Longest-running reconcile",
+        "s",
+        ((f"max by (name) (workqueue_longest_running_processor_seconds{_JOB})", "{{name}}"),),
+    ),
     ("Admission requests", "reqps", _rate("controller_runtime_webhook_requests_total", "webhook", "code")),
     ("Admission latency", "s", _quantile("controller_runtime_webhook_latency_seconds", "webhook")),
     (

@@ -1,5 +1,7 @@
-"""The names and labels of an installation. Users, Open Data Hub and the operator's configuration depend on these
-names."""
+"""The names and labels of an installation.
+
+Users, Open Data Hub and the operator's configuration depend on these names.
+"""
 
 from __future__ import annotations
 

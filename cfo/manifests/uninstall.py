@@ -107,7 +107,7 @@ async def _wait_for_deletion(
 ) -> None:
     left: list[Object] = []
     with anyio.move_on_after(timeout):
-        while left := await _list(client, gvk, **options):  # noqa: ASYNC110 (there is no informer here)
+        while left := await _list(client, gvk, **options):  # noqa: ASYNC110 (no informer is used here)
             await anyio.sleep(_POLL_INTERVAL)
         return
     report(f"still not deleted after {timeout:g} s: {', '.join(f'{gvk.kind} {key_of(obj)}' for obj in left[:5])}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import click
 
+from cfo.cli_errors import CommandFailed
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 __all__ = ["command"]
@@ -44,4 +45,4 @@ def command(namespace: str, kubeconfig: str | None, crds: bool, timeout: float) 
     try:
         anyio.run(work)
     except (ConfigError, APIError, TransportError) as error:
-        raise click.ClickException(" ".join(str(error).split())) from None
+        raise CommandFailed(" ".join(str(error).split())) from None

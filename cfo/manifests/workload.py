@@ -19,8 +19,10 @@ __all__ = [
 ]
 
 ENTRY_POINT = "/manager"
-"""Path of the program in the image, the same as in the Go operator's image, so that only the image in a Deployment has
-to change."""
+"""Path of the program in the image.
+
+It is the same as in the Go operator's image, so that only the image in a Deployment has to change.
+"""
 
 METRICS_PORT = 8080
 HEALTH_PORT = 8081

@@ -1,2 +1,4 @@
-"""The operator's admission webhooks, one package per kind; each has a module ``webhook`` with the webhook class and
-``setup()``."""
+"""The operator's admission webhooks, one package per kind.
+
+The module ``webhook`` of each package contains the webhook class and ``setup()``.
+"""

@@ -1,4 +1,4 @@
-"""Earlier releases: those that the tree lists, merged with those of all tags.
+"""Earlier releases: the releases listed in the tree, merged with those listed in all tags.
 
     python -m hack.release.history
 

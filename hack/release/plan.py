@@ -28,7 +28,7 @@ def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str
   1. versions of the stack (config/stack.yaml), and of both distributions ({", ".join(versions.FILES)}):
 {rows}
   2. files generated from these: the matrix in README.md, bundle/, catalog/, config/manager/params.env, the Helm chart;
-     {" and ".join(changelogs.FILES)} get the heading {request.version} where they list changes. Changed files:
+     {" and ".join(changelogs.FILES)} get the heading {request.version} if they list changes. Changed files:
 {files}
   3. checks, in a separate worktree:
 {commands}

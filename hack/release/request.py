@@ -51,14 +51,14 @@ def read_request(root: Path, options: argparse.Namespace) -> Request:
     components: dict[str, str] = {}
     for option, name in OPTIONS.items():
         if name not in previous:
-            raise ToolError(f"{stack.STACK}: components: {name} is missing")
+            raise ToolError(f"{stack.STACK}: components: {name}: missing")
         argument = getattr(options, option)
         if argument is None and not options.partial:
             raise ToolError(f"--{option}: the version of {name} is missing (now {previous[name]}; --partial keeps it)")
         new = _version(argument if argument is not None else previous[name], f"--{option}")
         if new < Version.parse(previous[name]) and not options.hotfix:
             raise ToolError(
-                f"--{option} v{new}: is older than {previous[name]} of the previous release; only --hotfix allows that"
+                f"--{option} v{new}: older than {previous[name]} of the previous release; only --hotfix allows that"
             )
         components[name] = f"v{new}"
     channel = options.channel or ("candidate" if version.pre else "stable")

@@ -77,7 +77,9 @@ class AppWrapperSpec(APIModel):
     """The desired state of an AppWrapper."""
 
     components: list[AppWrapperComponent] = Field(description="The wrapped resources.")
-    managed_by: str | None = Field(default=None, description="The controller that manages the AppWrapper; this operator if unset.")
+    managed_by: str | None = Field(
+        default=None, description="The controller that manages the AppWrapper; this operator if unset."
+    )
     suspend: bool | None = Field(
         default=None, description="Whether the AppWrapper is suspended, so that its resources do not exist."
     )

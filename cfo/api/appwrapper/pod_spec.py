@@ -1,8 +1,8 @@
 """Validates that an object has only fields of ``v1.PodSpec``, each with a value of the correct type.
 
 Without this check, a misspelled field would be noticed only by the component's own controller, after the AppWrapper has
-consumed quota. The fields are those of Kubernetes 1.36 (``hack/generate/pod_spec.py`` writes the table), so a field of
-a later release is rejected until the table is regenerated. Values are not validated further: the API server does that
+consumed quota. The fields are defined by Kubernetes 1.36 (``hack/generate/pod_spec.py`` writes the table), so fields of
+later releases are rejected until the table is regenerated. Values are not validated further: the API server does that
 when it creates the pods.
 """
 

@@ -1,7 +1,7 @@
 """The pod sets of a component: inferred for well-known kinds, declared for all others.
 
 A pod set is a plain object as in the API: ``path`` (see :mod:`.paths`), ``replicas`` (default 1) and annotations for
-topology-aware scheduling. Counts and annotations equal those of the Go operator and Kueue, with two exceptions that
+topology-aware scheduling. Counts and annotations are the same as in the Go operator and Kueue, with two exceptions that
 follow KubeRay: a worker group has ``numOfHosts`` pods for each replica, and none while it is suspended.
 """
 
@@ -162,7 +162,7 @@ def _count(template: Object, path: str) -> int | None:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
-        return "that is a list" if isinstance(value, list) else "that is an object"
+        return "(a list)" if isinstance(value, list) else "(an object)"
     text = value if isinstance(value, str) else go_value(value)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 

@@ -77,7 +77,7 @@ def is_owned_by(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
 
 
 def pod_labels(cluster: Mapping[str, Any], node_type: str = "") -> dict[str, str]:
-    """Return the labels that KubeRay sets on the pods of ``cluster``: all of them, or those of one ``node_type``."""
+    """Return the labels that KubeRay sets on the pods of ``cluster``: all pods, or the pods of one ``node_type``."""
     labels = {POD_CLUSTER_LABEL: label_value(name_of(cluster))}
     if node_type:
         labels[NODE_TYPE_LABEL] = node_type

@@ -1,8 +1,8 @@
 """Informers of the kinds of components: created on first use of a kind and queried for existing objects.
 
 The informers hold the objects with the AppWrapper's label, and only their metadata, except for kinds whose status
-reports whether they failed or completed. If a decision depends on the absence of an object, it is confirmed by a live
-read.
+reports whether they failed or completed. If a decision depends on the absence of an object, a live read confirms the
+absence.
 """
 
 from __future__ import annotations

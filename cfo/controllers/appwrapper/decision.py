@@ -12,11 +12,11 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import GVK, EventType, NamespacedName, Object
 
-__all__ = ["Decision", "Deletion", "EventNotice", "LabelledPod", "Observation"]
+__all__ = ["Decision", "Deletion", "LabeledPod", "Observation", "PendingEvent"]
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledPod:
+class LabeledPod:
     """A pod with the AppWrapper's label.
 
     ``owned``: it descends from the AppWrapper by owner uids, if this has been determined.
@@ -40,7 +40,7 @@ class Observation:
     wrapper: Object
     components: Sequence[Component]
     objects: Sequence[ComponentObject | None]
-    pods: Sequence[LabelledPod]
+    pods: Sequence[LabeledPod]
     settings: Settings
     now: datetime
     unserved: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class EventNotice:
+class PendingEvent:
     """An Event to record once the status is written."""
 
     type: EventType
@@ -89,16 +89,16 @@ class Decision:
     remove_finalizer: bool = False
     create: bool = False
     deletions: list[Deletion] = field(default_factory=list)
-    events: list[EventNotice] = field(default_factory=list)
+    events: list[PendingEvent] = field(default_factory=list)
     deadline: datetime | None = None
 
-    def warn(self, reason: str, message: str) -> None:
+    def record_warning(self, reason: str, message: str) -> None:
         """Record a Warning Event."""
-        self.events.append(EventNotice("Warning", reason, message))
+        self.events.append(PendingEvent("Warning", reason, message))
 
-    def inform(self, reason: str, message: str) -> None:
+    def record_normal(self, reason: str, message: str) -> None:
         """Record a Normal Event."""
-        self.events.append(EventNotice("Normal", reason, message))
+        self.events.append(PendingEvent("Normal", reason, message))
 
     def requeue_at(self, at: datetime) -> None:
         """Request a reconcile at the time ``at``; the earliest of several requests applies."""

@@ -2,9 +2,8 @@
 
 Only objects that the AppWrapper owns are deleted, each by its uid. The deletion is complete when no component and no
 pod with the AppWrapper's label exists. After the grace period, pods that descend from the AppWrapper are deleted with a
-grace period of zero (a dead node never confirms a graceful deletion), other pods are not deleted, and the deletion no
-longer waits for them. The grace period counts from when the condition ``DeletingResources`` became true, and starts
-only once.
+grace period of zero (a dead node never confirms a graceful deletion); other pods are not deleted, and the deletion no
+longer waits for them. The grace period starts when the condition ``DeletingResources`` becomes true, and only once.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def delete_components(observation: Observation, decision: Decision) -> bool:
         names = ", ".join(pod.key.name for pod in to_force[:_MAX_NAMED_PODS])
         if len(to_force) > _MAX_NAMED_PODS:
             names += ", ..."
-        decision.warn(
+        decision.record_warning(
             "ForcefulDeletion",
             f"The deletion has exceeded its grace period of {format_duration(grace)}; force-deleting pods: {names}",
         )

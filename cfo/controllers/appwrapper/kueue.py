@@ -1,5 +1,6 @@
-"""Queues AppWrappers for a Kueue installation without AppWrapper integration, by creating and following their
-Workloads.
+"""Queues AppWrappers for a Kueue installation without AppWrapper integration, using Workloads.
+
+The operator creates the Workload of each AppWrapper and follows its status.
 
 This behaves like Kueue's own integration. An AppWrapper with a queue starts suspended, and its Workload is created.
 Once the Workload is admitted, the AppWrapper gets the pod template changes that the admission requires, and is resumed.
@@ -163,8 +164,7 @@ class KueueReconciler:
         return Result()
 
     async def _priority(self, wrapper: Object) -> Priority:
-        """Return the priority of the class in the AppWrapper's label, otherwise that of the pods' class, otherwise
-        none."""
+        """Return the priority of the class in the AppWrapper's label, else of the pods' class, else no priority."""
         name = labels_of(wrapper).get(PRIORITY_CLASS_LABEL, "")
         if name:
             kind = GVK(_GROUP, self.workload.version, "WorkloadPriorityClass")
@@ -243,7 +243,7 @@ class KueueReconciler:
         return counts + [0] * (len(wrapper["spec"]["components"]) - len(counts))
 
     async def _release(self, workload: Object, reason: str, message: str) -> None:
-        """Release the quota, since no resources use it any more."""
+        """Release the quota, because no resources use it any longer."""
         if not is_true((workload.get("status") or {}).get("conditions"), "QuotaReserved"):
             return
         conditions = self._conditions(
@@ -270,7 +270,7 @@ class KueueReconciler:
         return conditions
 
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
-        """Patch a Workload's status with its resourceVersion as a precondition, since Kueue writes it too."""
+        """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it."""
         try:
             await self._client.patch(
                 self.workload,

@@ -11,7 +11,7 @@ from cfo.api.appwrapper import Phase
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import ComponentObject, components_of, recorded_uids
-from cfo.controllers.appwrapper.decision import LabelledPod, Observation
+from cfo.controllers.appwrapper.decision import LabeledPod, Observation
 from cfo.controllers.appwrapper.deletion import force_deadline
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
 from cfo.controllers.appwrapper.nodes import NodeHealth
@@ -80,7 +80,7 @@ class Observer:
             wrapper=wrapper,
             components=components,
             objects=objects,
-            pods=[LabelledPod(entry.key, entry.meta.uid, pod_of(entry)) for entry in pods],
+            pods=[LabeledPod(entry.key, entry.meta.uid, pod_of(entry)) for entry in pods],
             settings=settings,
             now=self._clock.now(),
             unserved=frozenset(unserved),
@@ -110,7 +110,7 @@ class Observer:
         if not pods or deadline is None or observation.now < deadline:
             return observation
         owned = await self._owned_pods(observation, pods)
-        resolved = [LabelledPod(pod.key, pod.uid, pod.pod, owned=pod.uid in owned) for pod in observation.pods]
+        resolved = [LabeledPod(pod.key, pod.uid, pod.pod, owned=pod.uid in owned) for pod in observation.pods]
         return replace(observation, pods=resolved)
 
     async def _owned_pods(self, observation: Observation, pods: list[Entry]) -> set[str]:

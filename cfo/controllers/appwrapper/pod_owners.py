@@ -38,7 +38,7 @@ class PodOwners:
         self._descendants: dict[str, set[str]] = {}
 
     async def descendants(self, root: str, components: Collection[str], pods: Iterable[Entry]) -> set[str]:
-        """Return the uids of those of ``pods`` that descend from ``root`` or one of its ``components`` (uids)."""
+        """Return the uids of the ``pods`` that descend from ``root`` or one of its ``components`` (uids)."""
         known = self._descendants.setdefault(root, set())
         ancestors = {root, *components}
         return {pod.meta.uid for pod in pods if await self._descends(pod, ancestors, known)}

@@ -147,8 +147,8 @@ def _index_node(pod: Entry) -> list[str]:
 class PodCounts:
     """The number of pods in each phase.
 
-    ``terminal_failure``: a container ended with an exit code that rules out a retry. ``no_execute_nodes``: the nodes
-    where running pods have resources that they must not continue to use.
+    ``terminal_failure``: a container ended with an exit code that makes the failure terminal. ``no_execute_nodes``: the
+    nodes on which running pods have resources that they must not continue to use.
     """
 
     pending: int = 0

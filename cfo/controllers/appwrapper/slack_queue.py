@@ -66,7 +66,7 @@ _INDEX: Final = "appwrapper-unschedulable"
 def unschedulable_capacity(entry: Entry, config: AutopilotConfiguration) -> dict[str, Decimal]:
     """Return the unschedulable capacity of a node by resource.
 
-    All of its capacity is unschedulable if it is cordoned or not ready, otherwise that of the marked resources.
+    All of its capacity is unschedulable if it is cordoned or not ready, otherwise the capacity of the marked resources.
     """
     node = decode_node(entry)
     capacity = node.capacity
@@ -141,7 +141,10 @@ class SlackQueueReconciler:
             amounts = [f"{name}: {format_quantity(amount)}" for name, amount in sorted(total.items())]
             capacity = ", ".join(amounts) or "none"
             self._events.event(
-                queue, "Normal", "LendingLimits", f"Updated the lending limits because of unschedulable capacity: {capacity}"
+                queue,
+                "Normal",
+                "LendingLimits",
+                f"Updated the lending limits because of unschedulable capacity: {capacity}",
             )
             _log.info("Updated lending limits", queue=name_of(queue), unschedulable=capacity)
         return Result()

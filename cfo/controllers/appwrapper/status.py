@@ -82,7 +82,7 @@ class Status:
 
     @property
     def retries(self) -> int:
-        """The number of retries since the admission."""
+        """The number of retries since admission."""
         return self._retries or 0
 
     def count_retry(self) -> None:

@@ -89,8 +89,10 @@ def create(
 
 
 def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> CertificateAuthority:
-    """Return the CA with a certificate that is valid for another :data:`LIFETIME`; key, subject and key identifier stay
-    the same."""
+    """Return the CA with a certificate that is valid for another :data:`LIFETIME`.
+
+    The key, the subject and the key identifier stay the same.
+    """
     certificate = authority.certificate
     try:
         identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value

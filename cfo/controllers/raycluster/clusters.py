@@ -29,7 +29,7 @@ def all_clusters(clusters: Reader) -> Collection[NamespacedName]:
 
 
 def clusters_with_label(clusters: Reader, namespace: str, label: str) -> Collection[NamespacedName]:
-    """Return the clusters in ``namespace`` whose children and pods carry ``label`` as the cluster's name."""
+    """Return the clusters in ``namespace`` whose children and pods have ``label`` as the cluster's name."""
     key = NamespacedName(namespace, label)
     same_name = [key] if clusters.contains(key) and label_value(label) == label else []
     return [*same_name, *clusters.keys(_LABEL, f"{namespace}/{label}")]

@@ -7,10 +7,10 @@ from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.oauth_informers import OpenShiftInformers
 from cfo.runtime import POD, Clock, NamespacedName, Object, namespace_of, rfc3339, uid_of
 
-__all__ = ["HeadPodReplacement"]
+__all__ = ["HeadPodReplacer"]
 
 
-class HeadPodReplacement:
+class HeadPodReplacer:
     """Deletes head pods that lack pull secrets, so that KubeRay recreates them.
 
     OpenShift adds pull secrets to a new ServiceAccount a moment after its creation, and a pod gets the pull secrets of

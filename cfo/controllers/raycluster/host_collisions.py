@@ -104,7 +104,7 @@ class CandidateHosts:
 class HostChoice:
     """The suffix of the chosen host (empty for the plain one), or ``None`` when every candidate is taken.
 
-    ``reason`` and ``message`` are those of the Warning Event to record, if any.
+    ``reason`` and ``message`` describe the Warning Event to record, if any.
     """
 
     suffix: str | None

@@ -77,7 +77,7 @@ class NetworkPolicyReconciler:
             return Result()
         children = Children(self._client, self._events, cluster)
         if uses_kuberay_network_policy(cluster):
-            children.inform(
+            children.record_normal(
                 "NetworkPolicyByKubeRay",
                 "The RayCluster uses KubeRay's networkPolicy, so the operator creates no NetworkPolicies for it",
             )
@@ -95,10 +95,10 @@ class NetworkPolicyReconciler:
         current = self._policies.entry(key_of(desired))
         if current is not None:
             if not _is_ours(current, children.cluster):
-                children.refuse(
+                children.record_conflict(
                     "NameTaken",
                     f"NetworkPolicy {name_of(desired)} already exists and does not belong to this RayCluster: "
-                    "leaving it unchanged",
+                    "it is left unchanged",
                 )
                 return
             desired["metadata"]["uid"] = current.meta.uid

@@ -44,8 +44,7 @@ _POD_INDEX = "cluster"
 
 
 class OpenShiftInformers:
-    """Informers of the objects that exist on OpenShift only: those with a cluster label and, if OAuth is enabled, head
-    pods."""
+    """Informers of OpenShift's objects with a cluster label and, if OAuth is enabled, of head pods."""
 
     def __init__(self, *, routes: Informer, services: Informer, accounts: Informer, pods: Informer | None) -> None:
         self.informers = [informer for informer in (routes, services, accounts, pods) if informer is not None]

@@ -8,11 +8,11 @@ close every head, so only sources that tenants cannot forge are used. In order o
 3. the ServiceAccounts that ClusterRoleBindings allow to update ``rayclusters/status``;
 4. the well-known namespaces.
 
-The labels of pods are never used. Where the operator is not allowed to read ClusterRoles (the Go operator's own role
+The labels of pods are never used. If the operator is not allowed to read ClusterRoles (the Go operator's own role
 does not allow it), a role is recognized by its name: only administrators create cluster-wide bindings.
 
 The first source with a value wins. If sources 2 and 3 no longer yield any, the last value is kept for as long as this
-process runs: because the operator is most likely still running there.
+process runs, because the operator is most likely still running there.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def _index_named(binding: Entry) -> Iterable[str]:
 
 
 def service_account_of(authorization: str) -> NamespacedName | None:
-    """Return the ServiceAccount whose token an ``Authorization`` header carries; ``None`` for other credentials.
+    """Return the ServiceAccount whose token an ``Authorization`` header contains; ``None`` for other credentials.
 
-    The token itself names the account (claim ``sub`` of the JSON Web Token), so this needs no request.
+    The token itself names the account (claim ``sub`` of the JSON Web Token), so no request is sent.
     """
     _, _, token = authorization.partition(" ")
     try:

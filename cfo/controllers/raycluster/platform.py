@@ -67,8 +67,8 @@ class OptionalKind:
 class Platform:
     """Distinguishes OpenShift from vanilla Kubernetes: OpenShift serves the API group of Routes.
 
-    A cluster detected as OpenShift is never downgraded: if the API is temporarily unavailable, treating the cluster as
-    vanilla Kubernetes would expose dashboards through Ingresses. Discovery is queried once; ``routes`` reports when
+    A cluster detected as OpenShift is never downgraded: while the API is temporarily unavailable, treating the cluster
+    as vanilla Kubernetes would expose dashboards through Ingresses. Discovery is queried once; ``routes`` reports when
     Routes become available later.
     """
 

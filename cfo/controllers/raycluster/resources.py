@@ -1,7 +1,7 @@
 """The desired objects of each RayCluster: pure functions of a cluster and the configuration.
 
 These functions do not depend on existing objects or other writers; the reconcilers handle those. Owner references are
-added when an object is written, since the owner is always the cluster.
+added when an object is written, because the owner is always the cluster.
 """
 
 from __future__ import annotations
@@ -147,8 +147,7 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
 
 
 def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, bytes]) -> Object:
-    """Return a Secret with ``data``, never ``stringData``, which the API server does not return and so cannot be
-    compared."""
+    """Return a Secret with ``data`` (``stringData`` cannot be compared: the API server does not return it)."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
     return _object(cluster, SECRET, name, data=encoded)
 

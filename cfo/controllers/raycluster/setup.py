@@ -1,8 +1,8 @@
 """Adds the RayCluster controllers to a manager.
 
 Each controller module declares its own watches in its ``setup`` function. All controllers share one informer per kind.
-Kinds that may not be served (Routes, ODH and OpenShift settings) are watched once they are served. A status update of a
-RayCluster enqueues nothing, unless it changes the name of the head's Service.
+Optional kinds (Routes, and the settings of Open Data Hub and OpenShift) are watched once they are served. A status
+update of a RayCluster enqueues nothing, unless it changes the name of the head's Service.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Validation of AppWrappers. Pure functions that return all errors at once.
+"""Validation of AppWrappers. Pure functions that return all errors.
 
-Fields and messages are those of the Go operator's webhook, except that a denial never contains whole templates, because
+Fields and messages equal the Go operator's, except that a denial never contains whole templates, because
 the actual error would be hard to find.
 """
 
@@ -54,7 +54,7 @@ def component_kinds(appwrapper: Object) -> set[GVK]:
 
 
 def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Access]) -> list[FieldError]:
-    """Return the errors in an AppWrapper that is to be created in ``namespace``.
+    """Return the errors in a new AppWrapper in ``namespace``.
 
     ``access`` has the access of its creator to each of its kinds (:func:`component_kinds`).
     """

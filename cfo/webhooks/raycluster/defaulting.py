@@ -51,7 +51,7 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
 
 
 def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[str]:
-    """Set the version annotation of a new RayCluster; restore that of an old one, whose child names depend on it."""
+    """Set the version annotation of a new RayCluster; restore it in an old one, whose child names depend on it."""
     annotations = annotations_of(cluster)
     current = annotations.get(VERSION_ANNOTATION)
     wanted = version if old is None else annotations_of(old).get(VERSION_ANNOTATION)

@@ -1,5 +1,6 @@
-"""Plans the injection: which entries are injected into, kept in or removed from each group of a RayCluster. Used by
-defaulting and validation.
+"""Plans which entries are injected into, kept in or removed from each group of a RayCluster.
+
+Defaulting and validation both follow this plan.
 
 A new RayCluster gets all enabled features. On an update, the injected entries of the old object are kept: a new version
 of the operator or other images do not change a pod template, and RayClusters created without the entries never get
@@ -39,8 +40,8 @@ class Feature:
     """A feature that the operator injects into pod templates.
 
     ``is_enabled`` returns whether the settings enable it. ``is_done_by_kuberay`` returns whether the RayCluster uses
-    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns what
-    the feature adds to a group; ``None`` if it adds nothing to such a group.
+    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns
+    the additions to a group; ``None`` if it adds nothing to such a group.
     """
 
     name: str
@@ -113,7 +114,7 @@ def _step(
         additions = feature.additions(cluster, group, settings) if wanted else None
         return InjectionStep(Action.INJECT, feature, group, additions) if additions is not None else None
     former_group = group.counterpart(former_groups)
-    reference = former_group or former_groups[0]  # a new group gets what the head group has
+    reference = former_group or former_groups[0]  # a new group gets the same entries as the head group
     expected = feature.additions(old, reference, settings)
     if expected is None or not expected.were_added_to(reference.pod):
         return None

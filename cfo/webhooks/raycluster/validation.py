@@ -31,9 +31,9 @@ _NAME_LIMIT: Final = 63
 """KubeRay labels each pod with the name of its RayCluster, and label values have at most 63 characters."""
 
 _NO_INGRESS: Final = "RayCluster with enableIngress set to true is not allowed"
-_NO_CONTAINER: Final = "the group must have a container that runs Ray"
+_NO_CONTAINER: Final = "must contain a container that runs Ray"
 _ONLY_PROXY: Final = (
-    f"the group must have a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
+    f"must contain a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
 )
 
 

@@ -85,7 +85,7 @@ class RayClusterWebhook:
                 images=self._images,
             )
         except (DiscoveryIncomplete, APIError, TransportError) as error:
-            message = f"cannot determine the injected entries, try again later: {error}"
+            message = f"cannot determine which entries to inject into the RayCluster, try again later: {error}"
             raise Denied(message, code=503, reason="ServiceUnavailable") from error
 
 
