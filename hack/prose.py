@@ -33,23 +33,45 @@ WORDS = {
     r"for ever": "forever",
     r"but for": "except",
     r"beside": "alongside, next to",
-    r"gives? way": "is replaced",
-    r"is no more": "no longer exists, is no longer",
+    r"g(?:ive|ives|ave) way": "is replaced",
+    r"(?:is|are) no more": "no longer exists, is no longer",
     r"(?<!here\W)is no (?:text|number|JSON|YAML|quantity|base64|list|object|bundle|git)": "is not a valid ...",
     r"stands? (?:in|for|under|twice|there|here|beside|before|behind|above|below)|stood": "is in, appears, means",
+    r"stands? where(?:ver)?": "is at any position",
     r"(?:is|are|was|were) gone": "was deleted, does not exist",
     r"(?:may|must) not(?: be)? said": "must not be set",
     r"looks? (?:after|anew)": "manages, checks again",
+    r"as it stands|of old|in vain|all the same": "name the state, the time or the effect",
+    r"sees? to": "manages, ensures",
+    r"puts? right": "corrects, restores",
+    r"left alone": "not changed",
+    r"at hand": "available",
+    r"(?:said|told) of": "reported about",
+    r"makes? of": "computes from",
+    r"is to be": "must, should",
+    r"hears|whence|whither|lest|naught|thereof|therein": "use the plain word",
 }
 """Patterns of words in prose, and what to write instead. A space stands for any white space."""  # prose: keep
 
 IDENTIFIER_WORDS = {
     **dict.fromkeys(
-        ("nobody", "somebody", "anybody", "whoever", "his", "whose"), "another client, the owner, any user"
+        ("nobody", "somebody", "anybody", "nobodys", "somebodys", "whoever", "his", "whose"),
+        "another client, the owner, any user",
     ),
-    **dict.fromkeys(("told", "tells", "said"), "reported, logged, notify, output"),
+    **dict.fromkeys(
+        ("tell", "tells", "told", "say", "says", "said", "saying", "hear", "hears", "asks"),
+        "reported, logged, notify, request",
+    ),
     **dict.fromkeys(("judge", "judges", "judged"), "validate"),
-    **dict.fromkeys(("anew", "beside", "surely", "lacking", "hasty"), "a noun or verb that names the thing"),
+    **dict.fromkeys(
+        ("anew", "beside", "surely", "lacking", "hasty", "alone", "naught", "amiss"),
+        "a noun or verb that names the thing",
+    ),
+    **dict.fromkeys(
+        ("goes", "gone", "stand", "stands", "looks", "wins", "beats", "brings", "gives", "knows"),
+        "the verb of the field",
+    ),
+    **dict.fromkeys(("elses", "kuberays", "proxys"), "a noun without possessive"),
 }
 """Parts of identifiers (separated by underscores or capital letters), and what to write instead."""
 

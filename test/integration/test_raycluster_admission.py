@@ -221,7 +221,7 @@ async def test_warnings_reach_the_user() -> None:
         created = await user.create(ray_cluster(worker(), head={"serviceAccountName": "chosen"}))
         assert created.code == 201
         (warning,) = warnings(created)
-        assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: chosen: gave way to ")
+        assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: chosen: replaced, because ")
         changed = copy.deepcopy(created.body)
         changed["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["image"] = "evil"
         worker_pod(changed)["containers"][0]["env"] = []

@@ -118,7 +118,7 @@ class IngressReconciler:
             hosts = CandidateHosts(host_of(cluster, domain), host_of(cluster, domain, suffix), suffix)
             choice = self._choose_host(children, name, hosts)
             if choice.suffix is None:
-                await self._refuse(children, name, hosts, choice)
+                await self._record_conflict(children, name, hosts, choice)
                 continue
             if choice.message:
                 children.record_warning(choice.reason, choice.message)
@@ -138,7 +138,7 @@ class IngressReconciler:
         key = NamespacedName(namespace_of(children.cluster), name)
         return choose_host(self._ingresses, self._clusters, children.cluster, key, hosts)
 
-    async def _refuse(self, children: Children, name: str, hosts: CandidateHosts, choice: HostChoice) -> None:
+    async def _record_conflict(self, children: Children, name: str, hosts: CandidateHosts, choice: HostChoice) -> None:
         """Report that every host is taken, and delete the cluster's own Ingress if it shares one of them."""
         children.record_conflict(choice.reason, choice.message)
         own = self._ingresses.entry(NamespacedName(namespace_of(children.cluster), name))

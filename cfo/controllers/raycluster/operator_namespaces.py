@@ -1,7 +1,7 @@
 """Determines the namespaces of the KubeRay operator.
 
-The network policy of a head admits the KubeRay operator by namespace. Whoever controls these namespaces can open or
-close every head, so only sources that tenants cannot forge are used. In order of precedence:
+The network policy of a head admits the KubeRay operator by namespace. A client that can change these namespaces can
+open or close every head, so only sources that tenants cannot forge are used. In order of precedence:
 
 1. the configuration;
 2. Open Data Hub's ``default-dsci``;
