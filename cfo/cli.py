@@ -1,8 +1,8 @@
 """The command line: ``cfo run | uninstall | envtest | manifests | config | version``.
 
 Errors are one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all other
-failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that
-``cfo version``, for example, does not load the API client.
+failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
+version``, for example, does not load the API client.
 """
 
 from __future__ import annotations

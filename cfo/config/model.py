@@ -419,7 +419,7 @@ class FaultToleranceConfiguration(_Section):
     success_ttl_ceiling: Duration = Field(
         default=timedelta(days=7),
         alias="successTTLCeiling",
-        description="How long a succeeded AppWrapper is kept at most.",
+        description="Maximum time to keep a succeeded AppWrapper.",
     )
 
 

@@ -61,7 +61,7 @@ class Overview:
     def _on_event(self, event: Event) -> None:
         self._changed.set()
 
-    def missing(self, key: NamespacedName) -> list[str]:
+    def missing_objects(self, key: NamespacedName) -> list[str]:
         """Return the missing objects of the RayCluster ``key`` (or the RayCluster itself), as kind and name."""
         cluster = self._clusters.reader.get(key)
         if cluster is None:
@@ -72,18 +72,18 @@ class Overview:
             if not self._children[gvk].reader.contains(NamespacedName(key.namespace, name))
         ]
 
-    def unsettled(self, gvk: GVK, key: NamespacedName) -> str:
+    def unsettled_reason(self, gvk: GVK, key: NamespacedName) -> str:
         """Return why the RayCluster or AppWrapper ``key`` has not settled yet; empty if it has settled."""
         if gvk == RAY_CLUSTER:
-            missing = self.missing(key)
+            missing = self.missing_objects(key)
             return f"RayCluster {key} is missing {', '.join(missing)}" if missing else ""
         wrapper = self._wrappers.reader.get(key)
         phase = _phase(wrapper) if wrapper is not None else "missing"
         return "" if phase == Phase.SUCCEEDED else f"AppWrapper {key} is {phase or 'new'}"
 
-    async def settled(self, expected: list[tuple[GVK, NamespacedName]]) -> None:
+    async def wait_until_settled(self, expected: list[tuple[GVK, NamespacedName]]) -> None:
         """Wait until all of ``expected`` have settled: RayClusters have all objects, and AppWrappers have succeeded."""
-        while any(self.unsettled(gvk, key) for gvk, key in expected):
+        while any(self.unsettled_reason(gvk, key) for gvk, key in expected):
             await self._next_change()
 
     async def run(self) -> None:
@@ -99,7 +99,9 @@ class Overview:
         shown: list[tuple[str, ...]] = []
         while True:
             rows = self._rows() + self._wrapper_rows()
-            if rows != shown and not any(self.missing(key_of(cluster)) for cluster in self._clusters.reader.list()):
+            if rows != shown and not any(
+                self.missing_objects(key_of(cluster)) for cluster in self._clusters.reader.list()
+            ):
                 self._console.print(self.tables())
                 shown = rows
             await self._next_change()
@@ -148,7 +150,7 @@ class Overview:
         ]
 
     def _state(self, cluster: Object) -> str:
-        missing = self.missing(key_of(cluster))
+        missing = self.missing_objects(key_of(cluster))
         if missing:
             return "waiting for " + ", ".join(missing)
         return "suspended" if is_suspended(cluster) else "settled"

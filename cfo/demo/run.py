@@ -57,7 +57,7 @@ health:
 """
 
 _CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
-"""The controllers of the control plane: those that run pods (without containers), and those that create them."""
+"""The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
 
 _KUBECONFIG_MARKER = "envtest"
 """A string in every kubeconfig that an embedded control plane writes."""
@@ -149,11 +149,11 @@ async def _run(
             await anyio.sleep_forever()
         expected = [(gvk, key_of(obj)) for obj in objects for gvk in (RAY_CLUSTER, APPWRAPPER) if _is_a(obj, gvk)]
         with anyio.move_on_after(until_settled):
-            await view.settled(expected)
+            await view.wait_until_settled(expected)
             settled = True
         if overview:
             console.print(view.tables())
-        missing = "; ".join(reason for gvk, key in expected if (reason := view.unsettled(gvk, key)))
+        missing = "; ".join(reason for gvk, key in expected if (reason := view.unsettled_reason(gvk, key)))
         manager.stop()
         await anyio.sleep_forever()
     if until_settled is not None and not settled:

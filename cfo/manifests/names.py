@@ -41,7 +41,7 @@ def default_image() -> str:
 
 
 def named(api_version: str, kind: str, name: str, namespace: str = "", **rest: object) -> Object:
-    """Return an object with our labels and with the fields ``rest``; an empty ``namespace`` is left out."""
+    """Return an object with our labels and with the fields ``rest``; an empty ``namespace`` is omitted."""
     metadata: dict[str, object] = {"name": name}
     if namespace:
         metadata["namespace"] = namespace

@@ -23,7 +23,7 @@ from hack.release.semver import Version
 RELEASES = "config/releases.yaml"
 CATALOG = "catalog/codeflare-operator/catalog.yaml"
 CHANNELS = ("candidate", "fast", "stable")
-"""The maturity of a release, in ascending order; a channel also offers the releases of those after it."""
+"""The maturity of a release, in ascending order; a channel also offers the releases of the channels after it."""
 
 Blob = dict[str, Any]
 """One document of a file-based catalog."""
@@ -74,7 +74,7 @@ def tagged_bundles(root: Path) -> dict[str, Blob]:
 def merge(root: Path, prepared: Version | None = None) -> None:
     """Write the releases and bundles of the tree and of all tags into the tree.
 
-    ``prepared`` is a version that the tree lists and that was never released; it is left out. Raises
+    ``prepared`` is a version that the tree lists but that was never released; it is omitted. Raises
     :class:`ToolError` if the tree lists any other version without a tag.
     """
     tagged = tags(root)

@@ -1,4 +1,4 @@
-"""The plan of a release, and the steps that remain after it, as text for people."""
+"""The plan of a release, and the steps that remain after it, as human-readable text."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ def cluster_labels(cluster: Mapping[str, Any], *, with_namespace: bool = False) 
 def has_cluster_labels(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether the labels of ``obj`` name ``cluster``.
 
-    An object in the cluster's namespace needs the label with the cluster's name, a cluster-scoped object also the one
-    with its namespace.
+    An object in the cluster's namespace needs the label with the cluster's name; a cluster-scoped object also needs the
+    label with the cluster's namespace.
     """
     labels = labels_of(obj)
     namespace = namespace_of(obj)

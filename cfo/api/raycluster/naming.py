@@ -122,7 +122,7 @@ def head_service_name(cluster: Mapping[str, Any]) -> str:
 
 
 def _kuberay_name(name: str) -> str:
-    """Truncate ``name`` like KubeRay's ``CheckName``: keep its end, and make that begin with a letter."""
+    """Truncate ``name`` like KubeRay's ``CheckName``: keep its end, and make the result begin with a letter."""
     if len(name) <= _KUBERAY_LIMIT:
         return name
     end = name[-_KUBERAY_LIMIT:]

@@ -1,6 +1,6 @@
 """Informers of the kinds of components: created on first use of a kind and queried for existing objects.
 
-The informers hold the objects with the AppWrapper's label, and only their metadata, except for kinds whose status
+The informers cache the objects with the AppWrapper's label, and only their metadata, except for kinds whose status
 reports whether they failed or completed. If a decision depends on the absence of an object, a live read confirms the
 absence.
 """
@@ -139,7 +139,7 @@ class ComponentInformers:
 
 
 def _holds_all(informer: Informer) -> bool:
-    """Return whether the informer holds all components of its kind: the operator's own selector may exclude some."""
+    """Return whether the informer caches all components of its kind; the operator's own selector may exclude some."""
     return informer.selection.label_selector == LabelSelector.of(APPWRAPPER_LABEL)
 
 

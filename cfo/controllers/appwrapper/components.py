@@ -57,7 +57,7 @@ _UID = re.compile(r".*, uid ([0-9a-fA-F-]+)", re.DOTALL)
 class Component:
     """One component, according to the AppWrapper's spec and status.
 
-    ``deployed`` and ``reason`` are the status and reason of its condition, or empty if it has none.
+    ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition.
     """
 
     index: int
@@ -105,7 +105,7 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
         recorded = statuses[index] if index < len(statuses) else {}
         condition = find_condition(recorded.get("conditions"), RESOURCES_DEPLOYED) or {}
         deployed = condition.get("status") or ""
-        # The spec identifies an object that is about to be created, the status one that was created.
+        # The spec identifies an object that is about to be created; the status identifies an object that was created.
         exists = bool(recorded.get("name")) and deployed in ("True", "Unknown")
         gvk = GVK.parse(recorded.get("apiVersion") or "", recorded["kind"]) if exists else gvk_of(template)
         name = recorded["name"] if exists else _name(wrapper, template, index, began)

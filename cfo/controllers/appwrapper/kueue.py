@@ -5,7 +5,8 @@ The operator creates the Workload of each AppWrapper and follows its status.
 This behaves like Kueue's own integration. An AppWrapper with a queue starts suspended, and its Workload is created.
 Once the Workload is admitted, the AppWrapper gets the pod template changes that the admission requires, and is resumed.
 When the Workload is evicted (or deactivated), the AppWrapper is suspended, and the quota is released once its resources
-are deleted. When the AppWrapper ends, the Workload is marked finished. Enabled with ``appwrapper.kueueIntegration``.
+are deleted. When the AppWrapper finishes, the Workload is marked as finished. Enabled with
+``appwrapper.kueueIntegration``.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _decoder = msgspec.json.Decoder(Node)
 
 
 def decode_node(entry: Entry) -> Node:
-    """Decode the parts of a node that matter here."""
+    """Decode the fields of a node that the controllers use."""
     return _decoder.decode(entry.raw)
 
 

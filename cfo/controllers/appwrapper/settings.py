@@ -60,7 +60,7 @@ class Settings:
         )
 
     def is_terminal(self, exit_code: int) -> bool:
-        """Return whether a container exit code makes a failure terminal."""
+        """Return whether the container exit code ``exit_code`` makes a failure terminal."""
         if exit_code == 0:
             return False
         if exit_code in self.terminal_exit_codes:

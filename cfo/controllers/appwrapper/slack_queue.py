@@ -1,8 +1,8 @@
 """Subtracts unschedulable capacity from the lending limits of the slack queue, so that other queues cannot borrow it.
 
-The slack queue is a ClusterQueue that holds spare capacity and lends it to other queues. When nodes are cordoned, not
-ready or marked, their capacity is still part of the queues' quotas; subtracting it from the slack queue's lending limit
-does not affect other queues. Earlier AppWrapper releases had this feature (``slackQueueName``): the limits of the first
+The slack queue is a ClusterQueue with spare capacity that it lends to other queues. When nodes are cordoned, not ready
+or marked, their capacity is still part of the queues' quotas; subtracting it from the slack queue's lending limit does
+not affect other queues. Earlier AppWrapper releases had this feature (``slackQueueName``): the limits of the first
 flavor of the first resource group are ``nominalQuota`` minus the unschedulable capacity, at least zero, and unset for
 resources whose capacity is fully schedulable.
 """

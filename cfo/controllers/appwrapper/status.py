@@ -1,6 +1,6 @@
 """The status of an AppWrapper that a reconcile is going to write.
 
-Changing a field here writes nothing: the reconciler applies the whole status at its end, at most once.
+Changing a field here does not write it: the reconciler applies the whole status at its end, at most once.
 
 Deadlines count from ``lastTransitionTime``, so it has microsecond precision: `metav1.Time`_ is parsed with or without a
 fraction of seconds. The time is also reset when a new period starts without a status change (a different kind of

@@ -1,9 +1,9 @@
 """The state machine of an AppWrapper: decides the next step from the state of its components, pods and nodes.
 
 All functions are pure. :func:`decide` takes one step, and the next step starts from the returned status, so an operator
-that stops between two writes resumes where it stopped. If components must be created, it requests
-that, and :func:`after_creation` continues with the result. Phases, conditions, reasons and messages are the same as in
-the Go operator; docs/differences.md lists the exceptions.
+that stops between two writes resumes where it stopped. If components must be created, it requests that, and
+:func:`after_creation` continues with the result. Phases, conditions, reasons and messages are the same as in the Go
+operator; docs/differences.md lists the exceptions.
 """
 
 from __future__ import annotations

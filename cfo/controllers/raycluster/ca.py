@@ -58,7 +58,7 @@ class CertificateAuthority:
 
     @property
     def renewal_due(self) -> datetime:
-        """The time of renewal, when a third of the lifetime is left."""
+        """The time of renewal, which is when a third of the lifetime remains."""
         begin, end = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
         return end - (end - begin) / 3
 

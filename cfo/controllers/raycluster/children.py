@@ -1,7 +1,7 @@
 """Writes the objects that belong to a RayCluster, without taking over objects of other owners.
 
 When an object cannot be written, a Warning Event on the RayCluster names the object and the reason. The other objects
-are still written; at the end the reconcile fails and is retried.
+are still written; the reconcile then fails at its end and is retried.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def add_indexes(clusters: Informer) -> None:
 
 
 def _shortened_label(entry: Entry) -> Iterable[str]:
-    """Yield the label value of a cluster whose name is too long for one; all other clusters are found by name."""
+    """Yield the label value of a cluster whose name is too long for a label; other clusters are found by name."""
     label = label_value(entry.name)
     return (f"{entry.namespace}/{label}",) if label != entry.name else ()
 

@@ -1,8 +1,8 @@
 """Maintains the NetworkPolicies of a RayCluster: one for its head, one for its workers.
 
-KubeRay can create policies too, and names the head's ``<cluster>-head``, which is also our name for a cluster with
-old-style names. If ``spec.networkPolicy`` is used, our policies are deleted. A policy with neither our label nor our
-field manager is never changed.
+KubeRay can also create policies, and names the policy of the head ``<cluster>-head``, which is also our name for a
+cluster with old-style names. If ``spec.networkPolicy`` is used, our policies are deleted. A policy with neither our
+label nor our field manager is never changed.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class OAuthReconciler:
         await children.apply(desired_proxy_service_account(cluster))
         await children.apply(desired_proxy_service(cluster))
         await self._claim_cookie(children)
-        await self._claim_binding(children)
+        await self._create_or_update_binding(children)
         await children.apply(desired_dashboard_route(cluster))
         await children.apply(desired_client_route(cluster))
         await self._head_pods.replace(children, openshift)
@@ -175,7 +175,7 @@ class OAuthReconciler:
         except NameConflict as error:
             children.report_name_conflict(error, "the OAuth proxy has no cookie secret")
 
-    async def _claim_binding(self, children: Children) -> None:
+    async def _create_or_update_binding(self, children: Children) -> None:
         """Create the ClusterRoleBinding, with the usual name if it is available.
 
         Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The newer cluster appends its
@@ -202,7 +202,7 @@ class OAuthReconciler:
     def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
         """Return whether an older cluster takes precedence for the usual name."""
         if self._informers.bindings.contains(NamespacedName("", usual)):
-            return False  # the claim checks who owns it
+            return False  # create_or_update checks the owner
         if self._informers.bindings.contains(NamespacedName("", hashed)):
             return True
         return any(

@@ -227,7 +227,7 @@ def desired_head_policy(
     ]
     if config.ingress.namespaces:
         rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)})
-    # Only ports that require credentials are open to everyone: the proxy's, and with mutual TLS the client's.
+    # Only ports that require credentials accept all clients: the proxy's port and, with mutual TLS, the client port.
     rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if config.mtls_enabled else _ports(PROXY_PORT)})
     return _policy(cluster, names_of(cluster).head_policy, "head", rules)
 

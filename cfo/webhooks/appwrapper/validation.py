@@ -1,7 +1,7 @@
 """Validation of AppWrappers. Pure functions that return all errors.
 
-Fields and messages equal the Go operator's, except that a denial never contains whole templates, because
-the actual error would be hard to find.
+Fields and messages equal the Go operator's, except that a denial never contains whole templates, because the actual
+error would be hard to find.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Feature:
     """A feature that the operator injects into pod templates.
 
     ``is_enabled`` returns whether the settings enable it. ``is_done_by_kuberay`` returns whether the RayCluster uses
-    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns
-    the additions to a group; ``None`` if it adds nothing to such a group.
+    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns the
+    additions to a group; ``None`` if it adds nothing to such a group.
     """
 
     name: str
@@ -91,7 +91,7 @@ def plan_injection(
     """Yield the steps for ``cluster``, whose groups are ``groups``; ``old`` is ``None`` for a new RayCluster."""
     if old is not None and json_type_errors(old):
         return
-    # Users can write the status, too, but only the stored status comes from KubeRay.
+    # Users can also write the status, but only the stored status comes from KubeRay.
     with_stored_status = {**cluster, "status": (old or {}).get("status")}
     former_groups = pod_groups_of(old) if old is not None else []
     for feature in (OAUTH, MTLS):

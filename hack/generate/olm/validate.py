@@ -56,7 +56,7 @@ def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[
     """Return the problems of a bundle."""
     versions = [obj for obj in manifests if obj.get("kind") == "ClusterServiceVersion"]
     if len(versions) != 1:
-        return [f"bundle: must hold exactly one ClusterServiceVersion, holds {len(versions)}"]
+        return [f"bundle: must contain exactly one ClusterServiceVersion, contains {len(versions)}"]
     (csv,) = versions
     problems = [*_annotation_problems(annotations), *_csv_problems(csv)]
     crds = {
@@ -70,7 +70,7 @@ def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[
         for each in csv.get("spec", {}).get("customresourcedefinitions", {}).get("owned", [])
     }
     problems += [f"CSV: owns {name} {version}, which is not in the bundle" for name, version in owned - crds]
-    problems += [f"bundle: holds {name} {version}, which the CSV does not own" for name, version in crds - owned]
+    problems += [f"bundle: contains {name} {version}, which the CSV does not own" for name, version in crds - owned]
     return problems
 
 
