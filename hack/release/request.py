@@ -51,7 +51,7 @@ def read_request(root: Path, options: argparse.Namespace) -> Request:
     components: dict[str, str] = {}
     for option, name in OPTIONS.items():
         if name not in previous:
-            raise ToolError(f"{stack.STACK}: components: {name}: missing")
+            raise ToolError(f"{stack.STACK}: components: {name} is missing")
         argument = getattr(options, option)
         if argument is None and not options.partial:
             raise ToolError(f"--{option}: the version of {name} is missing (now {previous[name]}; --partial keeps it)")

@@ -263,7 +263,7 @@ KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.tes
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("config/stack.yaml", "components: [", "config/stack.yaml: line 2: is not valid YAML"),
+        ("config/stack.yaml", "components: [", "config/stack.yaml: line 2: not valid YAML"),
         ("config/stack.yaml", "", "components: must be a list"),
         ("config/stack.yaml", "components: 3", "components: must be a list"),
         ("config/stack.yaml", "components: [{name: Kueue}]", "components[0]: must have name, version, releases"),
@@ -273,10 +273,10 @@ KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.tes
             yaml.safe_dump({"components": [{**KUEUE, "version": "1"}]}),
             "components[0].version: '1'",
         ),
-        ("config/releases.yaml", "x: [", "config/releases.yaml: line 2: is not valid YAML"),
+        ("config/releases.yaml", "x: [", "config/releases.yaml: line 2: not valid YAML"),
         ("config/releases.yaml", "releases: [{version: 1.0.0, channel: x}]", "releases[0]: channel 'x'"),
         ("config/releases.yaml", "releases: [{version: 0.0.1, channel: fast}]", "tag v0.0.1 does not exist"),
-        (CATALOG, "x: [", "catalog.yaml: line 2: is not valid YAML"),
+        (CATALOG, "x: [", "catalog.yaml: line 2: not valid YAML"),
         ("cfo/version.py", "", "cfo/version.py: __version__ must be set exactly once"),
         ("cfo/version.py", '__version__ = "x"\n', "__version__ 'x': must be a semantic version"),
         (
