@@ -1,13 +1,13 @@
-"""Removes an installation, in an order in which nothing blocks.
+"""Removes an installation in an order that avoids deadlocks.
 
 1. The webhook configurations: with ``failurePolicy: Fail``, and without their server, they would block all writes of
    the kinds that they are registered for.
-2. The AppWrappers, if they are to be deleted, while the operator can still clean up their objects.
+2. With ``delete_crds``: the AppWrappers, while the operator can still clean up their objects.
 3. The operator's Deployment.
 4. The operator's finalizers, which no one else would remove.
 5. Everything else.
 
-RayClusters and their workloads are kept, and so is the namespace, because it may contain objects of others.
+RayClusters and their workloads are kept, and so is the namespace, because it may contain other objects.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _POLL_INTERVAL = 0.5  # seconds
 async def uninstall(
     client: Client, namespace: str, report: Callable[[str], None], *, delete_crds: bool = False, timeout: float = 120.0
 ) -> None:
-    """Remove the operator from ``namespace``, and call ``report`` with a line for each step.
+    """Remove the operator from ``namespace`` and call ``report`` once per step.
 
     With ``delete_crds``, the AppWrapper CRD is deleted as well, and with it all AppWrappers and their objects.
     ``timeout`` is how long, in seconds, to wait for AppWrappers, and again for the operator's pods, to be deleted. If
@@ -107,10 +107,10 @@ async def _wait_for_deletion(
 ) -> None:
     left: list[Object] = []
     with anyio.move_on_after(timeout):
-        while left := await _list(client, gvk, **options):  # noqa: ASYNC110 (there is no informer here)
+        while left := await _list(client, gvk, **options):  # noqa: ASYNC110 (no informer is used here)
             await anyio.sleep(_POLL_INTERVAL)
         return
-    report(f"not deleted after {timeout:g} s: {', '.join(f'{gvk.kind} {key_of(obj)}' for obj in left[:5])}")
+    report(f"still not deleted after {timeout:g} s: {', '.join(f'{gvk.kind} {key_of(obj)}' for obj in left[:5])}")
 
 
 async def _remove_finalizer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import click
 
+from cfo.cli_errors import CommandFailed
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 __all__ = ["command"]
@@ -16,7 +17,7 @@ __all__ = ["command"]
     "--kubeconfig",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Path of a kubeconfig with administrator permissions.",
+    help="Path of a kubeconfig with cluster-admin permissions.",
 )
 @click.option("--crds", is_flag=True, help="Also delete the AppWrapper CRD, and with it all AppWrappers.")
 @click.option(
@@ -30,8 +31,8 @@ __all__ = ["command"]
 def command(namespace: str, kubeconfig: str | None, crds: bool, timeout: float) -> None:
     """Uninstall the operator.
 
-    Removes its webhook configurations and finalizers, so that they do not block other writes and deletions. RayClusters
-    are kept.
+    Removes its webhook configurations and finalizers, so that they cannot block writes or deletions. RayClusters are
+    kept.
     """
     from cfo.manifests.uninstall import uninstall
     from cfo.runtime import APIError, Client, ConfigError, RESTMapper, Transport, TransportError, load_config
@@ -44,4 +45,4 @@ def command(namespace: str, kubeconfig: str | None, crds: bool, timeout: float) 
     try:
         anyio.run(work)
     except (ConfigError, APIError, TransportError) as error:
-        raise click.ClickException(" ".join(str(error).split())) from None
+        raise CommandFailed(" ".join(str(error).split())) from None

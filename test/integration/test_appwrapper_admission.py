@@ -312,7 +312,7 @@ async def test_kind_is_accepted_as_soon_as_it_is_served(environment: AdmissionEn
         ),
         (
             {"apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview", "metadata": {"name": "r"}},
-            "template: Forbidden: AppWrappers cannot create localsubjectaccessreviews, which are not stored",
+            "template: Forbidden: AppWrappers cannot create localsubjectaccessreviews, which are not persisted",
         ),
         (
             {"apiVersion": "workload.codeflare.dev/v7", "kind": "AppWrapper", "metadata": {"name": "inner"}},

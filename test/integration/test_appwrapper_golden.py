@@ -263,8 +263,7 @@ def with_one_pause(states: list[State]) -> list[State]:
 def with_unserved_kind_message(states: list[State]) -> list[State]:
     """Add the kind that is no longer served to the message."""
     message = (
-        "Only found 0 deployed components, but was expecting 1; "
-        "the API server does not serve Thing (example.com/v1) any more"
+        "Only found 0 deployed components, but was expecting 1; the API server no longer serves Thing (example.com/v1)"
     )
     return [
         with_condition(item, "Unhealthy", "True", "MissingComponent", message) if item[0] == "Failed" else item

@@ -338,7 +338,7 @@ async def test_forceful_deletion_removes_only_owned_pods(environment: AppWrapper
         await environment.wait_for_phase("Suspended")
         assert await environment.object_names(POD) == ["stranger"]
         assert not is_deleting(await environment.get(POD, "stranger"))
-        await environment.wait_for_event("ForcefulDeletion", "takes longer than 500ms")
+        await environment.wait_for_event("ForcefulDeletion", "exceeded its grace period of 500ms")
 
 
 async def test_conditions_of_other_managers_are_kept(environment: AppWrapperEnvironment) -> None:

@@ -1,9 +1,9 @@
 """Validates that an object has only fields of ``v1.PodSpec``, each with a value of the correct type.
 
-The pod spec in a component is otherwise read only by the controller of the component's kind once it runs, and by then a
-misspelled field has used up quota. The fields are those of Kubernetes 1.36 (``hack/generate/pod_spec.py`` writes the
-table), so a field of a later release is rejected until the table is regenerated. Values are not validated any further:
-the API server does that when it creates the pods.
+Without this check, a misspelled field would be noticed only by the component's own controller, after the AppWrapper has
+consumed quota. The fields are defined by Kubernetes 1.36 (``hack/generate/pod_spec.py`` writes the table), so fields of
+later releases are rejected until the table is regenerated. Values are not validated further: the API server does that
+when it creates the pods.
 """
 
 from __future__ import annotations

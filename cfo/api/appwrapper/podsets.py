@@ -1,7 +1,7 @@
 """The pod sets of a component: inferred for well-known kinds, declared for all others.
 
-A pod set is a plain object as in the API: ``path`` (see :mod:`.paths`), ``replicas`` (one, if absent) and annotations
-for topology-aware scheduling. Counts and annotations equal those of the Go operator and Kueue, with two exceptions that
+A pod set is a plain object as in the API: ``path`` (see :mod:`.paths`), ``replicas`` (default 1) and annotations for
+topology-aware scheduling. Counts and annotations are the same as in the Go operator and Kueue, with two exceptions that
 follow KubeRay: a worker group has ``numOfHosts`` pods for each replica, and none while it is suspended.
 """
 
@@ -66,7 +66,7 @@ def infer_pod_sets(template: Object) -> list[Object]:
 
 
 def pod_sets_of(component: Mapping[str, Any]) -> list[Object]:
-    """Return the pod sets of a component of an AppWrapper: those declared, or else those inferred.
+    """Return the pod sets of a component of an AppWrapper: the declared ones, or else the inferred ones.
 
     Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
     """
@@ -162,7 +162,7 @@ def _count(template: Object, path: str) -> int | None:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
-        return "that is a list" if isinstance(value, list) else "that is an object"
+        return "(a list)" if isinstance(value, list) else "(an object)"
     text = value if isinstance(value, str) else go_value(value)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 

@@ -46,7 +46,7 @@ def uses_kuberay_network_policy(cluster: Mapping[str, Any]) -> bool:
 
 
 def uses_kuberay_auth(cluster: Mapping[str, Any]) -> bool:
-    """Return whether KubeRay itself guards the dashboard with tokens (``spec.authOptions.mode``)."""
+    """Return whether KubeRay itself protects the dashboard with tokens (``spec.authOptions.mode``)."""
     return (_spec(cluster).get("authOptions") or {}).get("mode") == "token"
 
 
@@ -61,8 +61,8 @@ def cluster_labels(cluster: Mapping[str, Any], *, with_namespace: bool = False) 
 def has_cluster_labels(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether the labels of ``obj`` name ``cluster``.
 
-    An object in the cluster's namespace needs the label with the cluster's name, a cluster-scoped object also the one
-    with its namespace.
+    An object in the cluster's namespace needs the label with the cluster's name; a cluster-scoped object also needs the
+    label with the cluster's namespace.
     """
     labels = labels_of(obj)
     namespace = namespace_of(obj)
@@ -77,7 +77,7 @@ def is_owned_by(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
 
 
 def pod_labels(cluster: Mapping[str, Any], node_type: str = "") -> dict[str, str]:
-    """Return the labels that KubeRay sets on the pods of ``cluster``: all of them, or those of one ``node_type``."""
+    """Return the labels that KubeRay sets on the pods of ``cluster``: all pods, or the pods of one ``node_type``."""
     labels = {POD_CLUSTER_LABEL: label_value(name_of(cluster))}
     if node_type:
         labels[NODE_TYPE_LABEL] = node_type

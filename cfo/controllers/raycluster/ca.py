@@ -1,9 +1,9 @@
 """The certificate authority (CA) of one RayCluster: create, load, renew.
 
-Head, workers and clients sign their own certificates with ``ca.key`` and the first certificate in ``ca.crt`` when
-they start, and keep that ``ca.crt``. Renewal therefore keeps the key, subject and key identifier: then every old leaf
-certificate verifies with the new CA certificate and every new leaf with the old one, and nothing has to restart. A new
-key breaks this, so one is created only on request, or when the old key is lost.
+Head, workers and clients sign their own certificates with ``ca.key`` and the first certificate in ``ca.crt`` when they
+start, and keep using that ``ca.crt``. Renewal therefore keeps the key, subject and key identifier, so old leaf
+certificates verify with the new CA certificate and vice versa, and no pod has to be restarted. A new key breaks this,
+so it is created only on request or when the old key is lost.
 
 All functions are pure, except for the randomness of keys and serial numbers; the time is a parameter.
 """
@@ -58,7 +58,7 @@ class CertificateAuthority:
 
     @property
     def renewal_due(self) -> datetime:
-        """The time of renewal, when a third of the lifetime is left."""
+        """The time of renewal, which is when a third of the lifetime remains."""
         begin, end = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
         return end - (end - begin) / 3
 
@@ -89,7 +89,10 @@ def create(
 
 
 def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> CertificateAuthority:
-    """Return the CA with a certificate for another :data:`LIFETIME`; key, subject and key identifier stay the same."""
+    """Return the CA with a certificate that is valid for another :data:`LIFETIME`.
+
+    The key, the subject and the key identifier stay the same.
+    """
     certificate = authority.certificate
     try:
         identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -101,7 +104,7 @@ def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> Ce
 
 
 def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
-    """Load a stored CA from PEM; of several certificates the first is used, as by everyone who signs with it.
+    """Load a stored CA from PEM; if there are several certificates, the first is used, as by all signers.
 
     Raises :class:`InvalidCertificateAuthority` if it is unusable for any reason other than expiry.
     """
@@ -133,7 +136,7 @@ def _load_key(pem: bytes) -> PrivateKey:
 def _self_signed(
     key: PrivateKey, subject: x509.Name, identifier: x509.SubjectKeyIdentifier, now: datetime
 ) -> x509.Certificate:
-    begin = (now - _BACKDATED).replace(microsecond=0)  # clocks of clients differ
+    begin = (now - _BACKDATED).replace(microsecond=0)  # tolerate clock skew
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,

@@ -1,4 +1,4 @@
-"""Decides which host an Ingress gets when other objects claim the same one.
+"""Chooses an Ingress host when other objects claim the same host.
 
 A RayCluster's *address* is ``<name>-<namespace>``; the names of its hosts and of its ClusterRoleBinding contain it. It
 is not unique: ``a-b`` in ``c`` and ``a`` in ``b-c`` have the same address. Such clusters are called *colliding*. The
@@ -104,7 +104,7 @@ class CandidateHosts:
 class HostChoice:
     """The suffix of the chosen host (empty for the plain one), or ``None`` when every candidate is taken.
 
-    ``reason`` and ``message`` are those of the Warning Event to record, if there is something to report.
+    ``reason`` and ``message`` describe the Warning Event to record, if any.
     """
 
     suffix: str | None
@@ -117,9 +117,9 @@ def choose_host(
 ) -> HostChoice:
     """Choose the host of the Ingress ``key`` of ``cluster``.
 
-    An Ingress keeps the host that it has, unless an older Ingress has it too. Otherwise it gets the plain host when no
-    other Ingress has it and no older cluster claims it, and the hashed one when only colliding clusters claim
-    the plain one. A host that any other Ingress has is never shared.
+    An Ingress keeps the host that it has, unless an older Ingress has the same host. Otherwise it gets the plain host
+    when no other Ingress has it and no older cluster claims it, and the hashed one when only colliding clusters claim
+    the plain one. Hosts are never shared with other Ingresses.
     """
     own = ingresses.entry(key)
     if own is not None:

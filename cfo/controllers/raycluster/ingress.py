@@ -1,7 +1,7 @@
 """Exposes the dashboard and client of a RayCluster through Ingresses on vanilla Kubernetes.
 
-The Ingresses require no authentication, so they are created only where OAuth is disabled in the configuration. A
-host belongs to the Ingress that had it first. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
+The Ingresses require no authentication, so they are created only if OAuth is disabled in the configuration. A host
+belongs to the first Ingress that used it. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
 ``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
 none is created, and an Event gives the reason.
 """
@@ -56,7 +56,7 @@ __all__ = ["IngressInformers", "IngressReconciler", "setup"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressInformers:
-    """What the reconciler reads: all RayClusters, and all Ingresses (since any of them may have a host).
+    """Informers that the reconciler reads: all RayClusters and all Ingresses (any of which may use a host).
 
     The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`.
     """
@@ -108,7 +108,7 @@ class IngressReconciler:
             return Result()
         domain = await self._environment.domain.read(self._client)
         if not domain:
-            children.warn("IngressDomainMissing", _DOMAIN_MISSING)
+            children.record_warning("IngressDomainMissing", _DOMAIN_MISSING)
             return children.result()
         suffix = digest(str(key_of(cluster)))
         for name, host_of, desired in (
@@ -118,15 +118,15 @@ class IngressReconciler:
             hosts = CandidateHosts(host_of(cluster, domain), host_of(cluster, domain, suffix), suffix)
             choice = self._choose_host(children, name, hosts)
             if choice.suffix is None:
-                await self._refuse(children, name, hosts, choice)
+                await self._record_conflict(children, name, hosts, choice)
                 continue
             if choice.message:
-                children.warn(choice.reason, choice.message)
+                children.record_warning(choice.reason, choice.message)
             await children.apply(desired(cluster, domain, self._config.ingress, choice.suffix))
         return children.result()
 
     def clusters_of_hosts(self, ingress: Entry) -> Iterable[Request]:
-        """Yield the clusters that have, or want, a host of ``ingress``."""
+        """Yield the clusters that use or request a host of ``ingress``."""
         domain = self._environment.domain.current()
         for host in hosts_of(ingress):
             label = host.removesuffix(f".{domain}")
@@ -138,24 +138,25 @@ class IngressReconciler:
         key = NamespacedName(namespace_of(children.cluster), name)
         return choose_host(self._ingresses, self._clusters, children.cluster, key, hosts)
 
-    async def _refuse(self, children: Children, name: str, hosts: CandidateHosts, choice: HostChoice) -> None:
+    async def _record_conflict(self, children: Children, name: str, hosts: CandidateHosts, choice: HostChoice) -> None:
         """Report that every host is taken, and delete the cluster's own Ingress if it shares one of them."""
-        children.refuse(choice.reason, choice.message)
+        children.record_conflict(choice.reason, choice.message)
         own = self._ingresses.entry(NamespacedName(namespace_of(children.cluster), name))
         if own is not None and not {hosts.plain, hosts.hashed}.isdisjoint(hosts_of(own)):
             await children.delete(INGRESS, own.object())
 
 
 _DOMAIN_MISSING = (
-    "No Ingress is created: kuberay.ingressDomain is not set in the operator's configuration, "
-    "and no ingresses.config.openshift.io/cluster defines a domain"
+    "No Ingress is created, because kuberay.ingressDomain is not set in the operator's configuration, "
+    "and ingresses.config.openshift.io/cluster does not define a domain"
 )
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of Ingresses to ``manager``."""
     name = "raycluster-ingress"
-    # Any Ingress can have a host. With OAuth none is created, and those to delete carry the cluster label.
+    # Any Ingress can use a host. With OAuth, only Ingresses with the cluster label are needed: none is created, and
+    # earlier ones are deleted.
     selector = CLUSTER_LABEL if config.ray_dashboard_oauth_enabled else ""
     clusters = manager.cache.informer(RAY_CLUSTER).reader
     ingresses = manager.cache.informer(INGRESS, label_selector=selector)

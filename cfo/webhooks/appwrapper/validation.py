@@ -1,7 +1,7 @@
-"""Validation of AppWrappers. Pure functions that return all errors at once.
+"""Validation of AppWrappers. Pure functions that return all errors.
 
-Fields and messages are those of the Go operator's webhook, except that a denial never contains whole templates, in
-which the actual error is hard to find.
+Fields and messages equal the Go operator's, except that a denial never contains whole templates, because the actual
+error would be hard to find.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def component_kinds(appwrapper: Object) -> set[GVK]:
 
 
 def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Access]) -> list[FieldError]:
-    """Return the errors in an AppWrapper that is to be created in ``namespace``.
+    """Return the errors in a new AppWrapper in ``namespace``.
 
     ``access`` has the access of its creator to each of its kinds (:func:`component_kinds`).
     """
@@ -112,7 +112,7 @@ def _components(appwrapper: Object) -> list[dict[str, Any]]:
 
 
 def _malformed(component: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """Return the errors because of which a component's template cannot be read."""
+    """Return the errors that prevent a component's template from being read."""
     path = path.child("template")
     template = component.get("template")
     if not isinstance(template, dict):
@@ -160,13 +160,13 @@ def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]
     elif not access.resource.namespaced:
         yield forbidden(path, f"AppWrappers cannot create cluster-scoped objects such as {access.resource.plural}")
     elif not access.resource.verbs >= _REQUIRED_VERBS:
-        yield forbidden(path, f"AppWrappers cannot create {access.resource.plural}, which are not stored")
+        yield forbidden(path, f"AppWrappers cannot create {access.resource.plural}, which are not persisted")
     elif access.denial:
         yield forbidden(path, access.denial)
 
 
 def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]]) -> Iterator[FieldError]:
-    """Reject an object that an earlier component creates, too; ``names`` are the objects of earlier components."""
+    """Reject an object that an earlier component also creates; ``names`` are the objects of earlier components."""
     gvk = gvk_of(template)
     name: Any = (template.get("metadata") or {}).get("name") or ""
     if not isinstance(name, str):

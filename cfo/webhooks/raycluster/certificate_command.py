@@ -2,8 +2,8 @@
 
 It runs in an init container with the image ``CERT_GENERATOR_IMAGE``, where the CA of the RayCluster is mounted at
 :data:`CA_DIRECTORY`, and writes key and certificate to :data:`TLS_DIRECTORY`. Clients of the head verify one of the
-names in its certificate: workers the address that they get from KubeRay, clients inside of the Kubernetes cluster the
-name of the head's Service, and clients outside of it the host of the client's Route or Ingress.
+names in its certificate: workers verify the address that they get from KubeRay, clients in the Kubernetes cluster
+verify the name of the head's Service, and external clients verify the host of the client Route or Ingress.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 def head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
     """Return the host names of the head of ``cluster``: the client's host in ``domain``, unless empty, and its Service.
 
-    Strings that are not host names are left out, because the names become part of a shell command, and because no
-    client could reach the head by them.
+    Strings that are not host names are left out, because the names become part of a shell command, and because clients
+    could not reach the head through them.
     """
     names = [client_host(cluster, domain)] if domain else []
     return [name for name in (*names, _service_host(cluster)) if _HOST.fullmatch(name)]

@@ -1,9 +1,11 @@
-"""Decides what is injected into, kept in or removed from each group of a RayCluster, for defaulting and validation.
+"""Plans which entries are injected into, kept in or removed from each group of a RayCluster.
 
-A new RayCluster gets what the settings enable. On an update, the injected entries of the old object are kept: a new
-version of the operator or other images do not change a pod template, and a RayCluster that was created without the
-entries does not get them. Only the user's own edit can change them: a new worker group gets what the head group has,
-and if the user enables or disables KubeRay's own TLS or authentication, the operator's are removed or injected.
+Defaulting and validation both follow this plan.
+
+A new RayCluster gets all enabled features. On an update, the injected entries of the old object are kept: a new version
+of the operator or other images do not change a pod template, and RayClusters created without the entries never get
+them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if the
+user enables or disables KubeRay's own TLS or authentication, the operator's entries are removed or injected.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ class Feature:
     """A feature that the operator injects into pod templates.
 
     ``is_enabled`` returns whether the settings enable it. ``is_done_by_kuberay`` returns whether the RayCluster uses
-    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns what
-    the feature adds to a group; ``None`` if it adds nothing to such a group.
+    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns the
+    additions to a group; ``None`` if it adds nothing to such a group.
     """
 
     name: str
@@ -89,7 +91,7 @@ def plan_injection(
     """Yield the steps for ``cluster``, whose groups are ``groups``; ``old`` is ``None`` for a new RayCluster."""
     if old is not None and json_type_errors(old):
         return
-    # Users can write the status, too, but only the stored status comes from KubeRay.
+    # Users can also write the status, but only the stored status comes from KubeRay.
     with_stored_status = {**cluster, "status": (old or {}).get("status")}
     former_groups = pod_groups_of(old) if old is not None else []
     for feature in (OAUTH, MTLS):
@@ -112,7 +114,7 @@ def _step(
         additions = feature.additions(cluster, group, settings) if wanted else None
         return InjectionStep(Action.INJECT, feature, group, additions) if additions is not None else None
     former_group = group.counterpart(former_groups)
-    reference = former_group or former_groups[0]  # a new group gets what the head group has
+    reference = former_group or former_groups[0]  # a new group gets the same entries as the head group
     expected = feature.additions(old, reference, settings)
     if expected is None or not expected.were_added_to(reference.pod):
         return None

@@ -1,7 +1,7 @@
-"""The additions to a pod template: how they are added, found, restored and removed.
+"""Adds, finds, restores and removes entries of a pod template.
 
-Entries are identified by name, and added as copies. An entry that has the name of an addition is replaced in its place;
-everything else stays unchanged and in its place. Adding is therefore idempotent.
+Entries are identified by name, and added as copies. An entry with the name of an addition is replaced at its position;
+everything else keeps its value and position. Adding is therefore idempotent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROXY_CONTAINER: Final = "oauth-proxy"
 
 
 def ray_container_index(pod: Mapping[str, Any]) -> int | None:
-    """Return the index of the container that runs Ray: as in KubeRay the first one, except for the proxy."""
+    """Return the index of the container that runs Ray: the first container, as in KubeRay, ignoring the proxy."""
     containers: Sequence[Object] = pod.get("containers") or ()
     return next((at for at, item in enumerate(containers) if item.get("name") != PROXY_CONTAINER), None)
 
@@ -68,7 +68,7 @@ class PodAdditions:
     service_account: str = ""
 
     def were_added_to(self, pod: Mapping[str, Any]) -> bool:
-        """Return whether some version of the operator has added such entries to ``pod``.
+        """Return whether any version of the operator has added these entries to ``pod``.
 
         Decided by the names of the containers and the Secrets of the volumes.
         """

@@ -1,6 +1,6 @@
 """Validation of RayClusters.
 
-It checks the result of the defaulting again, because other mutating webhooks may have changed it since: the injected
+It rechecks the result of defaulting, because other mutating webhooks may have changed it afterwards: the injected
 entries must exist, and on an update must be unchanged. A RayCluster that is being deleted is not validated, so that its
 finalizers can be removed.
 """
@@ -31,9 +31,9 @@ _NAME_LIMIT: Final = 63
 """KubeRay labels each pod with the name of its RayCluster, and label values have at most 63 characters."""
 
 _NO_INGRESS: Final = "RayCluster with enableIngress set to true is not allowed"
-_NO_CONTAINER: Final = "the group must have a container that runs Ray"
+_NO_CONTAINER: Final = "must contain a container that runs Ray"
 _ONLY_PROXY: Final = (
-    f"the group must have a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
+    f"must contain a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
 )
 
 
@@ -80,7 +80,7 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
 
 
 def _container_error(group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]) -> FieldError | None:
-    """Return the error if no container of ``group`` can run Ray, unless none could before the update either."""
+    """Return the error if no container of ``group`` can run Ray, unless this was already the case before the update."""
     path = group.pod_path.child("containers")
     if not group.pod.get("containers"):
         return required(path, _NO_CONTAINER) if before is None or before.pod.get("containers") else None
