@@ -122,7 +122,7 @@ async def test_metrics_include_those_of_the_go_operator_and_of_caches(plane: Con
 
 
 def metric_problems(metrics: Iterable[Metric]) -> Iterable[str]:
-    """Yield the problems that ``promtool check metrics`` reports, except for names that the Go operator also has."""
+    """Yield the name and help problems that ``promtool check metrics`` reports, except for the Go operator's names."""
     for metric in metrics:
         if not re.fullmatch(r"[a-z_][a-z0-9_]*", metric.name):
             yield f"{metric.name}: names are snake_case"

@@ -33,7 +33,7 @@ Write = tuple[str, str, str]
 
 
 def expected_writes(case: str, recorded: list[Object], *, oauth: bool, mtls: bool) -> set[Write]:
-    """Return the writes at the switch, each sent at most once; docs/operations.md gives the reasons."""
+    """Return the writes at the switch, each sent at most once (reasons: docs/differences.md, docs/operations.md)."""
     cluster = find_ray_cluster(recorded)
     names = names_of(cluster)
     writes = {("patch", "networkpolicies", name) for name in (names.head_policy, names.workers_policy)}  # policyTypes
