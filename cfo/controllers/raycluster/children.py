@@ -111,12 +111,15 @@ class Children:
         gvk: GVK,
         current: Object | None,
         desired: Callable[[Object | None], Awaitable[Object]],
+        *,
+        trust_labels: bool = True,
     ) -> Object | None:
         """Create or update an object that belongs to the cluster; never take over one of another owner.
 
         ``current`` is the cached object; ``desired`` returns the desired object, given the existing one. The first
         write is a create. An object that already exists is read and checked, and an update carries the uid and
-        resourceVersion that were checked. Returns the stored object, or ``None`` when the API server rejected it.
+        resourceVersion that were checked. Without ``trust_labels``, an object that has only the cluster's labels, and no
+        owner reference with its uid, is deleted and created again. Returns the stored object, or ``None`` when the API server rejected it.
         Raises :class:`NameTaken` when an object of another owner has the name.
         """
         try:
@@ -129,6 +132,8 @@ class Children:
                         raise
             if not belongs_to(current, self.cluster):
                 raise NameTaken(current)
+            if not trust_labels and not is_owned_by(current, self.cluster):
+                return await self._replace(gvk, current, await desired(None))
             wanted = self._owned(await desired(current))
             if _is_up_to_date(current, wanted):
                 return current
@@ -139,6 +144,19 @@ class Children:
                 {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": key.name}}, error
             )
             return None
+
+    async def _replace(self, gvk: GVK, current: Object, desired: Object) -> Object:
+        """Delete ``current`` and create ``desired``; an update would keep other keys, and an immutable object as is."""
+        if not current["metadata"].get("deletionTimestamp"):
+            await self._client.delete(gvk, key_of(current), uid=uid_of(current))
+        created = await self._client.create(self._owned(desired))
+        obj = f"{gvk.kind} {name_of(current)}"
+        self.warn(
+            "UntrustedContentReplaced",
+            f"{obj} had the labels of this RayCluster, but no owner reference with its uid: its content was replaced. "
+            f"Restart the pods that use it",
+        )
+        return created
 
     def report_name_taken(self, error: NameTaken, consequence: str) -> None:
         """Record a name conflict and its consequence.

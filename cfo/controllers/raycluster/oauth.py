@@ -170,7 +170,7 @@ class OAuthReconciler:
             return desired_secret(cluster, key.name, {COOKIE_KEY: cookie})
 
         try:
-            await children.claim(key, SECRET, self._informers.secrets.get(key), desired)
+            await children.claim(key, SECRET, self._informers.secrets.get(key), desired, trust_labels=False)
         except NameTaken as error:
             children.report_name_taken(error, "the OAuth proxy has no cookie secret")
 
