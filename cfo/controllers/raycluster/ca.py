@@ -117,20 +117,20 @@ def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        # Compared first: the size of our key is limited, so verifying with an equal one is cheap.
-        if certificate.public_key() != key.public_key():
-            raise InvalidCertificateAuthority(f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key)
-        certificate.verify_directly_issued_by(certificate)
+        # The size of our key is limited, that of another one is not, so only an equal one is used to verify.
+        matches = certificate.public_key() == key.public_key()
+        if matches:
+            certificate.verify_directly_issued_by(certificate)
     except x509.ExtensionNotFound:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key) from None
     except InvalidSignature:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not self-signed", key) from None
-    except InvalidCertificateAuthority:
-        raise
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is missing or is not a CA certificate", key) from None
     if not constraints.ca:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key)
+    if not matches:
+        raise InvalidCertificateAuthority(f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key)
     return CertificateAuthority(key, certificate)
 
 

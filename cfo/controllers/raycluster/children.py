@@ -118,8 +118,10 @@ class Children:
 
         ``current`` is the cached object; ``desired`` returns the desired object, given the existing one. The first
         write is a create. An object that already exists is read and checked, and an update carries the uid and
-        resourceVersion that were checked. Without ``trust_labels``, an object that has only the cluster's labels, and no
-        owner reference with its uid, is deleted and created again. Returns the stored object, or ``None`` when the API server rejected it.
+        resourceVersion that were checked. Without ``trust_labels``, an object that has the cluster's labels, but no
+        owner reference with its uid, is deleted and created again.
+
+        Returns the stored object, or ``None`` when the API server rejected it.
         Raises :class:`NameTaken` when an object of another owner has the name.
         """
         try:
@@ -149,12 +151,15 @@ class Children:
         """Delete ``current`` and create ``desired``; an update would keep other keys, and an immutable object as is."""
         if not current["metadata"].get("deletionTimestamp"):
             await self._client.delete(gvk, key_of(current), uid=uid_of(current))
-        created = await self._client.create(self._owned(desired))
+        try:
+            created = await self._client.create(self._owned(desired))
+        except AlreadyExists:  # a finalizer keeps it
+            raise NameTaken(current) from None
         obj = f"{gvk.kind} {name_of(current)}"
         self.warn(
             "UntrustedContentReplaced",
             f"{obj} had the labels of this RayCluster, but no owner reference with its uid: its content was replaced. "
-            f"Restart the pods that use it",
+            "Restart the pods that use it",
         )
         return created
 

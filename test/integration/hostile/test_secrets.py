@@ -64,6 +64,28 @@ async def test_planted_ca_does_not_become_the_ca_of_a_new_cluster(fields: dict[s
             assert await env.get(SECRET, CA_SECRET) == stored
 
 
+async def test_planted_ca_with_finalizer_is_reported_and_not_used() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with (
+            run_controllers(env, kuberay_config(**PLAIN_SETTINGS)),
+            start_tenant_client(env, CREATE_SECRETS) as tenant,
+        ):
+            planted = planted_secret(CA_SECRET, ca.create("ecdsa").data())
+            planted["metadata"]["finalizers"] = ["example.com/hold"]
+            await tenant.create(planted)
+            await env.wait_until_idle()
+            await env.create(ray_cluster())
+            await env.wait_for_event("NameTaken", f"Secret {CA_SECRET}")
+            await env.wait_until_idle()
+            held = await env.get(SECRET, CA_SECRET)
+            assert "ownerReferences" not in held["metadata"]
+            await env.patch(held, {"metadata": {"finalizers": None}})
+            await env.patch(ray_cluster(), {"metadata": {"labels": {"touch": "1"}}})
+            await env.wait_until_idle()
+            assert (await env.get(SECRET, CA_SECRET))["metadata"]["uid"] != held["metadata"]["uid"]
+
+
 async def test_planted_cookie_key_does_not_become_that_of_a_new_cluster() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from cfo.runtime.cache.nesting import object_without_nesting, split_items, split_members
-from test.support.scripted_transport import list_response, ray_cluster, raw_response
+from test.support.scripted_transport import list_response, raw_response, ray_cluster
 from test.unit.runtime.cache.test_reflector import running_reflector, start_watch
 
 DEPTHS = [500, 930, 960, *range(970, 1000, 3), 1500, 100_000]
