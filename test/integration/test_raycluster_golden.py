@@ -20,7 +20,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.kinds import POD
 from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of, name_of
-from test.support.network_policies import allowed_namespaces_in
+from test.support.network_policies import allowed_namespaces_in, without_open_client_port
 from test.support.raycluster_environment import Environment, eventually, run_controllers, start_environment
 from test.support.raycluster_recordings import (
     CONFIGURATIONS,
@@ -51,6 +51,7 @@ GVKS = {
 DIFFERENCES = {
     "name-of-63": "all children are created, the Service with a shorter name",
     "name-with-dots": "all children are created, the Service with another name",
+    "old-names-annotated-by-hand": "the client port of a cluster without parts for mTLS is not open to all sources",
     "old-names-unannotated": "the cluster keeps its old names; only the Go operator's webhook changes them at an edit",
     "preexisting-objects": "a Secret and a NetworkPolicy of another owner are not changed",
     "kuberay-namespace-a": "a pod with the labels of the KubeRay operator changes no policy",
@@ -177,6 +178,11 @@ class Scenario:
         if adjust is not None:
             expected = adjust(expected, found)
         assert set(found) == set(expected), f"{title}: found {sorted(found)}, recorded {sorted(expected)}"
+        if self.recording["name"].startswith("old-names"):  # no parts for mTLS
+            expected = {
+                key: without_open_client_port(item) if key[0] == "NetworkPolicy" else item
+                for key, item in expected.items()
+            }
         for key, item in expected.items():
             assert comparable_part(found[key]) == comparable_part(item), (
                 f"{title}: {key}: {comparable_part(found[key])}"

@@ -25,6 +25,7 @@ from cfo.runtime import PrivateKey, load_private_key
 __all__ = [
     "CERTIFICATE_KEY",
     "LIFETIME",
+    "MAX_CERTIFICATE_BYTES",
     "PRIVATE_KEY_KEY",
     "CertificateAuthority",
     "InvalidCertificateAuthority",
@@ -35,6 +36,9 @@ __all__ = [
 
 CERTIFICATE_KEY = "ca.crt"
 PRIVATE_KEY_KEY = "ca.key"
+
+MAX_CERTIFICATE_BYTES = 64 << 10
+"""The largest accepted ``ca.crt``; a certificate of an RSA key of 4096 bits takes 2 kB."""
 
 LIFETIME = timedelta(days=3650)
 _BACKDATED = timedelta(minutes=5)
@@ -109,10 +113,17 @@ def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
     Raises :class:`InvalidCertificateAuthority` if it is unusable for any reason other than expiry.
     """
     key = _load_key(key_pem)
+    if len(certificate_pem) > MAX_CERTIFICATE_BYTES:
+        raise InvalidCertificateAuthority(
+            f"{CERTIFICATE_KEY} has {len(certificate_pem)} bytes, at most {MAX_CERTIFICATE_BYTES} are allowed", key
+        )
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        certificate.verify_directly_issued_by(certificate)
+        # The size of our key is limited, that of another one is not, so only an equal one is used to verify.
+        matches = certificate.public_key() == key.public_key()
+        if matches:
+            certificate.verify_directly_issued_by(certificate)
     except x509.ExtensionNotFound:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key) from None
     except InvalidSignature:
@@ -121,7 +132,7 @@ def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is missing or is not a CA certificate", key) from None
     if not constraints.ca:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key)
-    if certificate.public_key() != key.public_key():
+    if not matches:
         raise InvalidCertificateAuthority(f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key)
     return CertificateAuthority(key, certificate)
 

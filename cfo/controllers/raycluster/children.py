@@ -111,13 +111,18 @@ class Children:
         gvk: GVK,
         current: Object | None,
         desired: Callable[[Object | None], Awaitable[Object]],
+        *,
+        trust_labels: bool = True,
     ) -> Object | None:
         """Create or update an object that belongs to the cluster; never take over one of another owner.
 
         ``current`` is the cached object; ``desired`` returns the desired object, given the existing one. The first
-        write is a create. An object that already exists is read and checked, and an update has the uid and
-        resourceVersion that were checked as preconditions. Returns the stored object, or ``None`` when the API server
-        rejected it. Raises :class:`NameConflict` when an object of another owner has the name.
+        write is a create. An object that already exists is read and checked, and an update carries the uid and
+        resourceVersion that were checked. Without ``trust_labels``, an object that has the cluster's labels, but no
+        owner reference with its uid, is deleted and created again.
+
+        Returns the stored object, or ``None`` when the API server rejected it.
+        Raises :class:`NameConflict` when an object of another owner has the name.
         """
         try:
             if current is None:
@@ -129,6 +134,8 @@ class Children:
                         raise
             if not belongs_to(current, self.cluster):
                 raise NameConflict(current)
+            if not trust_labels and not is_owned_by(current, self.cluster):
+                return await self._replace(gvk, current, await desired(None))
             wanted = self._owned(await desired(current))
             if _is_up_to_date(current, wanted):
                 return current
@@ -139,6 +146,22 @@ class Children:
                 {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": key.name}}, error
             )
             return None
+
+    async def _replace(self, gvk: GVK, current: Object, desired: Object) -> Object:
+        """Delete ``current`` and create ``desired``; an update would keep other keys, and an immutable object as is."""
+        if not current["metadata"].get("deletionTimestamp"):
+            await self._client.delete(gvk, key_of(current), uid=uid_of(current))
+        try:
+            created = await self._client.create(self._owned(desired))
+        except AlreadyExists:  # a finalizer keeps it
+            raise NameConflict(current) from None
+        obj = f"{gvk.kind} {name_of(current)}"
+        self.record_warning(
+            "UntrustedContentReplaced",
+            f"{obj} had the labels of this RayCluster, but no owner reference with its uid: its content was replaced. "
+            "Restart the pods that use it",
+        )
+        return created
 
     def report_name_conflict(self, error: NameConflict, consequence: str) -> None:
         """Record a name conflict and its consequence.

@@ -112,7 +112,7 @@ class MTLSReconciler:
             return _secret(cluster, key.name, desired.data)
 
         try:
-            stored = await children.create_or_update(key, SECRET, current, desired_from)
+            stored = await children.create_or_update(key, SECRET, current, desired_from, trust_labels=False)
         except NameConflict as error:
             children.report_name_conflict(error, "the cluster has no CA, so mutual TLS does not work")
             return children.result()

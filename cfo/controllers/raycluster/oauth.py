@@ -171,7 +171,7 @@ class OAuthReconciler:
             return desired_secret(cluster, key.name, {COOKIE_KEY: cookie})
 
         try:
-            await children.create_or_update(key, SECRET, self._informers.secrets.get(key), desired)
+            await children.create_or_update(key, SECRET, self._informers.secrets.get(key), desired, trust_labels=False)
         except NameConflict as error:
             children.report_name_conflict(error, "the OAuth proxy has no cookie secret")
 

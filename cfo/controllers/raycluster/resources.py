@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfo.api.raycluster.cluster import cluster_labels, pod_labels
+from cfo.api.raycluster.cluster import cluster_labels, has_injected_tls, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
 from cfo.config import IngressConfiguration, KubeRayConfiguration
@@ -227,8 +227,10 @@ def desired_head_policy(
     ]
     if config.ingress.namespaces:
         rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)})
-    # Only ports that require credentials accept all clients: the proxy's port and, with mutual TLS, the client port.
-    rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if config.mtls_enabled else _ports(PROXY_PORT)})
+    # Only ports that require credentials are open to everyone: the proxy's, and the client's if Ray requires our
+    # certificates. Enabling mTLS changes no existing pod template, and whether KubeRay acts on tlsOptions is unknown.
+    requires_certificates = config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
+    rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if requires_certificates else _ports(PROXY_PORT)})
     return _policy(cluster, names_of(cluster).head_policy, "head", rules)
 
 

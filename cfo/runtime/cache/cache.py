@@ -227,7 +227,7 @@ class Cache(ClientCache):
             self._uncertain.pop((gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None)
             for informer in self._of_kind.get(gvk, ()):
                 informer.record_write(response)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             _log.warning("Failed to decode write response, relying on the watch", kind=str(gvk), error=str(error))
 
     def record_deletion(self, gvk: GVK, key: NamespacedName, uid: str) -> None:

@@ -21,8 +21,9 @@ the known state, the database was restored from a backup, and the store is rebui
 never report anything. Therefore, after every unexpected end of a watch, a small list checks the server's position,
 which is the resourceVersion of its collection.
 
-A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object whose metadata
-cannot be decoded is logged and skipped; it does not affect the others.
+A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object that cannot be
+decoded (its metadata is invalid, or it is nested too deeply) is logged once and skipped; it does not affect the others.
+If only metadata is stored, the nesting does not matter.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
+from anyio import to_thread
 
-from cfo.runtime.cache.entry import EntryDecoder, version_number
+from cfo.runtime.cache.entry import Entry, EntryDecoder, version_number
+from cfo.runtime.cache.nesting import object_without_nesting, split_items, split_members, with_reserved_depth
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType, Feed
 from cfo.runtime.client.api_request import JSON, APIRequest
@@ -62,6 +65,9 @@ _EARLY_SECONDS: Final = 2.0
 
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+_MAX_REPORTED: Final = 1000
+"""The number of skipped objects that a reflector remembers, in order to report each only once."""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "ADDED": EventType.ADDED,
@@ -100,6 +106,13 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+class _SplitPage(msgspec.Struct):
+    """A page of which some items are nested too deeply; all items are bytes."""
+
+    metadata: _ListMeta
+    items: list[bytes]
+
+
 class _WatchEvent(msgspec.Struct):
     type: str
     object: msgspec.Raw
@@ -110,6 +123,7 @@ class _BookmarkObject(msgspec.Struct):
 
 
 _page = msgspec.json.Decoder(_Page)
+_list_meta = msgspec.json.Decoder(_ListMeta)
 _event = msgspec.json.Decoder(_WatchEvent)
 _bookmark = msgspec.json.Decoder(_BookmarkObject)
 _status = msgspec.json.Decoder(dict)
@@ -149,6 +163,8 @@ class Reflector:
         self._clock = clock
         self._options = options or ReflectorOptions()
         self._selectors = selection.params
+        self._metadata_only = selection.metadata_only
+        self._reported: dict[object, None] = {}
         self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
         self._on_change = on_change
         self._backoff = Backoff(clock, self._options.random)
@@ -267,10 +283,9 @@ class Reflector:
             )
         while True:
             for raw in page.items or ():
-                try:
-                    listing.add(self._decoder.decode(raw))
-                except msgspec.DecodeError as error:
-                    _log.error("Failed to decode object, skipping it", resource=self._name, error=str(error))
+                entry = self._decode(raw) if isinstance(raw, msgspec.Raw) else await self._decode_nested(raw)
+                if entry is not None:
+                    listing.add(entry)
             if not page.metadata.continue_:
                 break
             page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
@@ -281,7 +296,7 @@ class Reflector:
 
     async def _get_page(
         self, params: dict[str, str], limit: int, *, timeout: float | None = None, new_connection: bool = False
-    ) -> _Page:
+    ) -> _Page | _SplitPage:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(
@@ -298,7 +313,9 @@ class Reflector:
             )
         )
         try:
-            return _page.decode(response.body)
+            return with_reserved_depth(_page.decode, response.body)
+        except RecursionError:
+            return await to_thread.run_sync(_split_page, response.body)
         except msgspec.DecodeError as error:
             raise BrokenStreamError(f"the response is not a list: {error}") from error
 
@@ -334,7 +351,10 @@ class Reflector:
                     while chunk := await body.readany():
                         idle_timeout.deadline = anyio.current_time() + idle_seconds
                         for line in splitter.split(chunk):
-                            self._process_line(line)
+                            try:
+                                self._process_line(line)
+                            except RecursionError:
+                                await self._process_nested_line(line)
         except TimeoutError:
             _log.info("Watch idle timeout, reconnecting", resource=self._name)
             self._must_check_position = True
@@ -346,16 +366,14 @@ class Reflector:
 
     def _process_line(self, line: bytes) -> None:
         try:
-            event = _event.decode(line)
+            event = with_reserved_depth(_event.decode, line)
         except msgspec.DecodeError as error:
             self.state = State.LISTING
             raise BrokenStreamError(f"a line is not a watch event: {error}") from error
         event_type = _EVENTS.get(event.type)
         if event_type is not None:
-            try:
-                entry = self._decoder.decode(event.object)
-            except msgspec.DecodeError as error:
-                _log.error("Failed to decode object, skipping it", resource=self._name, error=str(error))
+            entry = self._decode(event.object)
+            if entry is None:
                 return
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)
@@ -364,6 +382,58 @@ class Reflector:
             self._feed.advance(version_number(self._version))
         elif event.type == "ERROR":
             self._raise_status(event.object)
+
+    async def _process_nested_line(self, line: bytes) -> None:
+        """Process the event of an object that is nested too deeply: of a new state only the version, and deletions."""
+        event = await to_thread.run_sync(split_members, line)
+        event_type = _EVENTS.get(event.get("type", b"").decode().strip('"'))
+        entry = await self._read_without_nesting(event.get("object", b""))
+        if event_type is None or entry is None:
+            return
+        if self._metadata_only or event_type is EventType.DELETED:
+            self._version = entry.meta.resource_version or self._version
+            self._feed.observe(event_type, entry)
+            return
+        self._report_nesting(entry)
+        self._version = entry.meta.resource_version or self._version
+        self._feed.advance(entry.version)
+
+    # Decoding.
+
+    def _decode(self, raw: bytes | msgspec.Raw) -> Entry | None:
+        """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
+        try:
+            return self._decoder.decode(raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self._report(hash(bytes(raw)), error=str(error))
+            return None
+
+    async def _decode_nested(self, raw: bytes) -> Entry | None:
+        """Like :meth:`_decode`, for an object that may be nested too deeply, which is reported."""
+        try:
+            return with_reserved_depth(self._decode, raw)
+        except RecursionError:
+            entry = await self._read_without_nesting(raw)
+            if entry is not None and not self._metadata_only:
+                self._report_nesting(entry)
+                return None
+            return entry
+
+    async def _read_without_nesting(self, raw: bytes) -> Entry | None:
+        """Return an entry with only the metadata of an object that is nested too deeply."""
+        return self._decode(await to_thread.run_sync(object_without_nesting, raw))
+
+    def _report_nesting(self, entry: Entry) -> None:
+        self._report(entry.meta.uid or entry.key, object=str(entry.key), error="nested too deeply")
+
+    def _report(self, identity: object, **fields: str) -> None:
+        """Log that an object is skipped, unless that was reported before."""
+        if identity in self._reported:
+            return
+        if len(self._reported) >= _MAX_REPORTED:
+            del self._reported[next(iter(self._reported))]
+        self._reported[identity] = None
+        _log.error("Failed to decode object, skipping it", resource=self._name, **fields)
 
     def _raise_status(self, raw: msgspec.Raw) -> None:
         """Raise the Status of an ERROR event as an :class:`APIError`."""
@@ -386,6 +456,12 @@ class Reflector:
             self._use_quorum = True
             return False
         return True
+
+
+def _split_page(body: bytes) -> _SplitPage:
+    """Return a page of which some items are nested too deeply."""
+    parts = split_members(body)
+    return _SplitPage(_list_meta.decode(parts.get("metadata", b"{}")), split_items(parts.get("items", b"null")))
 
 
 class _LineSplitter:

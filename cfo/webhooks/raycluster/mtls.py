@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.naming import names_of
 from cfo.webhooks.raycluster.certificate_command import (
     CA_DIRECTORY,
@@ -27,7 +28,7 @@ _MOUNTS: Final = (
 )
 _ENV: Final = (
     {"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-    {"name": "RAY_USE_TLS", "value": "1"},
+    TLS_VARIABLE,
     {"name": "RAY_TLS_SERVER_CERT", "value": f"{TLS_DIRECTORY}/server.crt"},
     {"name": "RAY_TLS_SERVER_KEY", "value": f"{TLS_DIRECTORY}/server.key"},
     {"name": "RAY_TLS_CA_CERT", "value": f"{TLS_DIRECTORY}/ca.crt"},
@@ -37,7 +38,7 @@ _ENV: Final = (
 def mtls_additions(cluster: Mapping[str, Any], image: str, domain: str, *, is_head: bool) -> PodAdditions:
     """Return the additions for a pod template of ``cluster``; the head's certificate has more names than a worker's."""
     create_certificate = {
-        "name": "create-cert",
+        "name": CERTIFICATE_CONTAINER,
         "image": image,
         "command": certificate_command(head_host_names(cluster, domain) if is_head else ()),
         "volumeMounts": [dict(mount) for mount in _MOUNTS],
