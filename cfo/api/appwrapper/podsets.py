@@ -42,7 +42,7 @@ _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 
 _MAX_COUNT = 2**31 - 1
-_MAX_ITEMS: Final = 100
+_MAX_ITEMS: Final = 20
 """The maximum number of worker groups or replicated jobs whose templates are read."""
 _MAX_SHOWN_PROBLEMS = 20
 _MAX_SHOWN_CHARACTERS = 64

@@ -211,15 +211,18 @@ class _PodSets:
         template, declared = component["template"], component.get("podSets") or []
         sets_path = path.child("podSets")
         self.errors: list[FieldError] = []
-        problems: dict[str, str] = {}
-        for index, pod_set in enumerate(declared):
-            self.errors += _declared_errors(template, pod_set, sets_path.index(index), problems)
         inferred: list[Object] = []
-        self.count = 0
+        failure = ""
         try:
             inferred = infer_pod_sets(template)
         except PodSetError as error:
-            self.errors.append(invalid(path.child("template"), OMIT, f"error inferring PodSets: {error}"))
+            failure = f"error inferring PodSets: {error}"
+        problems = {pod_set["path"]: "" for pod_set in inferred}  # their templates have been read
+        for index, pod_set in enumerate(declared):
+            self.errors += _declared_errors(template, pod_set, sets_path.index(index), problems)
+        self.count = 0
+        if failure:
+            self.errors.append(invalid(path.child("template"), OMIT, failure))
         else:
             self.count = max(len(declared), len(inferred))
             self.errors += [
