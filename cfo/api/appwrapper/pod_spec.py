@@ -19,7 +19,7 @@ from cfo.api.quantity import is_quantity
 
 __all__ = ["pod_spec_problems"]
 
-_MAX_VALUES_IN_SPEC: Final = 20_000
+_MAX_VALUES_IN_SPEC: Final = 10_000
 """The maximum number of values in a pod spec, at all levels. More are not checked one by one."""
 
 _MAX_VALUES: Final = {"int32": 2**31 - 1, "int64": 2**63 - 1}
