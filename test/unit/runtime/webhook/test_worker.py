@@ -32,7 +32,8 @@ async def test_exceptions_are_raised(worker: ReviewWorker) -> None:
 
 
 async def test_smallest_review_is_next_and_a_cancelled_one_is_not_run(worker: ReviewWorker) -> None:
-    release, done = threading.Event(), []
+    release = threading.Event()
+    done: list[int] = []
     async with asyncio.timeout(20):
         first = asyncio.create_task(worker.run(LARGE, release.wait))
         await asyncio.sleep(0)
@@ -45,7 +46,8 @@ async def test_smallest_review_is_next_and_a_cancelled_one_is_not_run(worker: Re
 
 
 async def test_thread_stays_taken_until_a_cancelled_review_ends(worker: ReviewWorker) -> None:
-    entered, release, done = threading.Event(), threading.Event(), []
+    entered, release = threading.Event(), threading.Event()
+    done: list[str] = []
 
     def block() -> None:
         entered.set()
