@@ -42,6 +42,8 @@ _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 
 _MAX_COUNT = 2**31 - 1
+_MAX_ITEMS: Final = 20
+"""The maximum number of worker groups or replicated jobs whose templates are read."""
 _MAX_SHOWN_PROBLEMS = 20
 _MAX_SHOWN_CHARACTERS = 64
 
@@ -176,6 +178,8 @@ def _items(template: Object, path: str) -> Iterator[str]:
     """Yield the paths of the items of the list at ``path``, if it exists."""
     items = _value_or_none(template, path)
     if isinstance(items, list):
+        if len(items) > _MAX_ITEMS:
+            raise PodSetError(f"at path position '{path}' {len(items)} items; at most {_MAX_ITEMS} are allowed")
         yield from (f"{path}[{index}]" for index in range(len(items)))
 
 

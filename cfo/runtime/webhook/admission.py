@@ -19,13 +19,14 @@ Source: `AdmissionReview v1`_ and controller-runtime's ``pkg/webhook/admission``
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 from cfo.runtime.field import FieldError, FieldErrors, go_quote
 from cfo.runtime.objects import GVK, GVR, Object
+from cfo.runtime.webhook.worker import ReviewWorker
 
 __all__ = [
     "AdmissionRequest",
@@ -43,6 +44,9 @@ __all__ = [
     "errored",
     "patched",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Warnings: TypeAlias = Sequence[str] | None
 """Warnings for the user about a request that a validator allows; ``None`` if there are none."""
@@ -102,6 +106,19 @@ class AdmissionRequest:
     audit_annotations: dict[str, str] = field(default_factory=dict)
     raw_object: bytes = field(default=b"", repr=False)
     """``object`` as received, from which a JSON patch to the defaulted object is computed."""
+    size: int = 0
+    """The size of the request body in bytes."""
+    worker: ReviewWorker | None = field(default=None, repr=False)
+    """Runs the CPU-bound work of large requests; ``None`` to run it in the event loop."""
+
+    async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return ``function(*args, **kwargs)``, computed in a thread if the request is large.
+
+        For CPU-bound work. Its time must be bounded, because it cannot be interrupted.
+        """
+        if self.worker is None:
+            return function(*args, **kwargs)
+        return await self.worker.run(self.size, function, *args, **kwargs)
 
     def warn(self, *warnings: str) -> None:
         """Add warnings for the user, which are returned with allowed and denied responses; duplicates are dropped."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -56,9 +56,13 @@ class DefaultingHandler:
             return allowed()
         if request.object is None:
             return errored(400, f"{request.operation} without object")
-        original = orjson.loads(request.raw_object or orjson.dumps(request.object))
+        raw = request.raw_object or orjson.dumps(request.object)
         result: Object | None = await _await_if_needed(self._defaulter.default(request.object, request))
-        return patched("", *json_patch(original, request.object if result is None else result))
+        return patched("", *await request.compute(_patch, raw, request.object if result is None else result))
+
+
+def _patch(raw: bytes, changed: Object) -> Sequence[Mapping[str, Any]]:
+    return json_patch(orjson.loads(raw), changed)
 
 
 class ValidatingHandler:

@@ -9,13 +9,13 @@ verify the name of the head's Service, and external clients verify the host of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.raycluster.naming import client_host, head_service_name
 from cfo.runtime import namespace_of
 
-__all__ = ["CA_DIRECTORY", "TLS_DIRECTORY", "certificate_command", "head_host_names", "replace_head_service"]
+__all__ = ["CA_DIRECTORY", "TLS_DIRECTORY", "certificate_command", "head_host_names", "head_service_replacement"]
 
 CA_DIRECTORY: Final = "/home/ray/workspace/ca"
 TLS_DIRECTORY: Final = "/home/ray/workspace/tls"
@@ -61,9 +61,9 @@ def certificate_command(names: Iterable[str]) -> list[str]:
     return ["sh", "-c", " && ".join(steps)]
 
 
-def replace_head_service(command: Sequence[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the ``command`` of the head of ``old``, with the name of the head Service that ``new`` specifies."""
+def head_service_replacement(old: Mapping[str, Any], new: Mapping[str, Any]) -> Callable[[Sequence[str]], list[str]]:
+    """Return a function that replaces the name of the head Service of ``old`` in a command by that of ``new``."""
     before, after = (_service_host({**cluster, "status": None}) for cluster in (old, new))
     if before == after or not _HOST.fullmatch(after):
-        return list(command)
-    return [word.replace(f' = {before}"', f' = {after}"') for word in command]
+        return list
+    return lambda command: [word.replace(f' = {before}"', f' = {after}"') for word in command]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,13 +40,38 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     """
     if is_deleting(cluster) or json_type_errors(cluster):
         return DefaultingResult(cluster)
-    result = deepcopy(cluster)
+    result = _copied(cluster)
     warnings = [*_set_version(result, old, settings.version)]
     if old is None:
         warnings += _name_warnings(name_of(cluster))
     for step in plan_injection(result, pod_groups_of(result), old, settings):
         warnings += _apply(step)
     return DefaultingResult(result, tuple(warnings))
+
+
+def _copied(cluster: Object) -> Object:
+    """Copy what the injection modifies: metadata, and the groups down to their containers; the rest is shared."""
+    result = {**cluster}
+    if isinstance(cluster.get("metadata"), dict):
+        result["metadata"] = {**cluster["metadata"]}
+    if not cluster.get("spec"):
+        return result
+    spec = result["spec"] = {**cluster["spec"]}
+    if spec.get("headGroupSpec"):
+        spec["headGroupSpec"] = _copied_group(spec["headGroupSpec"])
+    if spec.get("workerGroupSpecs"):
+        spec["workerGroupSpecs"] = [_copied_group(group) for group in spec["workerGroupSpecs"]]
+    return result
+
+
+def _copied_group(group: Object) -> Object:
+    template: Object = {**(group.get("template") or {})}
+    pod: Object = {**(template.get("spec") or {})}
+    if pod.get("containers"):
+        pod["containers"] = [{**container} for container in pod["containers"]]
+    if template.get("spec") is not None:
+        template["spec"] = pod
+    return {**group, "template": template} if group.get("template") is not None else {**group}
 
 
 def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,11 +13,10 @@ from cfo.webhooks.raycluster.certificate_command import (
     TLS_DIRECTORY,
     certificate_command,
     head_host_names,
-    replace_head_service,
 )
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 
-__all__ = ["mtls_additions", "with_head_service_of"]
+__all__ = ["mtls_additions", "with_command"]
 
 _CA_VOLUME: Final = "ca-vol"
 _CERTIFICATE_VOLUME: Final = "server-cert"
@@ -50,10 +49,10 @@ def mtls_additions(cluster: Mapping[str, Any], image: str, domain: str, *, is_he
     return PodAdditions(init_containers=(create_certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
 
 
-def with_head_service_of(additions: PodAdditions, old: Mapping[str, Any], new: Mapping[str, Any]) -> PodAdditions:
-    """Return the ``additions`` of ``old`` with the name of the head Service of ``new`` in the certificate."""
+def with_command(additions: PodAdditions, command: Callable[[Sequence[str]], list[str]]) -> PodAdditions:
+    """Return ``additions`` with the commands of the init containers converted by ``command``."""
     containers = tuple(
-        {**item, "command": replace_head_service(item["command"], old, new)} if item.get("command") else item
+        {**item, "command": command(item["command"])} if item.get("command") else item
         for item in additions.init_containers
     )
     return replace(additions, init_containers=containers)

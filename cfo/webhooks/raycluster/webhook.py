@@ -58,18 +58,19 @@ class RayClusterWebhook:
         """Return the object with everything injected; warn about replaced and reverted entries."""
         if is_deleting(obj):
             return obj
-        result = default(_with_name(obj, request), request.old_object, await self._settings())
+        settings = await self._settings()
+        result = await request.compute(default, _with_name(obj, request), request.old_object, settings)
         request.warn(*result.warnings)
         return result.cluster
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the RayCluster is invalid."""
-        FieldErrors.check(create_errors(obj, await self._settings()))
+        FieldErrors.check(await request.compute(create_errors, obj, await self._settings()))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
         if not is_deleting(obj):
-            FieldErrors.check(update_errors(old, obj, await self._settings()))
+            FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings()))
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
