@@ -127,7 +127,7 @@ class _FeaturePlan:
         self._found: dict[tuple[bool, str], PodAdditions | None] = {}
 
     def step(self, group: PodGroup) -> InjectionStep | None:
-        """Return the step for ``group``; ``None`` if nothing is to be done."""
+        """Return the step for ``group``; ``None`` if the group needs no change."""
         if self._old is None or self._head is None or not self._was_wanted:
             return self._injection(group)
         former_group = self._former.get(group.key)
