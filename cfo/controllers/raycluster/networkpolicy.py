@@ -96,7 +96,7 @@ class NetworkPolicyReconciler:
         if current is not None:
             if not _is_ours(current, children.cluster):
                 children.record_conflict(
-                    "NameConflict",
+                    "NameTaken",
                     f"NetworkPolicy {name_of(desired)} already exists and does not belong to this RayCluster: "
                     "it is left unchanged",
                 )
