@@ -96,9 +96,9 @@ async def test_silent_connection_is_noticed_and_no_event_is_missed(plane: Contro
     async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=1.0) as informer:
         await wait_until_current(informer, client)
         for round_ in range(3):
+            opened = proxy.opened
             proxy.silence()
             await client.create(config_map(f"unseen-{round_}"))
-            opened = proxy.opened
             await wait_until_current(informer, client)
             assert proxy.opened > opened
 
