@@ -11,7 +11,7 @@ from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
-from cfo.runtime.objects import Object
+from cfo.runtime.objects import Object, owner_reference
 from cfo.runtime.reconcile import policy_rules
 from test.support.permissions import create_token
 from test.support.raycluster_environment import (
@@ -159,7 +159,8 @@ async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str
             await env.wait_until_idle()
             if openshift:
                 labels = {"ray.io/cluster": "rc", "ray.io/node-type": "head"}
-                metadata = {"name": "head", "namespace": "ns", "labels": labels}
+                references = [owner_reference(cluster)]
+                metadata = {"name": "head", "namespace": "ns", "labels": labels, "ownerReferences": references}
                 spec = {"containers": [{"name": "c", "image": "i"}]}
                 await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
                 account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.oauth_informers import OpenShiftInformers
-from cfo.runtime import POD, Clock, NamespacedName, Object, namespace_of, rfc3339, uid_of
+from cfo.runtime import POD, Clock, NamespacedName, Object, is_controlled_by, namespace_of, rfc3339, uid_of
 
 __all__ = ["HeadPodReplacement"]
 
@@ -16,7 +16,8 @@ class HeadPodReplacement:
     OpenShift adds pull secrets to a new ServiceAccount a moment after its creation, and a pod gets the pull secrets of
     its account only when it is created. Pods with pull secrets from the user never get any, nor do those of a
     ServiceAccount that the user chose. Where the pod template names no account (nothing was injected at admission),
-    only pods older than the pull secrets are deleted: their successors will not have the pull secrets either.
+    only pods older than the pull secrets are deleted: their successors will not have the pull secrets either. Only pods
+    whose controller is the cluster, by uid, are deleted: any client can set the labels of a head pod.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -50,7 +51,7 @@ class HeadPodReplacement:
                 continue
             pod = entry.object()
             if not required <= _pull_secrets(pod.get("spec") or {}):
-                await children.delete(POD, pod, belongs=lambda _: True)
+                await children.delete(POD, pod, belongs=lambda pod: is_controlled_by(pod, cluster))
 
 
 def _pull_secrets(obj: Object) -> set[str]:
