@@ -9,8 +9,8 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY . .
 # Only wheels are installed: there is no compiler, and no source distribution may run code. Bytecode is written to
-# /opt/pyc, that of the standard library as well (11 MB): the base image has none and the operator must not write files,
-# so each start would compile everything again, which doubles the CPU time until the operator is ready (0.4 s more).
+# /opt/pyc, including the standard library's (11 MB): the base image has none and the root file system is read-only, so
+# each start would compile everything again, which doubles the CPU time until the operator is ready (0.4 s more).
 RUN python -m venv --without-pip /opt/cfo \
     && python -m pip wheel --no-deps --wheel-dir /wheels . \
     && python -m pip --python /opt/cfo/bin/python install --no-compile --only-binary :all: --constraint constraints.txt /wheels/*.whl \

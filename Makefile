@@ -1,4 +1,4 @@
-# Targets for developers; hack/deploy.mk has those for clusters, images and releases. `make help` lists all.
+# Targets for developers. Targets for clusters, images and releases are in hack/deploy.mk. `make help` lists all targets.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -26,13 +26,13 @@ test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in pa
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 	cd envtest && $(abspath $(BIN))/python -m pytest -n $(TEST_JOBS) --dist worksteal
 
-test-install: ## Install each distribution by itself in a fresh virtual environment and run a smoke test
+test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
 
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0
 
-soak: $(VENV)/.installed ## Inject random faults of all kinds for SOAK_SECONDS (repeat a run with SOAK_SEED)
+soak: $(VENV)/.installed ## Run the soak test: inject random faults for SOAK_SECONDS (set SOAK_SEED to repeat a run)
 	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak test/integration/test_faults_soak.py
 
 lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
@@ -55,7 +55,7 @@ BENCH_FLAGS ?=
 BENCH_JSON  ?= build/bench/$(shell date -u +%Y%m%dT%H%M%SZ).json
 RESULTS     ?= $(lastword $(sort $(wildcard build/bench/*.json)))
 
-bench: $(VENV)/.bench ## Run the benchmarks BENCH="start sync*" (default: all) with BENCH_FLAGS=--quick; results never fail
+bench: $(VENV)/.bench ## Run the benchmarks BENCH="start sync*" (default: all) with BENCH_FLAGS=--quick; measured values never fail the run
 	@set -f; $(BIN)/python -m test.bench run $(BENCH) $(BENCH_FLAGS) --json $(BENCH_JSON)
 
 bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (default: the newest of build/bench)

@@ -1,8 +1,8 @@
 """The command line: ``cfo run | uninstall | envtest | manifests | config | version``.
 
 Errors are one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all other
-failures, such as an unreachable cluster or a crash. Each command imports what it needs when it runs, so that
-``cfo version`` for example does not load the API client.
+failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
+version``, for example, does not load the API client.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
+from cfo.cli_errors import CommandFailed, InvalidInput
 from cfo.version import __version__
 
 if TYPE_CHECKING:
@@ -23,20 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-SERVICE_ACCOUNT = Path(os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_DIRECTORY = Path(
+    os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount"
+)
 """The directory of a pod's token. ``CFO_SERVICE_ACCOUNT_DIR`` overrides it, for tests and for custom mounts."""
-
-
-class CommandFailed(click.ClickException):
-    """A command failed: prints one line, exit code 1."""
-
-    exit_code = 1
-
-
-class InvalidInput(click.ClickException):
-    """The arguments or the configuration are invalid: prints one line, exit code 2."""
-
-    exit_code = 2
 
 
 def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
@@ -50,23 +41,23 @@ def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
 
 
 class _LazyGroup(click.Group):
-    """A group with subcommands that are imported only when they run; their short help is listed here."""
+    """A group whose subcommands are imported lazily; their short help is duplicated here."""
 
-    lazy: ClassVar[dict[str, tuple[str, str]]] = {
+    lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
         "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
         "uninstall": ("cfo.manifests.uninstall_command:command", "Uninstall the operator from a cluster."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *self.lazy])
+        return sorted([*super().list_commands(ctx), *self.lazy_commands])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.lazy:
+        if cmd_name not in self.lazy_commands:
             return super().get_command(ctx, cmd_name)
         from importlib import import_module
 
-        module, _, attribute = self.lazy[cmd_name][0].partition(":")
+        module, _, attribute = self.lazy_commands[cmd_name][0].partition(":")
         try:
             command: click.Command = getattr(import_module(module), attribute)
         except ModuleNotFoundError as error:
@@ -75,7 +66,7 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = {name: command.get_short_help_str() for name, command in self.commands.items()}
-        rows |= {name: text for name, (_, text) in self.lazy.items()}
+        rows |= {name: text for name, (_, text) in self.lazy_commands.items()}
         with formatter.section("Commands"):
             formatter.write_dl(sorted(rows.items()))
 
@@ -100,7 +91,7 @@ def cli() -> None:
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Path of the kubeconfig; by default $KUBECONFIG, then ~/.kube/config, then the pod's service account. With "
-    "--embedded: path to write the kubeconfig of the embedded control plane to, by default cfo.kubeconfig.",
+    "--embedded: output path for the kubeconfig of the embedded control plane; by default cfo.kubeconfig.",
 )
 @click.option(
     "--log-format",
@@ -118,15 +109,15 @@ def cli() -> None:
 @click.option(
     "--webhook-url",
     metavar="https://HOST:PORT",
-    help="Serve the admission webhooks from outside of the cluster: listen on PORT, and set this URL in the webhook "
+    help="Serve the admission webhooks from outside the cluster: listen on PORT, and set this URL in the webhook "
     "configurations. On exit, the webhook configurations are restored.",
 )
 @click.option(
     "--webhook-cert-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Serve the admission webhooks with tls.crt and tls.key in DIR, which cert-manager or OLM mounts there; "
-    "they inject the CA bundle as well. Overrides the ConfigMap.",
+    help="Serve the admission webhooks with tls.crt and tls.key in DIR, which cert-manager or OLM mounts there, "
+    "and let it inject the CA bundle as well. Overrides the ConfigMap.",
 )
 @click.option("--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster.")
 @click.option(
@@ -161,7 +152,7 @@ def run(
     overview: bool,
     until_settled: float | None,
 ) -> None:
-    """Run the operator until SIGTERM or SIGINT."""
+    """Run the operator until SIGTERM, SIGINT or SIGHUP."""
     if embedded:
         _configure_logs(log_format or "console", log_level)
         try:
@@ -191,9 +182,9 @@ def run(
             raise InvalidInput(f"{flag} requires --embedded")
     if webhook_url is not None and webhook_cert_dir is not None:
         raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used together")
-    from cfo.startup import tuned_process
+    from cfo.startup import tune_process
 
-    with tuned_process() as loaded:
+    with tune_process() as loaded:
         _configure_logs(log_format or ("console" if sys.stderr.isatty() else "json"), log_level)
         url = _checked_url(webhook_url)
         _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, url, webhook_cert_dir, loaded))
@@ -216,13 +207,13 @@ async def _run_on_cluster(
     from cfo import operator
     from cfo.runtime import NamespacedName, load_config
 
-    target = await load_config(kubeconfig, service_account=SERVICE_ACCOUNT)
+    target = await load_config(kubeconfig, service_account=SERVICE_ACCOUNT_DIRECTORY)
     await operator.run(
         target,
         NamespacedName(namespace, config_name),
         webhook_url=webhook_url,
         webhook_cert_dir=webhook_cert_dir,
-        observe=lambda _: loaded(),
+        configure_manager=lambda _: loaded(),
     )
 
 
@@ -240,11 +231,11 @@ def _own_namespace() -> str:
     if namespace := os.environ.get("NAMESPACE", "").strip():
         return _checked_namespace(namespace)
     try:
-        return (SERVICE_ACCOUNT / "namespace").read_text().strip()
+        return (SERVICE_ACCOUNT_DIRECTORY / "namespace").read_text().strip()
     except OSError:
         raise InvalidInput(
             "cannot determine the operator's namespace: set NAMESPACE, for example: NAMESPACE=default cfo run "
-            f"(not running in a pod: {SERVICE_ACCOUNT / 'namespace'} does not exist)"
+            f"(not running in a pod; {SERVICE_ACCOUNT_DIRECTORY / 'namespace'} does not exist)"
         ) from None
 
 
@@ -264,7 +255,7 @@ def _execute(
     import anyio
 
     from cfo.config import ConfigurationError
-    from cfo.operator import Unreachable
+    from cfo.operator import ConfigurationUnavailable
     from cfo.runtime import ConfigError, GracePeriodExceeded, RunnableFailed
 
     async def body() -> None:
@@ -277,7 +268,7 @@ def _execute(
             raise _unwrap_group(group) from None
     except (ConfigurationError, invalid) as error:
         raise InvalidInput(_one_line(error)) from None
-    except (ConfigError, Unreachable) as error:
+    except (ConfigError, ConfigurationUnavailable) as error:
         raise CommandFailed(f"{_one_line(error)}; to run without a cluster, try: cfo run --embedded") from None
     except (RunnableFailed, GracePeriodExceeded, failed) as error:
         raise CommandFailed(_one_line(error)) from None
@@ -296,7 +287,7 @@ def _one_line(error: Exception) -> str:
 
 @cli.group()
 def config() -> None:
-    """Check configuration documents, or print the default one."""
+    """Check configuration documents or print the default configuration."""
 
 
 @config.command("default")
@@ -319,7 +310,7 @@ def config_check(file: Any) -> None:
     try:
         parsed = parse(extract_document(file.read()))
     except UnicodeDecodeError:
-        raise InvalidInput(f"{file.name}: is not a text file") from None
+        raise InvalidInput(f"{file.name}: not a text file") from None
     except ConfigurationError as error:
         raise InvalidInput(f"{file.name}: {_one_line(error)}") from None
     for warning in parsed.warnings:

@@ -1,8 +1,8 @@
-"""The whole operator on one page: configuration -> manager -> controllers and webhooks.
+"""Wires the operator: configuration, manager, controllers and webhooks.
 
-:func:`load_configuration` reads the ConfigMap (and creates it if it does not exist), :func:`new_manager` wires what the
-configuration enables, and :func:`run` does both and runs the manager. An invalid configuration is rejected before
-anything is written or started, so it never starts half an operator.
+:func:`load_configuration` reads the ConfigMap (and creates it if it does not exist), :func:`new_manager` creates a
+manager with the enabled controllers, and :func:`run` calls both and runs the manager. An invalid configuration is
+rejected before anything is written or started, so the operator never starts partially.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from cfo.webhooks import raycluster as raycluster_webhooks
 __all__ = [
     "CONFIG_MAP_NAME",
     "FIELD_MANAGER",
-    "Unreachable",
+    "ConfigurationUnavailable",
     "leader_election_options",
     "load_configuration",
     "new_manager",
@@ -79,7 +79,7 @@ CONFIG_MAP_NAME = "codeflare-operator-config"
 FIELD_MANAGER = "codeflare-operator"
 """The field manager of writes outside the controllers (the ConfigMap) and of the finalizer on RayClusters.
 
-It is the Go operator's.
+It is the same as the Go operator's.
 """
 
 WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, not a password)
@@ -87,8 +87,8 @@ WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a 
 _log = structlog.get_logger("cfo.operator")
 
 
-class Unreachable(Exception):
-    """The API server gave no usable response; the message is one line that names it."""
+class ConfigurationUnavailable(Exception):
+    """Raised when the configuration cannot be read from the API server; the message is one line with its address."""
 
 
 def rules(namespace: str) -> list[Rule]:
@@ -148,9 +148,10 @@ def _parse(key: NamespacedName, document: str) -> ParsedConfiguration:
 def leader_election_options(
     target: ClientConfig, configuration: LeaderElection, namespace: str
 ) -> LeaderElectionOptions | None:
-    """Return how the replicas of the operator in ``namespace`` elect a leader; ``None`` disables leader election.
+    """Return the leader election options for an operator in ``namespace``; ``None`` if leader election is disabled.
 
-    If ``leaderElect`` is unset, leader election is enabled inside a cluster, where the operator can have replicas.
+    If ``leaderElect`` is unset, leader election is enabled inside a cluster, because the operator can have replicas
+    there.
     """
     enabled = target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
     if not enabled:
@@ -176,7 +177,7 @@ def _metrics_tls(configuration: MetricsConfiguration, namespace: str) -> Metrics
 def webhook_options(
     configuration: WebhookConfiguration, namespace: str, url: WebhookURL | None = None
 ) -> WebhookOptions:
-    """Return how the operator in ``namespace`` serves its webhooks; with ``url`` from outside the cluster."""
+    """Return the webhook options for an operator in ``namespace``; with ``url``, it runs outside the cluster."""
     certificates: RotatedCertificates | CertificateFiles = CertificateFiles(directory=Path(configuration.cert_dir))
     if configuration.rotate_certificates:
         certificates = RotatedCertificates(
@@ -216,7 +217,10 @@ def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
 
 
 def _with_mounted_certificate(configuration: WebhookConfiguration, directory: Path) -> WebhookConfiguration:
-    """Return the settings for a certificate, mounted in ``directory``, and configurations that another tool manages."""
+    """Return ``configuration`` with the certificate in ``directory`` and unmanaged webhook configurations.
+
+    Another tool mounts the certificate and manages the webhook configurations.
+    """
     return configuration.model_copy(
         update={
             "enabled": True,
@@ -233,7 +237,8 @@ async def _should_serve_webhooks(
 ) -> bool:
     """Return whether to serve webhooks.
 
-    If ``enabled`` is unset: in a cluster, with ``url``, and where a webhook configuration of the operator exists.
+    If ``enabled`` is unset, webhooks are served in a cluster, with ``url``, or if a webhook configuration of the
+    operator exists.
     """
     if configuration.enabled is not None:
         return configuration.enabled
@@ -260,7 +265,7 @@ def new_manager(
 ) -> Manager:
     """Return a manager with all controllers that ``configuration`` enables, ready to run.
 
-    ``namespace`` is the operator's own; ``webhook`` defines how its webhooks are served (``None``: not at all).
+    ``namespace`` is the operator's namespace; ``webhook`` configures its webhook server (``None`` disables it).
     """
     connection = configuration.client_connection
     limited = connection.qps is not None and connection.qps > 0
@@ -282,14 +287,14 @@ def new_manager(
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    environment = raycluster.setup(manager, configuration.kuberay)
+    cluster_environment = raycluster.setup(manager, configuration.kuberay)
     if webhook is not None:
         raycluster_webhooks.setup(
             manager,
             configuration.kuberay,
             version=f"v{__version__}",
-            is_openshift=environment.platform.is_openshift,
-            ingress_domain=lambda: environment.domain.read(manager.client),
+            is_openshift=cluster_environment.platform.is_openshift,
+            ingress_domain=lambda: cluster_environment.domain.read(manager.client),
             environment=os.environ,
         )
         # Registered even if the controller is disabled: the manifests contain the webhook, and AppWrappers created
@@ -311,16 +316,16 @@ async def run(
     *,
     webhook_url: WebhookURL | None = None,
     webhook_cert_dir: Path | None = None,
-    observe: Callable[[Manager], None] | None = None,
+    configure_manager: Callable[[Manager], None] | None = None,
     handle_signals: bool = True,
     task_status: TaskStatus[Manager] = TASK_STATUS_IGNORED,
 ) -> None:
-    """Run the operator against ``target`` until a signal arrives or a part of it crashes.
+    """Run the operator against ``target`` until it receives a signal or a component crashes.
 
-    ``webhook_url``: the URL of the webhooks of an operator outside the cluster. ``webhook_cert_dir``: the directory
-    where cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle. ``observe`` is
-    called with the manager before it starts. Raises :class:`ConfigurationError`, :class:`Unreachable`, and what
-    :meth:`cfo.runtime.manager.Manager.run` raises.
+    ``webhook_url``: the URL of the webhooks of an operator outside the cluster. ``webhook_cert_dir``: the directory in
+    which cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle.
+    ``configure_manager`` is called with the manager before it starts. Raises :class:`ConfigurationError`,
+    :class:`ConfigurationUnavailable`, and all exceptions of :meth:`cfo.runtime.manager.Manager.run`.
     """
     try:
         async with Transport(target) as transport:
@@ -334,11 +339,11 @@ async def run(
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
-        raise Unreachable(f"cannot read the configuration from {target.server}{where}: {error}") from error
+        raise ConfigurationUnavailable(f"cannot read the configuration from {target.server}{where}: {error}") from error
     for warning in parsed.warnings:
         _log.warning(warning)
     manager = new_manager(target, parsed.configuration, config_map.namespace, webhook)
-    if observe is not None:
-        observe(manager)
+    if configure_manager is not None:
+        configure_manager(manager)
     task_status.started(manager)
     await manager.run(handle_signals=handle_signals)

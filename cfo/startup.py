@@ -1,7 +1,7 @@
 """Process-wide settings that reduce the operator's memory and start time, applied before its modules are loaded.
 
 Some libraries do expensive work at import that the operator never uses. These settings affect the whole process, so
-only a program may apply them, never :mod:`cfo.runtime`. The figures are of an idle operator.
+only programs may apply them, never :mod:`cfo.runtime`. The numbers were measured with an idle operator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["tuned_process"]
+__all__ = ["tune_process"]
 
 TLS_BUFFER = 32 * 1024
 """The size in bytes of the read buffer of each TLS connection; a TLS record has at most 16 KiB."""
@@ -31,7 +31,7 @@ _ENVIRONMENT_DURING_IMPORTS = {
 
 
 @contextmanager
-def tuned_process() -> Iterator[Callable[[], None]]:
+def tune_process() -> Iterator[Callable[[], None]]:
     """Apply the settings until the process ends; yield a function to call when all modules are loaded.
 
     Loaded modules are never freed, so the garbage collector runs rarely while they load and ignores them (about 70,000

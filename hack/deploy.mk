@@ -1,4 +1,4 @@
-# The targets for clusters, images and releases, most of which workflows call.
+# Targets for clusters, images and releases; the GitHub workflows run most of them.
 NAMESPACE      ?= openshift-operators
 REGISTRY       ?= quay.io/project-codeflare
 IMG            ?= $(REGISTRY)/codeflare-operator:dev
@@ -28,14 +28,14 @@ STACK           = $(BIN)/python -m hack.release.stack
 install: ## Install the CRDs into the cluster of your kubeconfig
 	$(KUBECTL) apply --server-side -k config/crd
 
-uninstall: ## Remove the CRDs, and with them every AppWrapper
+uninstall: ## Delete the CRDs and thereby all AppWrappers
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
 deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE
 	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) | $(KUBECTL) apply --server-side -f -
 	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
 
-undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order in which no deletion hangs
+undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
 
 wheel: $(VENV)/.installed ## Build the wheels of both distributions into dist/
@@ -46,11 +46,11 @@ image: ## Build the image IMG, and print its size
 	$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(TREE)
 	@$(ENGINE) image inspect --format 'size: {{.Size}} bytes' $(IMG)
 
-image-push: ## Build for PLATFORMS and push as each of TAGS
+image-push: ## Build for PLATFORMS and push all TAGS
 	$(ENGINE) buildx build --push --platform $(PLATFORMS) $(TAGS:%=--tag %) \
 		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) .
 
-image-push-ref: ## Build and push the image under the names for REF (main, or a tag)
+image-push-ref: ## Build and push the image with the tags for REF (main or a tag)
 	$(MAKE) image-push TAGS="$$(python3 -m hack.release.image_tags $(REGISTRY)/codeflare-operator $(REF))"
 
 image-lint: $(VENV)/.installed ## Check the Dockerfile
@@ -66,9 +66,9 @@ bundle-push: ## Build and push the image of the bundle
 	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/bundle.Dockerfile --tag $(BUNDLE_IMG) $(TREE)
 	$(ENGINE) push $(BUNDLE_IMG)
 
-catalog: bundle ## The same as bundle, which includes the catalog
+catalog: bundle ## Alias of bundle, which also writes the catalog
 
-catalog-push: $(VENV)/.installed ## Build and push the image of the catalog, unless a released bundle is missing in it
+catalog-push: $(VENV)/.installed ## Build and push the image of the catalog; fail if a released bundle is missing in it
 	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released
 	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/catalog.Dockerfile --tag $(CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(CATALOG_IMG)
@@ -114,8 +114,8 @@ dev-release: $(VENV)/.installed ## Create a pre-release of HEAD in the clone DEV
 	git -C $(DEV_TREE) config user.email dev-release@localhost
 	cd $(DEV_TREE) && $(abspath $(BIN))/python -m hack.release v$(DEV_VERSION) --partial --check true --run
 
-# The manager's image is loaded into kind. OLM pulls the other two itself, so they are pushed, under names that no
-# release has.
+# The manager's image is loaded into kind. OLM pulls the other two images, so they are pushed, under tags that no release
+# uses.
 olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of HEAD, and wait for it
 	$(MAKE) image TREE=$(DEV_TREE) VERSION=$(DEV_VERSION) IMG=$(DEV_IMG)
 	$(KIND) load docker-image --name $(KIND_CLUSTER) $(DEV_IMG)
@@ -137,7 +137,7 @@ manifests-check: $(VENV)/.installed ## Fail if a generated file is stale
 release: $(VENV)/.installed ## Release: make release ARGS="v1.2.3 --sdk ... --appwrapper ... --kuberay ... --kueue ..."
 	$(BIN)/python -m hack.release --run $(ARGS)
 
-release-push: ## Push branch and tags, all or nothing
+release-push: ## Push branch and tags atomically
 	git push --atomic --follow-tags origin HEAD
 
 release-images: ## Push image, bundle and catalog of the release at HEAD

@@ -9,7 +9,7 @@ import yaml
 
 
 class ToolError(Exception):
-    """An expected failure of a tool: one line that names the file or argument, the value and what is allowed."""
+    """An expected failure of a tool: one line that names the file or argument, the value and the allowed values."""
 
 
 def parse(text: str, where: str) -> Any:
@@ -43,11 +43,11 @@ def read(path: Path, root: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is not a text file"
+        reason = getattr(error, "strerror", None) or "not a text file"
         raise ToolError(f"{path.relative_to(root)}: {reason}") from None
 
 
 def _describe(error: yaml.YAMLError, where: str) -> str:
     mark = getattr(error, "problem_mark", None)
     line = f": line {mark.line + 1}" if mark is not None else ""
-    return f"{where}{line}: is not valid YAML: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"
+    return f"{where}{line}: not valid YAML: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"

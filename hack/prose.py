@@ -3,8 +3,8 @@
     python -m hack.prose [PATH...]
 
 Prose is the text of Markdown pages without code; comments, strings and identifiers of Python files; and the comments of
-YAML and TOML files, Makefiles, Dockerfiles and shell scripts. Only words that are wrong in almost every sentence are
-rejected, so passing this check is necessary and by far not sufficient.
+YAML and TOML files, Makefiles, Dockerfiles and shell scripts. Only words that are almost always wrong are rejected, so
+passing this check is necessary but far from sufficient.
 
 Generated files and the style page itself are skipped. If a line must keep a word, because Kubernetes or the Go operator
 use it, write ``prose: keep`` in a comment at the end of the line, or of the last line of a string.
@@ -33,29 +33,51 @@ WORDS = {
     r"for ever": "forever",
     r"but for": "except",
     r"beside": "alongside, next to",
-    r"gives? way": "is replaced",
-    r"is no more": "no longer exists, is no longer",
+    r"g(?:ive|ives|ave) way": "is replaced",
+    r"(?:is|are) no more": "no longer exists, is no longer",
     r"(?<!here\W)is no (?:text|number|JSON|YAML|quantity|base64|list|object|bundle|git)": "is not a valid ...",
     r"stands? (?:in|for|under|twice|there|here|beside|before|behind|above|below)|stood": "is in, appears, means",
+    r"stands? where(?:ver)?": "is at any position",
     r"(?:is|are|was|were) gone": "was deleted, does not exist",
     r"(?:may|must) not(?: be)? said": "must not be set",
     r"looks? (?:after|anew)": "manages, checks again",
+    r"as it stands|of old|in vain|all the same": "name the state, the time or the effect",
+    r"sees? to": "manages, ensures",
+    r"puts? right": "corrects, restores",
+    r"left alone": "not changed",
+    r"at hand": "available",
+    r"(?:said|told) of": "reported about",
+    r"makes? of": "computes from",
+    r"is to be": "must, should",
+    r"hears|whence|whither|lest|naught|thereof|therein": "use the plain word",
 }
 """Patterns of words in prose, and what to write instead. A space stands for any white space."""  # prose: keep
 
 IDENTIFIER_WORDS = {
     **dict.fromkeys(
-        ("nobody", "somebody", "anybody", "whoever", "his", "whose"), "another client, the owner, any user"
+        ("nobody", "somebody", "anybody", "nobodys", "somebodys", "whoever", "his", "whose"),
+        "another client, the owner, any user",
     ),
-    **dict.fromkeys(("told", "tells", "said"), "reported, logged, notify, output"),
+    **dict.fromkeys(
+        ("tell", "tells", "told", "say", "says", "said", "saying", "hear", "hears", "asks"),
+        "reported, logged, notify, request",
+    ),
     **dict.fromkeys(("judge", "judges", "judged"), "validate"),
-    **dict.fromkeys(("anew", "beside", "surely", "lacking", "hasty"), "a noun or verb that names the thing"),
+    **dict.fromkeys(
+        ("anew", "beside", "surely", "lacking", "hasty", "alone", "naught", "amiss"),
+        "a noun or verb that names the thing",
+    ),
+    **dict.fromkeys(
+        ("goes", "gone", "stand", "stands", "looks", "wins", "beats", "brings", "gives", "knows"),
+        "the verb of the field",
+    ),
+    **dict.fromkeys(("elses", "kuberays", "proxys"), "a noun without possessive"),
 }
 """Parts of identifiers (separated by underscores or capital letters), and what to write instead."""
 
 KEEP = "prose: keep"
 SKIPPED = {"docs/style.md", "hack/prose.py", "test/unit/hack/test_prose.py"}
-"""The files about these words."""
+"""Files that quote these words."""
 
 _ALTERNATIVES = "|".join(f"({pattern})" for pattern in WORDS).replace(" ", r"\s+")
 _PATTERN = re.compile(rf"\b(?:{_ALTERNATIVES})\b", re.IGNORECASE)

@@ -1,1 +1,1 @@
-"""The APIs that cfo owns, as typed models with their CRDs, and accessors for the APIs that it reads."""
+"""Typed models and CRDs of the APIs that cfo owns, and accessors for APIs that it reads."""

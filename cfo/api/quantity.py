@@ -1,6 +1,6 @@
 """Kubernetes resource quantities, such as ``500m``, ``2`` or ``4Gi``.
 
-The grammar is that of `resource.Quantity`_.
+The grammar is the same as for `resource.Quantity`_.
 
 .. _resource.Quantity: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/resource#Quantity
 """
@@ -30,7 +30,7 @@ def is_quantity(text: str) -> bool:
 
 
 def is_zero(quantity: str | float) -> bool:
-    """Return whether ``quantity`` is written as zero without a suffix; ``0m`` is not recognized.
+    """Return whether ``quantity`` is zero written without a suffix (``0m`` returns false).
 
     This does not validate ``quantity``, and is much faster than :func:`parse_quantity`.
     """

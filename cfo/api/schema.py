@@ -1,8 +1,8 @@
 """Converts pydantic models to the structural schemas of CRDs.
 
 Pydantic generates JSON Schema. A structural schema is a stricter dialect (no ``$ref``, no ``null`` type, one type per
-node; see `the rules`_). The field types defined here carry what the dialect requires: formats, list types, embedded
-resources.
+node; see `the rules`_). The field types defined here add the metadata that the dialect requires: formats, list types,
+embedded resources.
 
 .. _the rules: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
 """

@@ -6,7 +6,7 @@ JSON decoder: case-insensitively if there is no exact match. In addition:
 * ``null`` means the default, for sections and for values.
 * A duration is a Go duration (``90s``, ``5m``) or an integer number of nanoseconds.
 * In the leader election section, a zero duration or an empty name means "unset"; the Go operator writes such values.
-* AppWrapper settings can be in ``appwrapper`` or, where the Go operator reads them, in ``appwrapper.Config``.
+* AppWrapper settings can be in ``appwrapper`` or in ``appwrapper.Config``, from which the Go operator reads them.
 * An unknown key is never an error, but a warning with its path and the nearest known key.
 * A wrong type or an invalid value is a :class:`ConfigurationError`: one line with the path of each such field.
 

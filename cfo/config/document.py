@@ -37,7 +37,7 @@ class ParsedConfiguration:
 def parse(text: str) -> ParsedConfiguration:
     """Parse a configuration document in YAML or JSON.
 
-    Raises :class:`ConfigurationError` with one line that names each invalid field, its value and what is allowed.
+    Raises :class:`ConfigurationError` with one line that names each invalid field, its value and the allowed values.
     """
     warnings: list[str] = []
     try:
@@ -85,7 +85,7 @@ def _duplicate_keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[str]
             here = f"{path}.{key.value}".lstrip(".")
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.value in lines:
-                yield f"duplicate key {here} in lines {lines[key.value]} and {line}, the last one is used"
+                yield f"duplicate key {here} on lines {lines[key.value]} and {line}; the last one is used"
             if isinstance(key, yaml.ScalarNode):
                 lines[key.value] = line
             yield from _duplicate_keys(value, here, seen)
@@ -127,7 +127,7 @@ def default_document() -> str:
 
 
 def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """Merge ``appwrapper.Config`` into ``appwrapper``, whose own settings have precedence, key by key."""
+    """Merge ``appwrapper.Config`` into ``appwrapper``, whose settings take precedence key by key."""
     section_key = _match("appwrapper", document)
     section = document.get(section_key) if section_key else None
     inner_key = _match("Config", section) if isinstance(section, dict) else None
@@ -196,7 +196,7 @@ def _cleaned_value(value: Any, annotation: Any, path: str, warnings: list[str]) 
 
 
 def _nearest_elsewhere(key: str) -> list[str]:
-    """Return the key in another section: a common mistake is to set a key one level too high or too low."""
+    """Return the path of the same key in another section, because keys are often set one level too high or too low."""
     return [
         path for path in _setting_paths(OperatorConfiguration, "") if path.rpartition(".")[2].lower() == key.lower()
     ][:1]
@@ -231,7 +231,7 @@ _MESSAGES = {
     "list_type": "must be a list",
     "int_type": "must be an integer",
     "bool_type": "must be true or false",
-    "missing": "this key is required",
+    "missing": "is required",
 }
 
 

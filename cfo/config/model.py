@@ -1,6 +1,6 @@
 """The pydantic models of the configuration document: settings, defaults, and validation of single values.
 
-Error messages contain what is allowed. :mod:`cfo.config.document` parses documents into these models.
+Error messages state the allowed values. :mod:`cfo.config.document` parses documents into these models.
 ``docs/configuration.md`` is generated from the descriptions and from the first docstring line of each model.
 """
 
@@ -231,14 +231,15 @@ class LeaderElection(_Section):
         default=None, description="Whether to use leader election. If unset: yes in a cluster, otherwise no."
     )
     lease_duration: Duration = Field(
-        default=timedelta(seconds=15), description="Time without a renewal after which another replica takes over."
+        default=timedelta(seconds=15),
+        description="How long a Lease that is not renewed stays valid before another replica takes over.",
     )
     renew_deadline: Duration = Field(
         default=timedelta(seconds=10),
-        description="Time for which the leader retries a renewal before it gives up leadership.",
+        description="How long the leader retries a renewal before it gives up leadership.",
     )
     retry_period: Duration = Field(
-        default=timedelta(seconds=2), description="Time between attempts to acquire or renew the Lease."
+        default=timedelta(seconds=2), description="Interval between attempts to acquire or renew the Lease."
     )
     resource_lock: Literal["leases"] = Field(
         default="leases", description="Kind of the lock; only Leases are supported."
@@ -374,7 +375,7 @@ class AutopilotConfiguration(_Section):
 
     inject_anti_affinities: StrictBool = Field(
         default=True,
-        description="Whether pods that request a resource are kept away from nodes where it is marked as unhealthy.",
+        description="Whether to keep pods that request a resource off nodes on which it is marked as unhealthy.",
     )
     monitor_nodes: StrictBool = Field(
         default=True, description="Whether to watch nodes, and to evacuate AppWrappers from unhealthy ones."
@@ -396,21 +397,21 @@ class FaultToleranceConfiguration(_Section):
 
     admission_grace_period: Duration = Field(
         default=timedelta(minutes=1),
-        description="Time in which the components and all their pods must be created.",
+        description="Deadline for creating the components and all their pods.",
     )
     warmup_grace_period: Duration = Field(
-        default=timedelta(minutes=5), description="Time in which the pods must become ready."
+        default=timedelta(minutes=5), description="Deadline for the pods to become ready."
     )
     failure_grace_period: Duration = Field(
         default=timedelta(minutes=1),
-        description="Time for which a failure must persist before the AppWrapper is reset.",
+        description="How long a failure must persist before the AppWrapper is reset.",
     )
     reset_pause: Duration = Field(
-        default=timedelta(seconds=90), description="Time between a reset and the next attempt."
+        default=timedelta(seconds=90), description="Pause between a reset and the next attempt."
     )
     retry_limit: StrictInt = Field(default=3, ge=0, description="Maximum number of retries.")
     deletion_grace_period: Duration = Field(
-        default=timedelta(minutes=10), description="Time after which the deletion of components is forced."
+        default=timedelta(minutes=10), description="How long the deletion of components may take before it is forced."
     )
     grace_period_ceiling: Duration = Field(
         default=timedelta(hours=24), description="Maximum of all grace periods, including those in annotations."
@@ -418,12 +419,12 @@ class FaultToleranceConfiguration(_Section):
     success_ttl_ceiling: Duration = Field(
         default=timedelta(days=7),
         alias="successTTLCeiling",
-        description="Maximum time for which a succeeded AppWrapper is kept.",
+        description="Maximum time to keep a succeeded AppWrapper.",
     )
 
 
 class AppWrapperConfiguration(_Section):
-    """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, where the Go operator reads them."""
+    """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, as for the Go operator."""
 
     enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
     scheduler_name: StrictStr = Field(

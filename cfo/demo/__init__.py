@@ -3,7 +3,7 @@
 Needs the extra ``embedded``. Nothing in this package is used on a real cluster.
 
 * :mod:`.run`: start control plane and operator, apply manifests, wait until they have settled.
-* :mod:`.kuberay`: a stand-in for the KubeRay operator, which creates the pods of RayClusters.
+* :mod:`.kuberay`: a fake KubeRay operator, which creates the pods of RayClusters.
 * :mod:`.overview`: tables of RayClusters and AppWrappers on the terminal.
-* :mod:`.crds`: the CRDs that the operator needs and that do not belong to it.
+* :mod:`.crds`: the CRDs of other projects that the operator needs.
 """

@@ -1,8 +1,8 @@
-"""A stand-in for the KubeRay operator on an embedded control plane.
+"""A fake KubeRay operator for the embedded control plane.
 
-It does the part of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker pods of
-a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many of them
-are ready. It does not start Ray, autoscale, or replace pods.
+It implements the parts of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker
+pods of a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many
+of them are ready. It does not start Ray, autoscale, or replace pods.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _NODE_TYPE = "ray.io/node-type"
 
 
 def setup(manager: Manager) -> None:
-    """Add the stand-in to ``manager``."""
+    """Add the fake KubeRay controller to ``manager``."""
     pods = manager.cache.informer(POD, label_selector=_CLUSTER)
     reconciler = _KubeRayReconciler(manager.client.with_field_manager("cfo-demo"), pods)
-    Builder(manager, "kuberay-stand-in").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(reconciler)
+    Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(reconciler)
 
 
 class _KubeRayReconciler:

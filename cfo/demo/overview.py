@@ -1,8 +1,8 @@
 """Live tables of RayClusters with their objects, and of AppWrappers with their phases.
 
-The tables are built from informers: an event marks them as outdated, and they are redrawn when no further event has
-arrived for a moment. On a terminal they are updated in place; otherwise they are printed each time the rows have
-changed and every RayCluster has settled.
+The tables are built from informers: an event marks them as outdated, and they are redrawn after 0.1 s without further
+events. On a terminal they are updated in place; otherwise they are printed each time the rows have changed and every
+RayCluster has settled.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Overview:
     def _on_event(self, event: Event) -> None:
         self._changed.set()
 
-    def missing(self, key: NamespacedName) -> list[str]:
-        """Return what is missing for the RayCluster ``key``: the RayCluster itself, or objects by kind and name."""
+    def missing_objects(self, key: NamespacedName) -> list[str]:
+        """Return the missing objects of the RayCluster ``key`` (or the RayCluster itself), as kind and name."""
         cluster = self._clusters.reader.get(key)
         if cluster is None:
             return [f"RayCluster {key}"]
@@ -72,18 +72,18 @@ class Overview:
             if not self._children[gvk].reader.contains(NamespacedName(key.namespace, name))
         ]
 
-    def unsettled(self, gvk: GVK, key: NamespacedName) -> str:
+    def unsettled_reason(self, gvk: GVK, key: NamespacedName) -> str:
         """Return why the RayCluster or AppWrapper ``key`` has not settled yet; empty if it has settled."""
         if gvk == RAY_CLUSTER:
-            missing = self.missing(key)
-            return f"RayCluster {key} lacks {', '.join(missing)}" if missing else ""
+            missing = self.missing_objects(key)
+            return f"RayCluster {key} is missing {', '.join(missing)}" if missing else ""
         wrapper = self._wrappers.reader.get(key)
         phase = _phase(wrapper) if wrapper is not None else "missing"
         return "" if phase == Phase.SUCCEEDED else f"AppWrapper {key} is {phase or 'new'}"
 
-    async def settled(self, expected: list[tuple[GVK, NamespacedName]]) -> None:
+    async def wait_until_settled(self, expected: list[tuple[GVK, NamespacedName]]) -> None:
         """Wait until all of ``expected`` have settled: RayClusters have all objects, and AppWrappers have succeeded."""
-        while any(self.unsettled(gvk, key) for gvk, key in expected):
+        while any(self.unsettled_reason(gvk, key) for gvk, key in expected):
             await self._next_change()
 
     async def run(self) -> None:
@@ -99,7 +99,9 @@ class Overview:
         shown: list[tuple[str, ...]] = []
         while True:
             rows = self._rows() + self._wrapper_rows()
-            if rows != shown and not any(self.missing(key_of(cluster)) for cluster in self._clusters.reader.list()):
+            if rows != shown and not any(
+                self.missing_objects(key_of(cluster)) for cluster in self._clusters.reader.list()
+            ):
                 self._console.print(self.tables())
                 shown = rows
             await self._next_change()
@@ -113,7 +115,7 @@ class Overview:
                 await self._changed.wait()
 
     def tables(self) -> Group:
-        """Return the current tables; that of AppWrappers only if there are any."""
+        """Return the current tables; the AppWrapper table only if there are AppWrappers."""
         clusters = _table(("RayCluster", "state", "objects", "events"), self._rows())
         rows = self._wrapper_rows()
         return (
@@ -148,7 +150,7 @@ class Overview:
         ]
 
     def _state(self, cluster: Object) -> str:
-        missing = self.missing(key_of(cluster))
+        missing = self.missing_objects(key_of(cluster))
         if missing:
             return "waiting for " + ", ".join(missing)
         return "suspended" if is_suspended(cluster) else "settled"

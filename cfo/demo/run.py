@@ -57,7 +57,7 @@ health:
 """
 
 _CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
-"""The controllers of the control plane: those that run pods (without containers), and those that create them."""
+"""The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
 
 _WIDTH = 150
 """Width of the tables in columns if the output is not a terminal."""
@@ -70,7 +70,7 @@ class InvalidDemoInput(ValueError):
 
 
 class DemoFailed(Exception):
-    """Raised if the manifests did not settle in time; the message is one line that names what is missing."""
+    """Raised if the applied objects do not settle in time; the message is one line that lists the missing objects."""
 
 
 async def run_embedded(
@@ -82,7 +82,7 @@ async def run_embedded(
     overview: bool,
     until_settled: float | None,
 ) -> None:
-    """Run control plane and operator until a signal, or until all applied objects have settled.
+    """Run the control plane and the operator until a signal is received or all applied objects have settled.
 
     The kubeconfig of the control plane is written to ``kubeconfig``, and removed on exit. ``until_settled`` is the
     number of seconds in which RayClusters must settle and AppWrappers must succeed; with ``None``, run until a signal.
@@ -94,7 +94,7 @@ async def run_embedded(
         try:
             plane.kubeconfig(kubeconfig)
         except FileExistsError as error:
-            raise InvalidDemoInput(f"{error}; set another path by --kubeconfig") from None
+            raise InvalidDemoInput(f"{error}; choose another path with --kubeconfig") from None
         try:
             config_map = NamespacedName(namespace, config_name)
             await _run(ClientConfig.for_control_plane(plane), config_map, objects, kubeconfig, overview, until_settled)
@@ -124,7 +124,7 @@ async def _run(
     settled = False
     async with anyio.create_task_group() as tasks:
 
-        def observe(manager: Manager) -> None:
+        def configure_manager(manager: Manager) -> None:
             overviews.append(Overview(manager, console))
             kuberay.setup(manager)
 
@@ -133,7 +133,7 @@ async def _run(
                 target,
                 config_map,
                 webhook_url=WebhookURL("127.0.0.1", _free_port()),
-                observe=observe,
+                configure_manager=configure_manager,
                 task_status=task_status,
             )
             tasks.cancel_scope.cancel()
@@ -148,11 +148,11 @@ async def _run(
             await anyio.sleep_forever()
         expected = [(gvk, key_of(obj)) for obj in objects for gvk in (RAY_CLUSTER, APPWRAPPER) if _is_a(obj, gvk)]
         with anyio.move_on_after(until_settled):
-            await view.settled(expected)
+            await view.wait_until_settled(expected)
             settled = True
         if overview:
             console.print(view.tables())
-        missing = "; ".join(reason for gvk, key in expected if (reason := view.unsettled(gvk, key)))
+        missing = "; ".join(reason for gvk, key in expected if (reason := view.unsettled_reason(gvk, key)))
         manager.stop()
         await anyio.sleep_forever()
     if until_settled is not None and not settled:
@@ -171,7 +171,7 @@ def _is_a(obj: Object, wanted: GVK) -> bool:
 
 
 async def _wait_for_webhooks(manager: Manager) -> None:
-    """Wait until the operator's webhooks are ready, so that they admit everything that is applied."""
+    """Wait until the operator's webhooks are ready, so that they process all applied objects."""
     while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check can only be polled)
         await anyio.sleep(0.02)
 
@@ -206,7 +206,7 @@ async def _apply(client: Client, objects: Sequence[Object]) -> None:
 def read_objects(paths: Sequence[Path]) -> list[Object]:
     """Return the objects in ``paths`` (files or directories of manifests), namespaces and CRDs first.
 
-    Raises :class:`InvalidDemoInput` if a manifest cannot be read or is not an object.
+    Raises :class:`InvalidDemoInput` if a manifest cannot be read, or does not contain a Kubernetes object.
     """
     found: list[Object] = []
     for path in paths:

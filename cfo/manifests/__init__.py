@@ -2,12 +2,12 @@
 
 ``config/`` (kustomize), the Helm chart, the OLM bundle and ``cfo manifests`` are generated from this package, and this
 package derives its objects from the code: RBAC rules from the controllers, webhook configurations from the registered
-webhooks, CRDs from ``cfo.api``. Names, labels and selectors are those of the Go operator's deployment, so that applying
-our manifests replaces it.
+webhooks, CRDs from ``cfo.api``. Names, labels and selectors match the Go operator's deployment, so that applying our
+manifests replaces it.
 
 * :mod:`.overlays`: the objects of each variant of the installation. :func:`render` returns them.
-* :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`, :mod:`.dashboard`: the objects by subject.
-* :mod:`.options`: optional components: cert-manager, NetworkPolicy, Prometheus.
+* :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`, :mod:`.dashboard`: the objects by topic.
+* :mod:`.components`: optional components: cert-manager, NetworkPolicy, Prometheus.
 * :mod:`.names`: names and labels that all of them share.
 * :mod:`.stack`: the versions of the components that the operator works with.
 * :mod:`.uninstall`: remove an installation.

@@ -1,4 +1,4 @@
-"""The Grafana dashboard of the operator. Each panel is a title, a unit and its queries."""
+"""The Grafana dashboard of the operator. Each panel has a title, a unit and queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
     ("Queue depth", "short", ((f"sum by (name) (workqueue_depth{_JOB})", "{{name}}"),)),
     ("Time in queue", "s", _quantile("workqueue_queue_duration_seconds", "name")),
     ("Retries", "ops", _rate("workqueue_retries_total", "name")),
-    ("Longest running", "s", ((f"max by (name) (workqueue_longest_running_processor_seconds{_JOB})", "{{name}}"),)),
+    (
+        "Longest-running reconcile",
+        "s",
+        ((f"max by (name) (workqueue_longest_running_processor_seconds{_JOB})", "{{name}}"),),
+    ),
     ("Admission requests", "reqps", _rate("controller_runtime_webhook_requests_total", "webhook", "code")),
     ("Admission latency", "s", _quantile("controller_runtime_webhook_latency_seconds", "webhook")),
     (
@@ -45,7 +49,7 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
     ("Leader", "short", ((f"leader_election_master_status{_JOB}", "{{pod}}"),)),
     ("Requests to the API server", "reqps", _rate("rest_client_requests_total", "method", "code")),
     ("AppWrappers by phase", "short", ((f"sum by (phase) (appwrapper_status_phase{_JOB})", "{{phase}}"),)),
-    ("Phases entered", "ops", _rate("appwrapper_phase_total", "phase")),
+    ("Phase transitions", "ops", _rate("appwrapper_phase_total", "phase")),
     ("Memory", "bytes", ((f"process_resident_memory_bytes{_JOB}", "{{pod}}"),)),
 )
 

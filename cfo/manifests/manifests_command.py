@@ -7,6 +7,7 @@ import re
 import click
 import yaml
 
+from cfo.cli_errors import InvalidInput
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, OVERLAYS, render
 
@@ -42,8 +43,8 @@ def command(namespace: str | None, image: str | None, overlay: str, components: 
     To install it, pipe them into: kubectl apply --server-side -f -
     """
     if namespace is not None and not _NAMESPACE.fullmatch(namespace):
-        raise click.BadParameter(f"{namespace!r}: must be a lower-case DNS label", param_hint="--namespace")
+        raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
     if image is not None and not _IMAGE.fullmatch(image):
-        raise click.BadParameter(f"{image!r}: must be an image reference", param_hint="--image")
+        raise InvalidInput(f"--image: {image!r}: must be an image reference")
     objects = render(overlay, namespace=namespace or "", image=image or "", components=components)
     click.echo(yaml.safe_dump_all(objects, sort_keys=False, width=120), nl=False)

@@ -41,7 +41,7 @@ def alerts() -> list[dict[str, Any]]:
             f"(sum(leader_election_master_status{job}) or vector(0)) < 1 and count(up{job} == 1) > 1",
             "5m",
             "critical",
-            "Several replicas are running, but none is the leader; nothing is reconciled.",
+            "Several replicas are running, but there is no leader; nothing is reconciled.",
             "nothing-is-reconciled",
         ),
         _alert(
@@ -58,7 +58,7 @@ def alerts() -> list[dict[str, Any]]:
             f"sum by (name) (workqueue_depth{job}) > 100",
             "15m",
             "warning",
-            "The workqueue {{ $labels.name }} has had more than 100 requests for 15 minutes.",
+            "The work queue {{ $labels.name }} has contained more than 100 requests for 15 minutes.",
             "queues-grow",
         ),
         _alert(
@@ -84,7 +84,7 @@ def alerts() -> list[dict[str, Any]]:
             "1h",
             "critical",
             "The serving certificate of the webhooks expires within a week and has not been renewed.",
-            "the-webhooks-certificate",
+            "the-webhook-certificate",
         ),
     ]
 

@@ -1,4 +1,7 @@
-"""The names and labels of an installation. Users, Open Data Hub and the operator's configuration rely on them."""
+"""The names and labels of an installation.
+
+Users, Open Data Hub and the operator's configuration depend on these names.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def default_image() -> str:
 
 
 def named(api_version: str, kind: str, name: str, namespace: str = "", **rest: object) -> Object:
-    """Return an object with our labels and with the fields ``rest``; an empty ``namespace`` is left out."""
+    """Return an object with our labels and with the fields ``rest``; an empty ``namespace`` is omitted."""
     metadata: dict[str, object] = {"name": name}
     if namespace:
         metadata["namespace"] = namespace

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.manifests import options, rbac, workload
+from cfo.manifests import components, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
 from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
 from cfo.runtime import Object, name_of, namespace_of
 
-__all__ = ["COMPONENTS", "OVERLAYS", "bases", "render"]
+__all__ = ["COMPONENTS", "OVERLAYS", "bases", "crds", "render"]
 
 E2E_CONFIGURATION = """\
 kuberay:
@@ -22,7 +22,7 @@ appwrapper:
 """
 
 E2E_CERTIFICATE_IMAGE = "quay.io/modh/ray:2.35.0-py311-cu121"
-"""The image of the init containers that create certificates in the end-to-end tests, which load it anyway."""
+"""The image of the init containers that create certificates in the end-to-end tests, which use it anyway."""
 
 
 def bases(namespace: str, image: str) -> dict[str, list[Object]]:
@@ -31,7 +31,7 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
     for configuration in configurations:
         configuration["metadata"]["labels"] = dict(LABELS)
     return {
-        "crd": definitions(),
+        "crd": crds(),
         "rbac": [*rbac.access(namespace), *rbac.user_roles()],
         "manager": [
             workload.namespace_object(namespace),
@@ -42,11 +42,12 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
     }
 
 
-def definitions() -> list[Object]:
+def crds() -> list[Object]:
     """Return our own CRDs. KubeRay installs the CRD of RayClusters."""
-    found = appwrapper_crd()
-    found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), **LABELS}
-    return [found]
+    own = [appwrapper_crd()]
+    for crd in own:
+        crd["metadata"]["labels"] = {**crd["metadata"].get("labels", {}), **LABELS}
+    return own
 
 
 def _default(objects: list[Object], namespace: str) -> list[Object]:
@@ -61,7 +62,7 @@ def e2e_config_map(namespace: str) -> Object:
 
 
 def e2e_patch() -> list[dict[str, object]]:
-    """Return the JSON patch of the Deployment for the end-to-end tests: no resource requests, and a loaded image."""
+    """Return the JSON patch of the Deployment for the end-to-end tests: no resource requests, and a preloaded image."""
     container = "/spec/template/spec/containers/0"
     variable = {"name": "CERT_GENERATOR_IMAGE", "value": E2E_CERTIFICATE_IMAGE}
     return [
@@ -73,7 +74,7 @@ def e2e_patch() -> list[dict[str, object]]:
 def _e2e(objects: list[Object], namespace: str) -> list[Object]:
     for obj in objects:
         if obj["kind"] == "Deployment":
-            options.patch(obj, e2e_patch())
+            components.patch(obj, e2e_patch())
     return [*objects, e2e_config_map(namespace)]
 
 
@@ -84,7 +85,7 @@ OVERLAYS: dict[str, Callable[[list[Object], str], list[Object]]] = {
 }
 """The overlays of ``cfo manifests --overlay`` and in ``config/``."""
 
-COMPONENTS = options.COMPONENTS
+COMPONENTS = components.COMPONENTS
 """The components that can be added to any overlay."""
 
 _ORDER = (

@@ -1,13 +1,13 @@
-"""Removes an installation, in an order in which nothing blocks.
+"""Removes an installation in an order that avoids deadlocks.
 
 1. The webhook configurations: with ``failurePolicy: Fail``, and without their server, they would block all writes of
    the kinds that they are registered for.
-2. The AppWrappers, if they are to be deleted, while the operator can still clean up their objects.
+2. With ``delete_crds``: the AppWrappers, while the operator can still clean up their objects.
 3. The operator's Deployment.
 4. The operator's finalizers, which no one else would remove.
 5. Everything else.
 
-RayClusters and their workloads are kept, and so is the namespace, because it may contain objects of others.
+RayClusters and their workloads are kept, and so is the namespace, because it may contain other objects.
 
 Nothing is removed if the namespace has no operator, or if the cluster-scoped objects, whose names are the same in all
 installations, belong to an operator in another namespace.
@@ -57,9 +57,9 @@ class NotInstalled(Exception):
 async def check_installation(client: Client, namespace: str, *, leftovers: bool = False) -> None:
     """Check that an operator of ``namespace`` is installed, at least in part.
 
-    That is: an object of the installation is in the namespace, or a cluster-scoped one refers to it. With ``leftovers``
-    there need not be any. Raises :class:`NotInstalled`, also when a cluster-scoped object refers to another namespace,
-    and :class:`cfo.runtime.client.errors.APIError`.
+    This requires an object of the installation in the namespace, or a cluster-scoped object that refers to it. With
+    ``leftovers``, neither is required. Raises :class:`NotInstalled`, also when a cluster-scoped object refers to
+    another namespace, and :class:`cfo.runtime.client.errors.APIError`.
     """
     found = False
     for obj in render(namespace=namespace):
@@ -102,10 +102,10 @@ async def uninstall(
     dry_run: bool = False,
     timeout: float = 120.0,
 ) -> None:
-    """Remove the operator from ``namespace``, and call ``report`` with a line for each step.
+    """Remove the operator from ``namespace`` and call ``report`` once per step.
 
     Call :func:`check_installation` first. With ``delete_crds``, the AppWrapper CRD is deleted as well, and with it all
-    AppWrappers and their objects. With ``dry_run``, nothing is changed, and the lines say what would be.
+    AppWrappers and their objects. With ``dry_run``, nothing is changed, and the lines name what would be removed.
     ``timeout`` is how long, in seconds, to wait for AppWrappers, and again for the operator's pods, to be deleted. If
     it expires, this is reported, and the removal continues. Objects that do not exist are skipped, so the function can
     be called again. Raises :class:`cfo.runtime.client.errors.APIError`.
@@ -175,11 +175,11 @@ class _Removal:
             return
         left: list[Object] = []
         with anyio.move_on_after(timeout):
-            while left := await _list(self._client, gvk, **options):  # noqa: ASYNC110 (there is no informer here)
+            while left := await _list(self._client, gvk, **options):  # noqa: ASYNC110 (no informer is used here)
                 await anyio.sleep(_POLL_INTERVAL)
             return
         names = ", ".join(f"{gvk.kind} {key_of(obj)}" for obj in left[:5])
-        self._report(f"not deleted after {timeout:g} s: {names}")
+        self._report(f"still not deleted after {timeout:g} s: {names}")
 
     async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
         """Remove our finalizer from an object; retry if another client has changed the object concurrently."""

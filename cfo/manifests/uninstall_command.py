@@ -7,6 +7,7 @@ import sys
 import anyio
 import click
 
+from cfo.cli_errors import CommandFailed
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 __all__ = ["command"]
@@ -18,7 +19,7 @@ __all__ = ["command"]
     "--kubeconfig",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Path of a kubeconfig with administrator permissions.",
+    help="Path of a kubeconfig with cluster-admin permissions.",
 )
 @click.option("--crds", is_flag=True, help="Also delete the AppWrapper CRD, and with it all AppWrappers.")
 @click.option(
@@ -37,8 +38,8 @@ def command(
 ) -> None:
     """Uninstall the operator.
 
-    Removes its webhook configurations and finalizers, so that they do not block other writes and deletions. RayClusters
-    are kept. Changes nothing if the namespace has no operator.
+    Removes its webhook configurations and finalizers, so that they cannot block writes or deletions. RayClusters are
+    kept. Changes nothing if the namespace has no operator.
     """
     from cfo.manifests.uninstall import NotInstalled, check_installation, uninstall
     from cfo.runtime import APIError, Client, ConfigError, RESTMapper, Transport, TransportError, load_config
@@ -61,4 +62,4 @@ def command(
             click.confirm(f"Remove {what} in namespace {namespace} from {server}?", abort=True)
         anyio.run(work)
     except (ConfigError, APIError, TransportError, NotInstalled) as error:
-        raise click.ClickException(" ".join(str(error).split())) from None
+        raise CommandFailed(" ".join(str(error).split())) from None

@@ -19,24 +19,27 @@ __all__ = [
 ]
 
 ENTRY_POINT = "/manager"
-"""The program in the image. The Go operator has the same path, so only the image of a Deployment has to change."""
+"""Path of the program in the image.
+
+It is the same as in the Go operator's image, so that only the image in a Deployment has to change.
+"""
 
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
 
 REPLICAS = 2
-"""Only the leader reconciles, but both replicas serve webhooks, so that admission survives the loss of a node."""
+"""Only the leader reconciles, but both replicas serve webhooks, so admission keeps working if a node is lost."""
 
 RESOURCES: dict[str, dict[str, str]] = {
     "requests": {"cpu": "100m", "memory": "160Mi"},
     "limits": {"cpu": "1", "memory": "512Mi"},
 }
-"""Measured: 82 MiB when idle, 101 MiB with 300 RayClusters and their objects; see docs/operations.md."""
+"""Measured: about 75 MB when idle, 85 MB with 300 RayClusters and their objects; see docs/operations.md."""
 
 
 def namespace_object(namespace: str) -> Object:
-    """Return the namespace. It has no labels, because it may not belong to the operator alone."""
+    """Return the namespace. It has no labels, because other applications may use it as well."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
 
 

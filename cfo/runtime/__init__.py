@@ -21,12 +21,12 @@
     await manager.run(handle_signals=True)
 
 Data flow: a watch line goes into the :class:`Cache` and from there as an event to the handlers of a
-:class:`Controller`, whose work queue passes one :data:`Request` after the other to the :class:`Reconciler`; the writes
-of its :class:`Client` come back as later watch lines.
+:class:`Controller`, whose work queue passes each :data:`Request` to the :class:`Reconciler`. Writes of its
+:class:`Client` are reported by later watch lines.
 
 Objects are plain dicts in their wire form. The public names are listed once, in ``__init__.pyi``, and each is imported
-from its module on first use, so that importing :mod:`cfo.runtime` loads nothing else. Functions that need the name of
-their module are used through it: ``field.required(...)``, ``logs.configure()``.
+from its module on first use, so importing :mod:`cfo.runtime` is cheap. Functions whose names are clear only together
+with the module's name are used through the module: ``field.required(...)``, ``logs.configure()``.
 """
 
 import lazy_loader

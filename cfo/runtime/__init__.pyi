@@ -49,7 +49,7 @@ from .client.errors import UnsupportedMediaType as UnsupportedMediaType
 from .client.transport import Exchange as Exchange
 from .client.transport import Response as Response
 from .client.transport import Transport as Transport
-from .client.write_gate import WriteRefused as WriteRefused
+from .client.write_gate import WriteRejected as WriteRejected
 from .clock import Clock as Clock
 from .clock import FakeClock as FakeClock
 from .clock import SystemClock as SystemClock

@@ -2,7 +2,7 @@
 
 Discovery decides which kinds are served. It is read at startup, and again when a CustomResourceDefinition of a group
 with a pending kind is created or changes (becoming established is a change). A metadata-only informer reports these
-events; there is no polling. Discovery lags behind the CRD, so an event is followed by several checks.
+events; there is no polling. Discovery lags behind the CRD, so each event triggers several checks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cfo.runtime.reconcile import READ, Rule
 
 __all__ = ["AVAILABILITY_RULES", "Availability", "is_served"]
 
-_log = structlog.get_logger("cfo.runtime.availability")
+_log = structlog.get_logger(__name__)
 
 
 AVAILABILITY_RULES = (Rule("apiextensions.k8s.io", "customresourcedefinitions", READ),)
@@ -45,7 +45,7 @@ Setup = Callable[[], Awaitable[None] | None]
 class Availability:
     """Calls setup functions when their kinds are served; a runnable of the manager.
 
-    A kind whose API server does not respond is retried and does not delay other kinds.
+    If the API server of a kind does not respond, discovery of that kind is retried without delaying other kinds.
     """
 
     name = "availability"
@@ -71,7 +71,7 @@ class Availability:
         self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled; started when all kinds that are known to be served have been set up.
+        """Run until cancelled; report the start when all kinds that are known to be served have been set up.
 
         Raises any exception of a ``setup`` function.
         """
@@ -102,7 +102,7 @@ class Availability:
     async def _check_pending(self) -> bool:
         """Check discovery until the kinds of the reported CRDs are served or the delays are used up.
 
-        Returns whether it is known for every pending kind whether it is served.
+        Return whether discovery gave a definite answer for every pending kind.
         """
         all_known = True
         for delay in _CHECK_DELAYS:
@@ -121,7 +121,7 @@ class Availability:
             try:
                 served = await _query(self._mapper, gvk, self._clock)
             except DiscoveryIncomplete as error:
-                _log.warning("Cannot determine whether kind is served, will retry", kind=str(gvk), error=str(error))
+                _log.warning("Failed to determine whether kind is served, will retry", kind=str(gvk), error=str(error))
                 all_known = False
                 continue
             if not served:
@@ -144,7 +144,7 @@ async def is_served(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
         except DiscoveryIncomplete as error:
             delay = next(delays)
             _log.warning(
-                "Cannot determine whether kind is served, will retry",
+                "Failed to determine whether kind is served, will retry",
                 kind=str(gvk),
                 error=str(error),
                 retry_in_seconds=delay,

@@ -25,11 +25,11 @@ __all__ = ["Builder", "SelectionKeywords"]
 
 
 class SelectionKeywords(TypedDict, total=False):
-    """The keywords of :class:`Builder` that limit which objects of a kind are cached, and how much of each.
+    """The keywords of :class:`Builder` that limit the cached objects of a kind and the cached part of each object.
 
-    ``label_selector`` and ``field_selector`` are strings as kubectl takes them (empty: all objects); ``namespace``
-    limits the informer to one namespace (empty: those of the manager). With ``metadata_only`` only metadata is
-    requested and cached.
+    ``label_selector`` and ``field_selector`` have kubectl's syntax (empty: all objects); ``namespace`` limits the
+    informer to one namespace (empty: all namespaces of the manager). With ``metadata_only`` only metadata is requested
+    and cached.
     """
 
     label_selector: str
@@ -80,7 +80,7 @@ class Builder:
     def owns(
         self, gvk: GVK, *predicates: Predicate, only_controller: bool = True, **selection: Unpack[SelectionKeywords]
     ) -> Self:
-        """Watch objects of kind ``gvk`` that reconciled objects own: an event enqueues a request for the owner.
+        """Watch objects of kind ``gvk`` that reconciled objects own; an event enqueues a request for the owner.
 
         The owner is the controller of the object; with ``only_controller`` false, every owner of the primary kind.
         """
@@ -99,9 +99,9 @@ class Builder:
     ) -> Self:
         """Watch objects of kind ``gvk``: ``handler`` maps an event to requests.
 
-        A controller starts when all its kinds have synced. It does not wait for a kind that is ``optional``, for kinds
-        that may never be served (such as another project's CRD) or that RBAC may forbid; the controller receives its
-        events once it becomes available.
+        A controller starts when all its kinds have synced. It does not wait for a kind that is ``optional``, and
+        receives the events of that kind once the kind becomes available. Set ``optional`` for kinds that may never be
+        served (such as another project's CRD) or that RBAC may forbid.
         """
         self._watches.append(
             _Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
@@ -111,7 +111,7 @@ class Builder:
     def reads(self, *informers: Informer) -> Self:
         """Make the controller wait until ``informers`` have synced, without receiving their events.
 
-        For informers that the reconciler only reads from; those of watched kinds are waited for anyway.
+        Use it for informers that the reconciler only reads from; informers of watched kinds are always waited for.
         """
         self._sources += map(InformerSync, informers)
         return self
@@ -122,7 +122,7 @@ class Builder:
         return self
 
     def with_predicates(self, *predicates: Predicate) -> Self:
-        """Apply ``predicates`` to every watched kind, in addition to the predicates of each."""
+        """Apply ``predicates`` to every watched kind, in addition to the predicates of each watch."""
         self._predicates += predicates
         return self
 
@@ -148,13 +148,13 @@ class Builder:
         return self
 
     def complete(self, reconciler: Reconciler) -> Controller:
-        """Create the controller and add it to the manager, which starts it (at once if the manager is running).
+        """Create the controller and add it to the manager, which starts it (immediately if the manager is running).
 
         Raises :class:`ValueError` when nothing is watched, when :meth:`owns` is used without :meth:`for_`, or when the
         manager already has a controller of this name.
         """
         if not self._watches and all(isinstance(source, InformerSync) for source in self._sources):
-            raise ValueError("a controller needs something to watch: call for_, watches or watches_source")
+            raise ValueError("no watches: call for_, watches or watches_source")
         name = self._name or (self._primary.kind.lower() if self._primary else "")
         if not name:
             raise ValueError("a controller without a primary kind needs a name")
@@ -180,7 +180,7 @@ class Builder:
         handler = watch.handler
         if handler is None:
             if self._primary is None:
-                raise ValueError(f"owns({watch.gvk}): the kind of the owners is unknown; call for_ too")
+                raise ValueError(f"owns({watch.gvk}): the owner kind is unknown: call for_, too")
             handler = EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
         return Kind(
             self._manager.cache.informer(watch.gvk, **watch.selection),

@@ -1,6 +1,6 @@
 """Clocks and waiting. Code that measures time, sleeps or times out takes a :class:`Clock`, so that tests control time.
 
-:func:`first_of` and :func:`sleep_unless` wait for whichever of several things happens first.
+:func:`first_of` and :func:`sleep_unless` wait for the first of several events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Timer(Protocol):
     """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Cancel the callback; do nothing if it already ran."""
+        """Cancel the callback; do nothing if it has already run."""
         ...
 
 
@@ -33,11 +33,11 @@ class Clock(Protocol):
     """Reads the time, sleeps and schedules callbacks."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary fixed point; never goes back."""
+        """Return seconds since an arbitrary fixed point; never goes backwards."""
         ...
 
     def boottime(self) -> float:
-        """Return :meth:`monotonic` including the time that the machine was suspended, if the OS provides it."""
+        """Return monotonic seconds that include the time of machine suspends, if the OS supports it."""
         ...
 
     def now(self) -> datetime:
@@ -57,7 +57,7 @@ class SystemClock:
     """The clock of the operating system."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary fixed point; never goes back."""
+        """Return seconds since an arbitrary fixed point; never goes backwards."""
         return time.monotonic()
 
     def boottime(self) -> float:
@@ -154,7 +154,7 @@ class FakeClock:
 async def first_of(*functions: Callable[[], Awaitable[object]]) -> None:
     """Run ``functions`` concurrently until the first one returns, then cancel the others.
 
-    An exception of one of them cancels the others too and is raised in an :class:`ExceptionGroup`.
+    An exception of one of them also cancels the others, and is raised in an :class:`ExceptionGroup`.
     """
     async with anyio.create_task_group() as tasks:
 

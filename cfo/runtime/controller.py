@@ -1,8 +1,8 @@
 """The controller: sources add requests to its queue, workers pass them to the reconciler.
 
-Workers start after all sources have synced, so that a reconciler never mistakes "not cached yet" for "does not
-exist". An exception in a reconcile affects only that request: it is logged once and counted, and the request is
-requeued with back-off. On :meth:`~Controller.stop` the workers take no more requests and finish the current ones.
+Workers start after all sources have synced, so that a reconciler never mistakes "not cached yet" for "does not exist".
+An exception in a reconcile affects only that request: it is logged once and counted, and the request is requeued with
+back-off. On :meth:`~Controller.stop` the workers stop accepting requests and finish the current ones.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
 __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_id"]
 
-_log = structlog.get_logger("cfo.runtime.controller")
+_log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 
 _EXPECTED = (APIError, TransportError, UnknownKind, TerminalError)
 """Errors that are logged without a stack trace, because their message is sufficient."""
 
 _PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
-"""Programming errors, which would be a panic in Go; counted as ``controller_runtime_reconcile_panics_total``."""
+"""Programming errors, which would be panics in Go; counted as ``controller_runtime_reconcile_panics_total``."""
 
 
 def reconcile_id() -> str:
-    """Return the ID of the current reconcile, as in its log lines; empty outside of a reconcile."""
+    """Return the ID of the current reconcile, as in its log lines; empty outside a reconcile."""
     return _reconcile_id.get()
 
 
@@ -114,13 +114,13 @@ class Controller:
         return tuple(self._sources)
 
     def watch(self, source: Source) -> None:
-        """Add a source; start it at once if the controller is running."""
+        """Add a source; start it immediately if the controller is running."""
         self._sources.append(source)
         if self._tasks is not None:
             self._tasks.start_soon(self._start, source)
 
     def stop(self) -> None:
-        """Take no more requests; :meth:`run` returns when the current reconciles have finished."""
+        """Stop accepting requests; :meth:`run` returns when the current reconciles have finished."""
         self.queue.shut_down()
         self._stopping.set()
 
@@ -267,7 +267,7 @@ def _join(errors: Iterable[BaseException]) -> str:
 def _is_transient_conflict(error: BaseException) -> bool:
     """Return whether a retry with an updated cache resolves the conflict.
 
-    Not so for a name that is taken (AlreadyExists) and a field that another manager owns: those conflicts persist.
+    Return false if the name is taken (AlreadyExists) or another manager owns a field, because those conflicts persist.
     """
     if not isinstance(error, Conflict) or isinstance(error, AlreadyExists):
         return False

@@ -3,10 +3,11 @@
 A :class:`RESTMapper` reads the aggregated discovery documents (KEP-3352; two requests for everything, with a 304
 response if nothing changed), or the documents of each group and version if a server has no aggregated discovery. It
 makes requests only when necessary: at the first lookup, after :meth:`~RESTMapper.invalidate` (a CRD was created or
-deleted), and when a lookup finds nothing, because the kind may have been added a moment ago.
+deleted), and when a lookup finds nothing, because the kind may have just been added.
 
-**Unknown does not mean "not served".** An aggregated API whose server is down is still listed, with freshness
-``Stale``; a failed discovery request gives no information. Both raise :class:`DiscoveryIncomplete`: retry later.
+**"Unknown" and "not served" are different.** An aggregated API whose server is down is still listed, with freshness
+``Stale``; a failed discovery request gives no information. Both raise :class:`DiscoveryIncomplete`, after which the
+caller should retry later.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _ACCEPT = f"{_AGGREGATED},{JSON}"
 _READS_PER_SECOND = 10.0
 _READ_BURST = 5
 
-_log = structlog.get_logger("cfo.discovery")
+_log = structlog.get_logger(__name__)
 
 
 class DiscoveryIncomplete(Exception):
-    """Discovery of a part of the API failed: it is unknown which kinds that part serves; retry later."""
+    """Raised if discovery of a part of the API failed: it is unknown which kinds that part serves; retry later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class _Version:
 class _Document:
     """A root document: ``/api`` for the core group, ``/apis`` for all others.
 
-    ``etag`` makes reading it again cheap; ``reads_begun`` and ``reads_completed`` are the numbers of the last reads.
+    ``etag`` makes repeated reads cheap; ``reads_begun`` and ``reads_completed`` are the numbers of the last reads.
     """
 
     def __init__(self, path: str) -> None:
@@ -159,8 +160,8 @@ class RESTMapper:
         """Return whether any version of the group is served.
 
         Raises :class:`DiscoveryIncomplete` if that is unknown: discovery failed, or the group is an aggregated API that
-        does not respond. Another group whose API is down does not matter, because kube-aggregator lists every
-        registered group, reachable or not.
+        does not respond. Other groups whose APIs are down do not matter, because kube-aggregator lists every registered
+        group, reachable or not.
         """
         document = self._document(group)
         begun = document.reads_begun
@@ -223,7 +224,7 @@ class RESTMapper:
     async def _wait_for_read(self, document: _Document) -> bool:
         """Wait for a read in progress; return false if there is none.
 
-        Such a read began too early to prove that a kind is not served, but it may find the kind.
+        Such a read started too early to prove that a kind is not served, but it may still find the kind.
         """
         if not document.lock.locked():
             return False
@@ -275,7 +276,7 @@ class RESTMapper:
         except NotFound:
             known.set_resources(())
         except (APIError, TransportError) as error:
-            _log.warning("Discovery of an API failed", path=path, error=str(error))
+            _log.warning("Discovery failed for API version", path=path, error=str(error))
             known.stale = True
         else:
             known.set_resources(_listed_resources(group, version, orjson.loads(response.body)))
@@ -295,7 +296,7 @@ def _aggregated_resources(group: str, version: Mapping[str, Any]) -> Iterator[Re
     for item in version.get("resources") or ():
         kind = item.get("responseKind") or {}
         if not kind.get("kind"):
-            continue  # a parent that is not served itself and only has subresources
+            continue  # a parent resource that is not served itself and only has subresources
         yield Resource(
             gvk=GVK(group, version["version"], kind["kind"]),
             plural=item["resource"],

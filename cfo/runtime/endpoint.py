@@ -1,4 +1,4 @@
-"""A small HTTP server for metrics and health checks, which the configuration can disable."""
+"""A small HTTP server for metrics and health checks, which can be disabled."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from anyio.abc import TaskStatus
 
 __all__ = ["Endpoint", "parse_bind_address"]
 
-_log = structlog.get_logger("cfo.runtime.endpoint")
+_log = structlog.get_logger(__name__)
 
 
 def parse_bind_address(text: str) -> tuple[str | None, int] | None:
     """Parse a bind address in Go's notation into a host (``None``: all addresses) and a port.
 
-    Valid are ``:8080``, ``127.0.0.1:8080`` and ``[::1]:8080``; port 0 selects a free port. The empty string and ``0``
-    mean disabled: the result is ``None``. Raises :class:`ValueError` for anything else.
+    ``:8080``, ``127.0.0.1:8080`` and ``[::1]:8080`` are valid; port 0 selects a free port. The empty string and ``0``
+    disable the server: the result is ``None``. Raises :class:`ValueError` for anything else.
     """
     if text in ("", "0"):
         return None

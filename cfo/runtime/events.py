@@ -1,11 +1,11 @@
-"""Kubernetes Events, as ``kubectl describe`` shows them.
+"""Recording of Kubernetes Events, which ``kubectl describe`` shows.
 
-:meth:`EventRecorder.event` returns at once and does not fail on API errors: a bounded queue feeds one sender, which
-writes ``events.k8s.io/v1`` Events, or core ``v1`` Events in namespaces where the former are forbidden. A repeated event
-becomes a series: one object with a count that is written whenever it has doubled, so that a reconcile that fails a
-thousand times costs ten requests. As in client-go's correlator, events that differ only in their message become one
-series after ten of them within ten minutes, and each object has a budget (a burst of 25 events, then one every five
-minutes). Events are best effort: those that cannot be written are dropped and logged.
+:meth:`EventRecorder.event` returns immediately and does not fail on API errors: a bounded queue feeds one sender, which
+writes ``events.k8s.io/v1`` Events, or core ``v1`` Events in namespaces where the former are forbidden. Repeated events
+are combined into a series: one object whose count is written each time it doubles, so a reconcile that fails a thousand
+times costs ten requests. As in client-go's correlator, events that differ only in their message become one series after
+ten of them within ten minutes, and each object has a rate limit (a burst of 25 events, then one every five minutes).
+Events are best effort: those that cannot be written are dropped and logged.
 
 Sources: `Event v1`_ (field lengths, ``series``, ``reportingController``), client-go's ``tools/record`` (the limits).
 
@@ -36,11 +36,11 @@ from cfo.runtime.reconcile import Rule
 
 __all__ = ["CORE_EVENT", "EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecorder", "EventType"]
 
-_log = structlog.get_logger("cfo.runtime.events")
+_log = structlog.get_logger(__name__)
 
 
 EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
-"""The permissions that recording needs; the same permissions on core ``events`` also suffice."""
+"""The permissions that recording requires; the same permissions on core ``events`` are also sufficient."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -132,7 +132,7 @@ class EventRecorder:
         action: str = "Reconcile",
         related: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record an event about ``obj``; return at once, before it is written.
+        """Record an event about ``obj``; return immediately, before it is written.
 
         ``reason`` and ``action`` are CamelCase words for machines, ``message`` is a sentence for users (truncated to
         1024 bytes); never include secrets. ``related`` is a second object that the event concerns. Raises
@@ -168,7 +168,7 @@ class EventBroadcaster:
         self._stopping = asyncio.Event()
         self._last_stamp = 0
         self.dropped = 0
-        """The number of events not written: budget of the object exceeded, queue full, or write failed."""
+        """The number of events not written: rate limit of the object exceeded, queue full, or write failed."""
 
     def recorder(self, component: str) -> EventRecorder:
         """Return a recorder for ``component``, which becomes ``reportingController``."""
@@ -194,7 +194,7 @@ class EventBroadcaster:
         series = self._series.get(key)
         if series is None or now - series.last > _SERIES_IDLE:
             if not self._within_budget(component, identity):
-                self._drop(key, "the object exceeded its event budget")
+                self._drop(key, "the object exceeded its event rate limit")
                 return
             series = _Series(regarding, _Reference.to(related) if related is not None else None, now, now)
             self._series[key] = series
@@ -226,7 +226,7 @@ class EventBroadcaster:
             await self._woken.wait()
 
     def _aggregate(self, key: _Key, now: datetime) -> _Key:
-        """Return the key of the series: the event's own, or that of all similar events if there are too many."""
+        """Return the key of the series: the event's own key, or the key of all similar events if there are too many."""
         similar_key = key._replace(note="")
         similar = self._similar.get(similar_key)
         if similar is None or now - similar.last > _SIMILAR_INTERVAL:
@@ -262,7 +262,7 @@ class EventBroadcaster:
 
     def _drop(self, key: _Key, cause: str) -> None:
         self.dropped += 1
-        _log.debug("Event dropped", cause=cause, reason=key.reason, regarding=key.regarding)
+        _log.debug("Dropped event", cause=cause, reason=key.reason, regarding=key.regarding)
 
     async def _write_with_retries(self, key: _Key, series: _Series) -> None:
         for pause in (*_RETRIES, None):
@@ -290,7 +290,7 @@ class EventBroadcaster:
                 except (Forbidden, UnknownKind):
                     raise error from None
                 self._core_namespaces.add(namespace)
-                _log.info("Writing events to the core API", namespace=namespace, cause=str(error))
+                _log.info("Falling back to core v1 Events", namespace=namespace, cause=str(error))
             return
         await self._write_as(CORE_EVENT, key, series)
 

@@ -1,13 +1,13 @@
-"""Field errors, with the same messages as apimachinery's.
+"""Field errors with apimachinery's messages.
 
 A :class:`FieldError` corresponds to ``field.Error`` of ``k8s.io/apimachinery/pkg/util/validation/field``: a reason, the
 path of the field, the invalid value and a detail. Defaulters and validators raise :class:`FieldErrors`, whose message
-and causes are those of an ``Invalid`` Status. A :class:`Path` is extended step by step:
+and causes have the form of an ``Invalid`` Status. A :class:`Path` is built step by step:
 
 .. code-block:: python
 
     worker = Path("spec", "workerGroupSpecs").index(1)
-    raise FieldErrors([required(worker.child("template", "spec", "containers"), "a Ray container is needed")])
+    raise FieldErrors([required(worker.child("template", "spec", "containers"), "must contain a Ray container")])
 
 Every function also takes a plain string as a path; :func:`child`, :func:`index` and :func:`key` build such strings,
 for code that needs a path only after it has found an error.
@@ -18,9 +18,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 __all__ = [
+    "MAX_ERRORS",
     "OMIT",
     "FieldError",
     "FieldErrors",
@@ -46,6 +48,13 @@ __all__ = [
     "too_many",
     "type_invalid",
 ]
+
+
+MAX_ERRORS: Final = 100
+"""The maximum number of errors that :class:`FieldErrors` reports."""
+
+_MAX_SHOWN: Final = 10_000
+"""The maximum number of characters of a value, and of a detail, that a message contains."""
 
 
 class Path:
@@ -134,7 +143,7 @@ class FieldError(NamedTuple):
         text = _MESSAGES.get(self.reason, self.reason)
         if self.reason not in _WITHOUT_VALUE and self.value is not OMIT:
             text = f"{text}: {go_value(self.value)}"
-        return f"{text}: {self.detail}" if self.detail else text
+        return f"{text}: {_shortened(self.detail)}" if self.detail else text
 
     def __str__(self) -> str:
         return f"{self.field}: {self.body}"
@@ -148,21 +157,25 @@ class FieldError(NamedTuple):
 
 
 class FieldErrors(Exception):
-    """Raised for an invalid object; ``errors`` has at least one :class:`FieldError`.
+    """Raised for an invalid object; ``errors`` has at least one :class:`FieldError`, and at most :data:`MAX_ERRORS`.
 
+    Further errors are left out, and not computed if ``errors`` is an iterator; the message then says so.
     The message is the aggregate of all errors, as apimachinery's ``ErrorList.ToAggregate`` prints it.
     """
 
     def __init__(self, errors: Iterable[FieldError]) -> None:
-        self.errors = tuple(errors)
+        found = tuple(islice(errors, MAX_ERRORS + 1))
+        self.errors = found[:MAX_ERRORS]
         if not self.errors:
             raise ValueError("FieldErrors needs at least one error")
-        super().__init__(aggregate(self.errors))
+        message = aggregate(self.errors)
+        more = f"; only the first {MAX_ERRORS} errors are shown" if len(found) > MAX_ERRORS else ""
+        super().__init__(f"{message}{more}")
 
     @classmethod
     def check(cls, errors: Iterable[FieldError]) -> None:
         """Raise this exception if there are any errors."""
-        if found := tuple(errors):
+        if found := tuple(islice(errors, MAX_ERRORS + 1)):
             raise cls(found)
 
     @property
@@ -255,23 +268,27 @@ def too_few(path: Path | str, actual: int, limit: int) -> FieldError:
 
 
 def internal(path: Path | str, detail: str) -> FieldError:
-    """Return the error for a check that could not be done."""
+    """Return the error for a check that could not be performed."""
     return FieldError("InternalError", str(path), "", detail)
 
 
 def go_value(value: Any) -> str:
     """Format a value as ``field.Error`` does: numbers and booleans plain, strings quoted, everything else as JSON."""
     if isinstance(value, Verbatim):
-        return str(value)
+        return _shortened(str(value))
     if value is None:
         return "null"
     if isinstance(value, str):
-        return go_quote(value)
+        return go_quote(_shortened(value))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
         return _go_float(value)
-    return go_json(value)
+    return _shortened(go_json(value))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def go_json(value: Any) -> str:

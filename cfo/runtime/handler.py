@@ -25,7 +25,7 @@ __all__ = [
 
 
 def entries_of(event: Event) -> Iterable[Entry]:
-    """Return the old and the new state of the object, without the one that the event lacks."""
+    """Return the old and the new state of the object, as far as the event has them."""
     return [entry for entry in (event.old, event.new) if entry is not None]
 
 
@@ -33,7 +33,7 @@ class EventHandler(Protocol):
     """Maps an event to requests."""
 
     async def prepare(self, mapper: RESTMapper) -> None:
-        """Called once before the first event, for calls to the API server that the handler needs."""
+        """Prepare the handler; called once before the first event, and may call the API server."""
         ...
 
     def requests(self, event: Event) -> Iterable[Request]:
@@ -55,8 +55,8 @@ class EnqueueRequestForObject:
 class EnqueueRequestForOwner:
     """Enqueues requests for the owners of kind ``owner`` of the object of the event.
 
-    An owner reference matches by group and kind, whatever its API version. With ``only_controller`` only the controller
-    reference is used. An owner whose reference was removed is enqueued too.
+    An owner reference matches by group and kind, regardless of its API version. With ``only_controller`` only the
+    controller reference is used. An owner whose reference was removed is enqueued, too.
     """
 
     def __init__(self, owner: GVK, *, only_controller: bool = True) -> None:
@@ -65,7 +65,7 @@ class EnqueueRequestForOwner:
         self._mapper: RESTMapper | None = None
 
     async def prepare(self, mapper: RESTMapper) -> None:
-        """Keep the mapper, which knows whether the owner's kind is namespaced."""
+        """Store the mapper, which determines whether the owner's kind is namespaced."""
         self._mapper = mapper
 
     def requests(self, event: Event) -> Iterable[Request]:

@@ -1,8 +1,8 @@
 """Liveness and readiness: named checks behind ``/healthz`` and ``/readyz``.
 
-Paths and responses are those of controller-runtime's ``pkg/healthz`` (from apiserver): ``ok``, or 500 with one line
-for each check; ``?verbose`` lists the checks on success too, ``?exclude=NAME`` skips a check, and ``/readyz/NAME`` runs
-only one. Unlike in controller-runtime, the response contains the reason of a failure.
+Paths and responses match controller-runtime's ``pkg/healthz`` (from apiserver): ``ok``, or 500 with one line for each
+check; ``?verbose`` also lists the checks on success, ``?exclude=NAME`` skips a check, and ``/readyz/NAME`` runs only
+one. Unlike in controller-runtime, the response contains the reasons for failures.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cfo.runtime.endpoint import Endpoint
 
 __all__ = ["Check", "Health", "ping"]
 
-_log = structlog.get_logger("cfo.runtime.health")
+_log = structlog.get_logger(__name__)
 
 Check: TypeAlias = Callable[[], Awaitable[None] | None]
 """A check returns if healthy, and otherwise raises an exception whose message is the reason (visible to any client)."""
 
 
 def ping() -> None:
-    """Always pass: a response proves that the process is alive."""
+    """Always succeed: a response proves that the process is alive."""
 
 
 class Health:
@@ -44,7 +44,7 @@ class Health:
         _add(self._ready, name, check)
 
     async def failures(self, *, ready: bool = True) -> dict[str, str]:
-        """Run the readiness (or liveness) checks; return the reasons of failures by check name."""
+        """Run the readiness (or liveness) checks; return the reasons for failures by check name."""
         found = {name: await _failure(check) for name, check in (self._ready if ready else self._live).items()}
         return {name: reason for name, reason in found.items() if reason is not None}
 
@@ -62,7 +62,7 @@ class Health:
 
 def _add(checks: dict[str, Check], name: str, check: Check) -> None:
     if not name or "/" in name:
-        raise ValueError(f"health check {name!r}: the name must be a path segment: not empty, without '/'")
+        raise ValueError(f"health check {name!r}: name must be a non-empty path segment without '/'")
     if name in checks:
         raise ValueError(f"health check {name!r} already exists")
     checks[name] = check

@@ -1,20 +1,20 @@
 """Leader election: one of several replicas holds a Lease and renews it while it works.
 
-The protocol is that of client-go's ``tools/leaderelection``, so that Go and Python replicas can share a Lease, and
-`Lease v1`_ shows the current leader. A replica that is not the leader reads the Lease every ``retry_period`` plus a
-random delay of up to 1.2 times as much. It acquires the Lease when it has no holder, or when this replica has not
-*observed* a change of it for the duration in the Lease. Only the local clock is used; the timestamps in the Lease are
-informational.
+The protocol is the same as in client-go's ``tools/leaderelection``, so that Go and Python replicas can share a Lease,
+and `Lease v1`_ shows the current leader. A replica that is not the leader reads the Lease every ``retry_period`` plus a
+random delay of up to 1.2 times that period. It acquires the Lease if the Lease has no holder, or if this replica has
+not *observed* a change of the Lease for the duration in the Lease. Only the local clock is used; the timestamps in the
+Lease are informational.
 
 The leader renews the Lease every ``retry_period``. Its leadership ends ``renew_deadline`` after the start of the last
-successful renewal. No other replica can hold the Lease by then: it has to wait ``lease_duration``, which is longer,
-from a moment that is later. From that instant :meth:`LeaderElector.check`, the
-:mod:`write gate <cfo.runtime.client.write_gate>` of everything that runs only on the leader, refuses every write, and
-the process stops. The deadline is measured with a clock that includes the time that the machine was suspended, and the
-gate depends on no timer: a process that was paused for a minute writes nothing when it resumes.
+successful renewal. No other replica can hold the Lease by then, because it must wait for the longer ``lease_duration``,
+counted from a later point in time. From then on :meth:`LeaderElector.check`, the :mod:`write gate
+<cfo.runtime.client.write_gate>` of everything that runs only on the leader, rejects every write, and the process stops.
+The deadline is measured with a clock that includes the time of machine suspends, and the gate depends on no timer: a
+process that was paused for a minute writes nothing when it resumes.
 
-Limit: a write that was sent in time may be processed late by an API server that hangs. A write that must never happen
-late needs a precondition (a resourceVersion).
+Limit: a write that was sent in time may be processed late by an API server that hangs. If a late write would be
+harmful, use a precondition (a resourceVersion).
 
 .. _Lease v1: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
 """
@@ -39,7 +39,7 @@ from anyio.abc import TaskStatus
 from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, NotFound, TransportError
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.client.write_gate import WriteRefused
+from cfo.runtime.client.write_gate import WriteRejected
 from cfo.runtime.clock import Clock, SystemClock, micro_time, sleep_unless
 from cfo.runtime.events import EventRecorder
 from cfo.runtime.kinds import LEASE
@@ -57,14 +57,14 @@ __all__ = [
     "leader_election_rules",
 ]
 
-_log = structlog.get_logger("cfo.runtime.leaderelection")
+_log = structlog.get_logger(__name__)
 
 _JITTER: Final = 1.2
 _RELEASED_SECONDS: Final = 1
 
 
 def leader_election_rules(name: str, namespace: str) -> tuple[Rule, ...]:
-    """Return the permissions that leader election with the Lease ``name`` in ``namespace`` needs."""
+    """Return the permissions that leader election with the Lease ``name`` in ``namespace`` requires."""
     return (
         Rule(LEASE.group, "leases", "create", namespace=namespace),
         Rule(LEASE.group, "leases", ("get", "update"), (name,), namespace=namespace),
@@ -97,7 +97,7 @@ class LeaderElectionOptions:
 
     def __post_init__(self) -> None:
         if not self.name or not self.namespace or not self.identity:
-            raise ValueError("leader election: name and namespace of the Lease and identity: must not be empty")
+            raise ValueError("leader election: name, namespace and identity must not be empty")
         if self.lease_duration < 1:
             raise ValueError(f"lease_duration ({self.lease_duration:g} s) must be at least 1 s")
         if self.lease_duration <= self.renew_deadline:
@@ -139,8 +139,8 @@ class Lock(Protocol):
 class LeaseLock(Lock):
     """A Lease on an API server.
 
-    ``transport`` should be used for nothing else and have no rate limit: a renewal that waits for other requests may
-    come too late. Needs no discovery.
+    Use a dedicated ``transport`` without a rate limit, because a renewal that waits for other requests may be too late.
+    Discovery is not used.
     """
 
     def __init__(self, transport: Transport, key: NamespacedName) -> None:
@@ -164,7 +164,7 @@ class LeaseLock(Lock):
         return await self._request("PUT", "update", f"{self._path}/{self._name}", timeout, lease)
 
     async def _request(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
-        answer = await self._transport.request(
+        response = await self._transport.request(
             APIRequest(
                 method,
                 path,
@@ -174,15 +174,16 @@ class LeaseLock(Lock):
                 resource=f"leases.{LEASE.group} {self._name}",
             )
         )
-        lease: Object = orjson.loads(answer.body)
+        lease: Object = orjson.loads(response.body)
         return lease
 
 
 class LeaderElector:
     """Acquires and renews the Lease; a runnable, and the leader's write gate.
 
-    It has started when this process is the leader, and raises :class:`LeadershipLost` when it no longer is. ``events``
-    records changes of leadership on the Lease, ``metrics`` expose them; ``random`` returns numbers in [0, 1).
+    It reports that it has started once this process is the leader, and raises :class:`LeadershipLost` once it no longer
+    is. ``events`` records changes of leadership on the Lease, ``metrics`` expose them; ``random`` returns numbers in
+    [0, 1).
     """
 
     name = "leader-election"
@@ -222,12 +223,12 @@ class LeaderElector:
         return str(self._spec.get("holderIdentity") or "")
 
     def check(self) -> None:
-        """Raise :class:`~cfo.runtime.client.write_gate.WriteRefused` unless this process is the leader right now."""
+        """Raise :class:`~cfo.runtime.client.write_gate.WriteRejected` unless this process is the leader right now."""
         if not self._leading:
-            raise WriteRefused("not written: this process is not the leader")
+            raise WriteRejected("not written: this process is not the leader")
         expired_for = -self._remaining()
         if expired_for >= 0:
-            raise WriteRefused(
+            raise WriteRejected(
                 f"not written: leadership ended {expired_for:.1f} s ago, {self.options.renew_deadline:g} s after the "
                 f"last renewal of Lease {self.options.namespace}/{self.options.name}"
             )
@@ -237,7 +238,7 @@ class LeaderElector:
         self._stopping.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Acquire the Lease, report the start, and renew the Lease until :meth:`stop`.
+        """Acquire the Lease, report that the elector has started, and renew the Lease until :meth:`stop`.
 
         Raises :class:`LeadershipLost` when the Lease was not renewed in time or another replica acquired it.
         """
@@ -254,7 +255,7 @@ class LeaderElector:
             if self.options.release_on_cancel:
                 await self._release()
         except LeadershipLost as error:
-            _log.error("Leader election lost", lease=self._lease_name, cause=str(error))
+            _log.error("Leader election lost", lease=self._lease_name, error=str(error))
             raise
         finally:
             self._leading = False
@@ -303,7 +304,7 @@ class LeaderElector:
                     await self._write(self._lease, timeout)
                 except (Conflict, NotFound) as error:
                     self._metrics.slow_path.inc()
-                    _log.info("Lease changed, reading it again", lease=self._lease_name, cause=str(error))
+                    _log.info("Lease changed, rereading", lease=self._lease_name, cause=str(error))
                 else:
                     return True
             return await self._acquire_if_free(timeout)
@@ -311,9 +312,9 @@ class LeaderElector:
             _log.debug("Another replica updated the Lease first", lease=self._lease_name, cause=str(error))
         except (APIError, TransportError) as error:
             event = "Failed to renew lease" if self._leading else "Failed to acquire lease"
-            _log.warning(event, lease=self._lease_name, cause=str(error))
+            _log.warning(event, lease=self._lease_name, error=str(error))
         except orjson.JSONDecodeError as error:
-            _log.warning("Failed to decode lease", lease=self._lease_name, cause=str(error))
+            _log.warning("Failed to decode lease", lease=self._lease_name, error=str(error))
         return False
 
     async def _acquire_if_free(self, timeout: float) -> bool:
@@ -353,7 +354,7 @@ class LeaderElector:
         self._leading = True
 
     async def _release(self) -> None:
-        """Release the Lease; on failure the next leader only has to wait until it expires."""
+        """Release the Lease; if this fails, the next leader has to wait until it expires."""
         self._leading = False
         now = micro_time(self._clock.now())
         spec = {
@@ -367,7 +368,7 @@ class LeaderElector:
             await self._lock.update({**self._lease, "spec": spec}, timeout=self.options.renew_deadline / 2)
             _log.info("Released lease", lease=self._lease_name)
         except (APIError, TransportError) as error:
-            _log.warning("Failed to release lease", lease=self._lease_name, cause=str(error))
+            _log.warning("Failed to release lease", lease=self._lease_name, error=str(error))
 
     async def _pause(self, seconds: float) -> bool:
         """Sleep until ``seconds`` have passed or a stop is requested; return whether one is requested."""

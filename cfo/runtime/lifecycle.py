@@ -1,11 +1,11 @@
-"""Starts the runnables of a process in phases and stops them in the reverse order.
+"""Starts the runnables of a process in phases and stops them in reverse order.
 
 All runnables run in one task group. On a stop request (a signal, :meth:`Lifecycle.stop`, or a failed runnable) the
 phases stop from the last to the first within the grace period; runnables that are still running after it are
 cancelled.
 
-A runnable is an object with ``run`` (and, if it can stop gracefully, ``stop``), or a coroutine function. A runnable
-that raises stops the process with its error; one that returns has finished and stops nothing.
+A runnable is an object with ``run`` (and, if it can stop gracefully, ``stop``), or a coroutine function. If a runnable
+raises, the process stops with its error; if a runnable returns, it has finished, and the others keep running.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "StopImmediately",
 ]
 
-_log = structlog.get_logger("cfo.runtime.lifecycle")
+_log = structlog.get_logger(__name__)
 
 
 @runtime_checkable
@@ -53,7 +53,7 @@ RunnableFunction: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Phase(IntEnum):
-    """The order in which runnables start; they stop in the reverse order."""
+    """The order in which runnables start; they stop in reverse order."""
 
     SERVERS = 0
     CACHES = 1
@@ -63,7 +63,7 @@ class Phase(IntEnum):
 
 
 class RunnableFailed(Exception):
-    """A runnable raised an exception and the process stopped; ``__cause__`` is that exception."""
+    """Raised if a runnable failed and the process stopped; ``__cause__`` is the exception of the runnable."""
 
 
 class StopImmediately(Exception):
@@ -71,11 +71,11 @@ class StopImmediately(Exception):
 
 
 class GracePeriodExceeded(Exception):
-    """A runnable was still running at the end of the grace period and was cancelled."""
+    """Raised if a runnable was still running at the end of the grace period and was cancelled."""
 
 
 class _Status:
-    """A task status that may be set twice: by the runnable, and when the runnable returns."""
+    """A task status that can be set twice: by the runnable, and when the runnable returns."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -161,7 +161,7 @@ class Lifecycle:
         return [task.name for task in self._running if not task.status.event.is_set()]
 
     def add(self, runnable: Runnable | RunnableFunction, phase: Phase) -> None:
-        """Add a runnable to ``phase``; start it at once if that phase has already begun."""
+        """Add a runnable to ``phase``; start it immediately if that phase has already begun."""
         task = _Task(runnable, phase)
         if self._tasks is not None and self._phase is not None and phase <= self._phase:
             self._launch(task)
@@ -175,7 +175,7 @@ class Lifecycle:
     async def started(self) -> None:
         """Wait until all phases have started.
 
-        Raises what :meth:`run` raises, or :class:`RuntimeError`, if :meth:`run` ends before that.
+        Raises the exception of :meth:`run`, or :class:`RuntimeError`, if :meth:`run` ends first.
         """
         await first_of(self._started.wait, self._ended.wait)
         if not self._started.is_set():

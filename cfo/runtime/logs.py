@@ -1,10 +1,10 @@
 """Structured logging, in a console format for people or as JSON for machines.
 
 Libraries log through ``structlog.get_logger(name)`` and do not depend on this module; a program calls :func:`configure`
-once. The keys are those of controller-runtime's zap logger (``ts``, ``level``, ``logger``, ``msg``, ``error``), so that
-tools for the Go operator's logs work unchanged. Every line logged in a reconcile has ``controller``,
-``controllerGroup``, ``controllerKind``, ``namespace``, ``name`` and ``reconcileID``; these are context variables, so
-that no logger has to be passed around.
+once. The keys match controller-runtime's zap logger (``ts``, ``level``, ``logger``, ``msg``, ``error``), so that tools
+for the Go operator's logs work unchanged. Every line logged in a reconcile has ``controller``, ``controllerGroup``,
+``controllerKind``, ``namespace``, ``name`` and ``reconcileID``; these are context variables, so that no logger has to
+be passed around.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ORDER = ("level", "ts", "logger", "msg", "controller", "controllerGroup", "cont
 
 
 def configure(log_format: LogFormat = "console", level: str = "info", stream: TextIO | None = None) -> None:
-    """Send all logs, including those of the standard library's ``logging``, to ``stream`` (default: stderr).
+    """Send all logs, including the logs of the standard library's ``logging``, to ``stream`` (default: stderr).
 
     ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
     Raises :class:`ValueError` for an unknown level or format.
@@ -79,7 +79,7 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
 
 
 class _NamedLogger(structlog.WriteLogger):
-    """A logger that writes whole lines and has a name."""
+    """A named logger that writes whole lines."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         super().__init__(stream)

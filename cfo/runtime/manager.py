@@ -2,8 +2,8 @@
 
 A manager starts the servers first (health, metrics, webhooks), then the caches, then the runnables of every replica;
 with leader election it then waits until it is the leader. Controllers start last, each as soon as its sources have
-synced. On a stop, the controllers finish their running reconciles within the grace period, then the Lease is released,
-and the servers stop last. When leadership is lost, everything stops immediately.
+synced. On shutdown, running reconciles finish within the grace period, then the Lease is released, and the servers stop
+last. When leadership is lost, everything stops immediately.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class ManagerOptions:
     """Options of a manager.
 
     ``field_manager`` is the field manager of its client. ``field_managers`` are the other field managers that its
-    controllers write with: the cache keeps what they own, so that applies which change nothing are skipped.
-    ``namespaces`` limits the cache (``None``: the whole cluster), ``selectors`` (label selectors by kind) limit it to
-    some objects of a kind. ``metrics_bind_address`` and ``health_bind_address`` are ``HOST:PORT``, ``:PORT``, or ``0``
-    to disable the server. ``metrics_tls`` serves metrics over HTTPS to authorized clients only.
+    controllers write with: the cache stores their managedFields entries, so that applies that change nothing are
+    skipped. ``namespaces`` limits the cache (``None``: the whole cluster); ``selectors`` (label selectors by kind)
+    limit it to some objects of each kind. ``metrics_bind_address`` and ``health_bind_address`` are ``HOST:PORT``,
+    ``:PORT``, or ``0`` to disable the server. ``metrics_tls`` serves metrics over HTTPS to authorized clients only.
     ``graceful_shutdown_timeout``: seconds that running reconciles have to finish (``None``: no limit). ``qps`` and
     ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
@@ -79,7 +79,7 @@ class Manager:
     ``observe=metrics.observe_exchange`` for the ``rest_client_*`` metrics). Call :meth:`run`, or use
     ``async with Manager(...) as manager: await manager.started()``, which stops the manager at the end of the block.
 
-    ``client`` reads from the cache where possible, ``api_reader`` always reads from the API server.
+    ``client`` reads from the cache if possible; ``api_reader`` always reads from the API server.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Manager:
         self._webhook_service = self._new_webhook_service()
 
     def add(self, runnable: Runnable | RunnableFunction, *, phase: Phase | None = None) -> None:
-        """Add a runnable; a running manager starts it at once.
+        """Add a runnable; a running manager starts it immediately.
 
         Without a ``phase`` it starts together with the controllers and only on the leader, unless its attribute
         ``needs_leader`` is false.
@@ -172,8 +172,8 @@ class Manager:
     def when_available(self, gvk: GVK, setup: Callable[[Manager], Awaitable[None] | None]) -> None:
         """Call ``setup`` once with this manager, as soon as the API server serves ``gvk``.
 
-        For kinds that are served at the start this is before the first controller starts; for others when their CRD is
-        established. An exception in ``setup`` stops the manager. If a kind is missing, this needs the permission to
+        If the kind is served at the start, this happens before the first controller starts, otherwise once its CRD is
+        established. An exception in ``setup`` stops the manager. Waiting for a missing kind requires the permission to
         list and watch CustomResourceDefinitions (:data:`~cfo.runtime.availability.AVAILABILITY_RULES`).
         """
         self._availability.when_available(gvk, lambda: setup(self))
@@ -183,9 +183,10 @@ class Manager:
         return self._broadcaster.recorder(component)
 
     async def started(self) -> None:
-        """Wait until everything has started, including the controllers; with leader election, until this is the leader.
+        """Wait until everything has started, including the controllers.
 
-        Raises what :meth:`run` raises, or :class:`RuntimeError`, if :meth:`run` ends before that.
+        With leader election, it therefore waits until this replica is the leader. Raises the exception of :meth:`run`,
+        or :class:`RuntimeError`, if :meth:`run` ends first.
         """
         await self._lifecycle.started()
 
@@ -306,7 +307,7 @@ class Manager:
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
         if self._elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
-            return  # a replica that waits for the Lease is as ready as the leader
+            return  # a replica that waits for the Lease is ready, like the leader
         if not self._lifecycle.has_started:
             waiting = ", ".join(self._lifecycle.not_started) or "nothing"
             unsynced = [str(informer.gvk) for informer in self.cache.informers if not informer.has_synced]

@@ -1,7 +1,7 @@
 """Prometheus metrics with the names of controller-runtime and client-go.
 
 Existing dashboards and alerts work unchanged. Each manager has a :class:`Metrics` with its own registry, so that two
-managers in one process (tests, two operators) do not share metrics. Buckets are those of controller-runtime's
+managers in one process (tests, two operators) do not share metrics. The buckets match controller-runtime's
 ``pkg/internal/controller/metrics``, ``pkg/internal/metrics`` and ``pkg/metrics``.
 """
 
@@ -283,7 +283,7 @@ class Metrics:
 class _InformerCollector(Collector):
     """Exports for each informer the number and size of its objects and whether it has synced.
 
-    The Go controller-runtime has no such metrics, hence the prefix ``cfo_``.
+    The Go controller-runtime has no such metrics, so they have the prefix ``cfo_``.
     """
 
     _LABELS = ("group", "version", "kind", "selector", "metadata_only")
@@ -292,9 +292,9 @@ class _InformerCollector(Collector):
         self._caches = caches
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current sizes; informers of one kind in different namespaces are added up."""
-        objects = self._family("objects", "Objects that informers hold.")
-        size = self._family("bytes", "Bytes of the JSON of the objects that informers hold.")
+        """Yield the current sizes; the informers of a kind in different namespaces are summed."""
+        objects = self._family("objects", "Number of objects in the caches of informers.")
+        size = self._family("bytes", "Size in bytes of the JSON in the caches of informers.")
         synced = self._family("synced", "Whether the informers have their first lists (1) or wait for one (0).")
         sums: dict[tuple[str, ...], tuple[int, int, bool]] = {}
         for informer in (informer for informers in self._caches for informer in informers()):
@@ -314,7 +314,7 @@ class _InformerCollector(Collector):
 
 
 class _ProcessCollector(Collector):
-    """Exports what Go's process collector exports and Python's does not; exports nothing without ``/proc``."""
+    """Exports the process metrics that Go's collector has and Python's lacks; nothing without ``/proc``."""
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self._proc = proc

@@ -2,7 +2,7 @@
 
 Like controller-runtime's ``WithAuthenticationAndAuthorization``: a TokenReview authenticates the scraper's bearer
 token, and a SubjectAccessReview checks that the user is allowed to ``get`` the path. A ClusterRole with
-``nonResourceURLs: ["/metrics"]`` grants that permission. Decisions are cached, as API servers do too.
+``nonResourceURLs: ["/metrics"]`` grants that permission. Decisions are cached, as in API servers.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
 __all__ = ["SECURE_METRICS_RULES", "MetricsAuthorizer", "MetricsTLS", "SecureMetricsEndpoint"]
 
-_log = structlog.get_logger("cfo.runtime.metrics")
+_log = structlog.get_logger(__name__)
 
 SECURE_METRICS_RULES = (
     Rule("authentication.k8s.io", "tokenreviews", "create"),
     Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
 )
-"""The permissions that authenticating and authorizing scrapers needs."""
+"""The permissions that authenticating and authorizing scrapers requires."""
 
 _ALLOWED_SECONDS: Final = 60.0
 _DENIED_SECONDS: Final = 10.0
@@ -77,8 +77,8 @@ class MetricsAuthorizer:
         self._clock = clock
         self._decisions: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
 
-    async def refusal(self, authorization: str, path: str) -> tuple[int, str] | None:
-        """Return the HTTP status and the reason for refusing a ``get`` of ``path``, or ``None`` if it is allowed."""
+    async def denial(self, authorization: str, path: str) -> tuple[int, str] | None:
+        """Return the HTTP status and the reason for denying a ``get`` of ``path``, or ``None`` if it is allowed."""
         kind, _, token = authorization.partition(" ")
         token = token.strip()
         if kind.lower() != "bearer" or not token or len(token) > _MAX_TOKEN_LENGTH:
@@ -163,8 +163,8 @@ class SecureMetricsEndpoint(Endpoint):
 
     @web.middleware
     async def _authorize(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        refusal = await self._authorizer.refusal(request.headers.get("Authorization", ""), request.path)
-        if refusal is not None:
-            status, reason = refusal
+        denial = await self._authorizer.denial(request.headers.get("Authorization", ""), request.path)
+        if denial is not None:
+            status, reason = denial
             return web.Response(status=status, text=f"{reason}\n")
         return await handler(request)

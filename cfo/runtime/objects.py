@@ -1,8 +1,8 @@
 """The object model: plain dicts, and accessors for the fields that every Kubernetes object has.
 
-An object is a plain ``dict`` in its wire form (see "Decisions" in the architecture). Nothing is converted, so unknown
-fields survive every read-modify-write. The functions here read and write the standard metadata (`ObjectMeta`_) of any
-kind. None of them copies the object: a caller that got an object from the cache already owns it.
+An object is a plain ``dict`` in its wire form (see docs/architecture.md). Nothing is converted, so unknown fields
+survive every read-modify-write. The functions here read and write the standard metadata (`ObjectMeta`_) of any kind.
+None of them copies the object: objects returned by the cache are already copies.
 
 .. _ObjectMeta: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
 """
@@ -145,7 +145,7 @@ def owner_references_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
 def owner_reference(
     owner: Mapping[str, Any], *, controller: bool = True, block_owner_deletion: bool | None = None
 ) -> dict[str, Any]:
-    """Return an owner reference to ``owner``, which must have been persisted (it needs a uid).
+    """Return an owner reference to ``owner``, which must have been persisted, because the reference contains its uid.
 
     ``controller`` marks the single managing controller; ``block_owner_deletion`` is written only if it is not ``None``
     (it requires permission to update the finalizers of the owner).

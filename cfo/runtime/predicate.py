@@ -1,7 +1,7 @@
 """Predicates: functions that decide whether an event is passed to the handler.
 
 An event must pass all predicates of its watch. The predicates of this module read only metadata, which is already
-decoded. They filter updates; creations and deletions always pass, except where stated.
+decoded. They filter updates; creations and deletions always pass, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Predicate: TypeAlias = Callable[[Event], bool]
 class GenerationChanged:
     """Passes updates that change ``metadata.generation``: changes of the spec and the start of a deletion.
 
-    Changes of status or metadata only are dropped. Updates of objects without a generation (Secrets, ConfigMaps,
-    ...) always pass; controller-runtime drops them.
+    Changes of only the status or the metadata are dropped. Updates of objects without a generation (such as Secrets and
+    ConfigMaps) always pass; controller-runtime drops them.
     """
 
     def __call__(self, event: Event) -> bool:
@@ -46,7 +46,7 @@ class GenerationChanged:
 
 
 class ResourceVersionChanged:
-    """Passes updates that change the object, and drops those that a relist repeats."""
+    """Passes updates that change the object; drops unchanged objects repeated by a relist."""
 
     def __call__(self, event: Event) -> bool:
         """Return whether the event passes."""
@@ -125,15 +125,15 @@ def has_labels(*keys: str) -> Predicate:
 
 
 def and_(*predicates: Predicate) -> Predicate:
-    """Return a predicate that passes events which all ``predicates`` pass."""
+    """Return a predicate that passes an event if all ``predicates`` pass it."""
     return lambda event: all(predicate(event) for predicate in predicates)
 
 
 def or_(*predicates: Predicate) -> Predicate:
-    """Return a predicate that passes events which at least one of ``predicates`` passes."""
+    """Return a predicate that passes an event if at least one of ``predicates`` passes it."""
     return lambda event: any(predicate(event) for predicate in predicates)
 
 
 def not_(predicate: Predicate) -> Predicate:
-    """Return a predicate that passes events which ``predicate`` does not pass."""
+    """Return a predicate that passes an event if ``predicate`` does not pass it."""
     return lambda event: not predicate(event)

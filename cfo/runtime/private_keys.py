@@ -1,36 +1,73 @@
-"""Fast loading of private keys in PEM format.
+"""Fast loading of PEM private keys.
 
 OpenSSL takes 30 ms to verify that the factors of an RSA key are primes, which blocks the event loop, and the keys in
-our own Secrets are loaded repeatedly. A damaged key is detected without that check, because the numbers of a key must
+our own Secrets are loaded repeatedly. A corrupt key is detected without that check, because the numbers of a key must
 be consistent.
+
+The cost of a key grows with the cube of its size: one signature with an RSA key of 65,536 bits takes two minutes.
+Therefore sizes are checked before anything is computed with a key.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-__all__ = ["PrivateKey", "load_private_key"]
+__all__ = ["MAX_PRIVATE_KEY_BYTES", "PrivateKey", "load_private_key"]
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
+MAX_PRIVATE_KEY_BYTES: Final = 8 << 10
+"""The largest accepted PEM; an RSA key of 4096 bits takes 3.3 kB."""
+
+_RSA_BITS: Final = range(2048, 4096 + 1)
+_MAX_EXPONENT_BITS: Final = 31  # as in Go
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
+
 
 def load_private_key(pem: bytes) -> PrivateKey:
-    """Load the unencrypted RSA or EC key in ``pem``; do not use it for keys from untrusted sources.
+    """Load the unencrypted key in ``pem``: RSA of 2048 to 4096 bits, or ECDSA with the curve P-256 or P-384.
+
+    Whether the factors of an RSA key are primes is not checked: only its owner would suffer.
 
     Raises :class:`ValueError` with a message that completes a sentence starting with "the key": "is missing or is not a
     private key".
     """
+    if len(pem) > MAX_PRIVATE_KEY_BYTES:
+        raise ValueError(f"has {len(pem)} bytes, at most {MAX_PRIVATE_KEY_BYTES} are allowed")
     try:
+        # Without the validation, this parses the key and computes nothing.
         key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError("is missing or is not a private key") from None
     if not isinstance(key, PrivateKey):
         raise ValueError("is neither an RSA nor an ECDSA key")  # noqa: TRY004 (the value is invalid, not the type)
-    if isinstance(key, rsa.RSAPrivateKey) and not _is_consistent(key.private_numbers()):
-        raise ValueError("is a damaged RSA key")
+    if isinstance(key, rsa.RSAPrivateKey):
+        if key.key_size not in _RSA_BITS:
+            allowed = f"{_RSA_BITS.start} to {_RSA_BITS.stop - 1}"
+            raise ValueError(f"is an RSA key of {key.key_size} bits, {allowed} bits are allowed")
+        numbers = key.private_numbers()
+        if not (_is_bounded(numbers) and _is_consistent(numbers)):
+            raise ValueError("is a corrupt RSA key")
+    elif not isinstance(key.curve, _CURVES):
+        curve = key.curve.name
+        raise ValueError(f"is an ECDSA key with the curve {curve}, P-256 and P-384 are allowed")  # noqa: TRY004
     return key
+
+
+def _is_bounded(numbers: rsa.RSAPrivateNumbers) -> bool:
+    """Return whether no number of an RSA key is larger than its modulus allows."""
+    p, q, modulus = numbers.p, numbers.q, numbers.public_numbers.n
+    return (
+        p.bit_length() + q.bit_length() <= modulus.bit_length() + 1
+        and p & q & 1 == 1
+        and numbers.d < modulus
+        and numbers.iqmp < p
+        and numbers.public_numbers.e.bit_length() <= _MAX_EXPONENT_BITS
+    )
 
 
 def _is_consistent(numbers: rsa.RSAPrivateNumbers) -> bool:

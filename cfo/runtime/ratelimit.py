@@ -84,7 +84,7 @@ class BucketRateLimiter:
         return max(0.0, -self._tokens / self.qps)
 
     def try_take(self) -> bool:
-        """Take a token if one is available; return whether it was."""
+        """Take a token if one is available; return whether it was taken."""
         if self._refill() < 1.0:
             return False
         self._tokens -= 1.0
@@ -133,10 +133,10 @@ def default_rate_limiter(clock: Clock | None = None) -> RateLimiter:
 
 
 class Backoff:
-    """Increasing delays between failures: 0.8 s, doubling up to 30 s, each with up to 100 % jitter.
+    """Increasing delays between failures: 0.8 s, doubling up to 30 s, each with up to 100% jitter.
 
-    The delays start over after two minutes without a failure. The numbers are those of client-go's reflector.
-    ``random`` returns numbers in [0, 1).
+    The delays start over after two minutes without a failure. The numbers match client-go's reflector. ``random``
+    returns numbers in [0, 1).
     """
 
     def __init__(self, clock: Clock, random: Callable[[], float] = default_random) -> None:

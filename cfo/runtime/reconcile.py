@@ -1,8 +1,8 @@
 """The reconciler's contract: given the name of an object, bring the cluster to the state that the object describes.
 
-The contract is controller-runtime's. A reconciler is level-triggered: it does not learn *what* happened, may run
-twice, late, or right after a restart, and reaches the same state. Two workers never reconcile the same request at the
-same time; different requests are reconciled concurrently.
+The contract is controller-runtime's. A reconciler is level-triggered: it is not notified *which* event occurred, and
+must be idempotent, because it may run twice, late, or right after a restart. Two workers never reconcile the same
+request at the same time; different requests are reconciled concurrently.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Request: TypeAlias = NamespacedName
 """The name of the object to reconcile; ``namespace`` is empty for cluster-scoped objects."""
 
 READ = ("get", "list", "watch")
-"""The RBAC verbs that an informer needs."""
+"""The RBAC verbs that an informer requires."""
 
 WRITE = ("create", "delete", "patch", "update")
 """The RBAC verbs that change an object."""
@@ -78,9 +78,9 @@ class TerminalError(Exception):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rule:
-    """A permission that a controller needs, declared next to its code; manifests are generated from these rules.
+    """A permission that a controller requires, declared next to its code; manifests are generated from these rules.
 
-    ``group`` is the API group (empty: core), ``resources`` and ``verbs`` are those of a `PolicyRule`_;
+    ``group`` is the API group (empty: core), ``resources`` and ``verbs`` are the fields of a `PolicyRule`_;
     ``resource_names`` limits the rule to objects of these names, ``namespace`` to one namespace (the rule then belongs
     in a Role). Raises :class:`ValueError` without resources or verbs.
 

@@ -20,7 +20,7 @@ from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
 
 __all__ = ["Channel", "InformerSync", "Kind", "Source"]
 
-_log = structlog.get_logger("cfo.runtime.source")
+_log = structlog.get_logger(__name__)
 
 
 class Source(Protocol):
@@ -31,7 +31,7 @@ class Source(Protocol):
         ...
 
     async def wait_for_sync(self) -> None:
-        """Wait until everything that existed at the start has been enqueued."""
+        """Wait until all objects that existed at the start have been enqueued."""
         ...
 
     def stop(self) -> None:
@@ -40,7 +40,7 @@ class Source(Protocol):
 
 
 class Kind:
-    """Events of an informer: ``handler`` maps each event that passes all ``predicates`` to requests.
+    """Informer events: ``handler`` maps each event that passes all ``predicates`` to requests.
 
     Objects of the initial list are enqueued with low priority, behind new changes. An exception in a predicate or
     handler is logged and drops only that event. The controller does not wait for an ``optional`` kind that is not
@@ -107,7 +107,7 @@ class Kind:
 class InformerSync:
     """Delays the start of the controller until ``informer`` has synced, and enqueues nothing.
 
-    For informers that a reconciler reads from without reacting to their events.
+    It is used for informers that a reconciler reads from without reacting to their events.
     """
 
     def __init__(self, informer: Informer) -> None:
@@ -132,7 +132,7 @@ class Channel:
         self._pending: dict[Request, int] = {}
 
     def enqueue(self, requests: Iterable[Request], *, priority: int = 0) -> None:
-        """Enqueue ``requests``; before the start they are kept until the start."""
+        """Enqueue ``requests``; requests enqueued before the start are kept until then."""
         for request in requests:
             if self._queue is None:
                 self._pending[request] = max(priority, self._pending.get(request, priority))
@@ -147,7 +147,7 @@ class Channel:
         self._pending.clear()
 
     async def wait_for_sync(self) -> None:
-        """Return at once."""
+        """Return immediately."""
         await asyncio.sleep(0)
 
     def stop(self) -> None:

@@ -1,13 +1,13 @@
 """The work queue between event handlers and workers: client-go's contract with controller-runtime's priorities.
 
-An item is queued once, however often it is added. While a worker processes an item, the queue does not hand it out
-again: if it is added meanwhile, it waits until :meth:`WorkQueue.done`. So two workers never reconcile the same object
-at the same time, and no change is lost. An item can be added with a delay (``after``) or with a back-off that grows
-with each failure (``rate_limited``); if an item is added several times, the earliest time and the highest priority
-apply. Items with a higher priority are handed out first, items of equal priority in the order in which they became
-ready.
+An item is in the queue at most once, no matter how often it is added. While a worker processes an item, the queue does
+not hand it out again: if it is added meanwhile, it waits until :meth:`WorkQueue.done`. Therefore two workers never
+reconcile the same object at the same time, and no change is lost. An item can be added with a delay (``after``) or with
+a back-off that grows with each failure (``rate_limited``); if an item is added several times, the earliest time and the
+highest priority apply. Items with a higher priority are handed out first; items of equal priority are handed out in the
+order in which they became ready.
 
-A queue belongs to one event loop and takes no locks; only :meth:`WorkQueue.get` and
+A queue belongs to one event loop and uses no locks; only :meth:`WorkQueue.get` and
 :meth:`WorkQueue.shut_down_with_drain` wait.
 """
 
@@ -207,7 +207,7 @@ class WorkQueue(Generic[Item]):
     def _make_stale(self, entry: _Entry[Item]) -> None:
         """Mark a delayed entry to be skipped.
 
-        Stale entries are removed when they are more than half of all, because they may be due only in days.
+        Stale entries are removed when they are more than half of all, because they may not be due for days.
         """
         entry.stale = True
         self._stale_count += 1

@@ -1,1 +1,4 @@
-"""The operator's admission webhooks, one package per kind; the module ``webhook`` has its class and ``setup()``."""
+"""The operator's admission webhooks, one package per kind.
+
+The module ``webhook`` of each package contains the webhook class and ``setup()``.
+"""

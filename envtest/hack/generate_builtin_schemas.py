@@ -7,11 +7,14 @@ Run it in the folder ``envtest`` of the repository:
 
 ``FOLDER`` contains ``/openapi/v3`` documents without descriptions, one file per group version; the documents of an API
 server are fetched and stripped of descriptions. The output, ``src/envtest/data/types``, has one gzipped JSON file per
-package of types (``io.k8s.api.core.v1``), so that a process reads only the packages that it uses.
+package of types (``io.k8s.api.core.v1``), so that a process reads only the packages that it uses. All existing files
+there are deleted first, so the source must have the documents of all built-in kinds.
+``cfo/api/appwrapper/pod_spec.json`` of the repository is generated from these files: run ``make manifests`` in its root
+afterwards.
 
 OpenAPI does not specify whether a server writes an absent or zero field. These rules apply: a required field with a
-default is always written, and so is a field with the default ``{}``; an optional string, list or map is omitted when
-empty; any other optional field is omitted only when null. ``hack/wire.json`` lists the exceptions.
+default and a field with the default ``{}`` are always written; an optional string, list or map is omitted when empty;
+any other optional field is omitted only when null. ``hack/wire.json`` lists the exceptions.
 """
 
 from __future__ import annotations
@@ -60,7 +63,9 @@ CUSTOM_JSON_TYPES = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("source", help="folder of documents without descriptions, or URL of an API server")
+    parser.add_argument(
+        "source", help="folder of documents without descriptions, or URL of an API server that serves all kinds"
+    )
     parser.add_argument("--token", default="", help="bearer token for the API server")
     parser.add_argument("--ca", default="", help="file with the CA certificate of the API server")
     parser.add_argument("--insecure", action="store_true", help="do not verify the certificate of the API server")

@@ -95,7 +95,7 @@ MessageLines = dict[tuple[str, str], list[str]]
 
 
 def json_names(kind: str, messages_by_type: MessageLines) -> set[str]:
-    """Return the JSON names of the fields of a message, including those of embedded messages."""
+    """Return the JSON names of the fields of a message, including the fields of embedded messages."""
     package, _, name = kind.rpartition(".")
     json_fields = properties(package, name)
     if json_fields is not None:
@@ -108,7 +108,7 @@ def fields(
 ) -> dict[str, list[str]]:
     """Return, by field number: the JSON name (empty if embedded), the kind, and the container.
 
-    The container is ``list``, ``map`` (the kind is that of the values) or empty. Skipped fields are added to
+    The container is ``list``, ``map`` (with the kind of the values) or empty. Skipped fields are added to
     ``problems``.
     """
     json_fields = properties(package, name)

@@ -1,4 +1,4 @@
-"""Create a ServiceAccount for each member of a Team, and delete those of former members."""
+"""Create a ServiceAccount for each member of a Team, and delete the ServiceAccounts of former members."""
 
 import anyio
 import structlog
@@ -31,7 +31,7 @@ log = structlog.get_logger("teams")
 
 
 def desired_accounts(team: Object) -> list[Object]:
-    """Return the ServiceAccounts of the members; an object lists the fields that we want to own, and no others."""
+    """Return the ServiceAccounts of the members; each contains exactly the fields that we want to own."""
     return [
         {
             "apiVersion": SERVICE_ACCOUNT.api_version,
@@ -47,7 +47,7 @@ def desired_accounts(team: Object) -> list[Object]:
 
 
 class TeamReconciler:
-    """Keeps the ServiceAccounts of a Team equal to its list of members."""
+    """Keeps the ServiceAccounts of a Team in sync with its list of members."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -74,7 +74,7 @@ class TeamReconciler:
 
 def new_manager(config: ClientConfig) -> Manager:
     """Return a manager with the controller for Teams."""
-    # For this program no ServiceAccounts exist except those of teams: the cache does not hold those of all pods.
+    # Cache only the ServiceAccounts of teams, not the ServiceAccounts of all pods.
     options = ManagerOptions(field_manager="team-operator", selectors={SERVICE_ACCOUNT: TEAM_LABEL})
     manager = Manager(config, options)
     Builder(manager).for_(TEAM).owns(SERVICE_ACCOUNT).complete(TeamReconciler(manager.client))

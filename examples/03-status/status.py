@@ -28,7 +28,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
 class Unreachable(Exception):
-    """The URL does not respond."""
+    """Raised if the URL does not respond."""
 
 
 class ProbeReconciler:
@@ -40,7 +40,7 @@ class ProbeReconciler:
         self.events = manager.events("probe")
 
     async def reconcile(self, request: Request) -> Result:
-        """Request the URL once; the result determines when the next reconcile takes place."""
+        """Request the URL once; the result determines the time of the next reconcile."""
         probe = await self.client.get(PROBE, request)
         if probe is None or is_deleting(probe):
             return Result()

@@ -29,7 +29,7 @@ from cfo.runtime import (
 
 RELOADER = GVK("example.com", "v1", "Reloader")
 ANNOTATION = "example.com/secret-versions"
-# Only labelled Secrets are watched, and of these only metadata: no secret data is sent to this process.
+# Only the metadata of labeled Secrets is watched: no secret data is sent to this process.
 SECRETS: SelectionKeywords = {"label_selector": "example.com/reload", "metadata_only": True}
 
 log = structlog.get_logger("reloader")

@@ -37,7 +37,7 @@ NAME = "bucket-operator"
 
 
 class BucketReconciler:
-    """Creates and removes directories, an example of things that the garbage collector of the cluster cannot delete."""
+    """Creates and removes directories, an example of resources that the cluster's garbage collector cannot delete."""
 
     rules = (Rule("example.com", "buckets", (*READ, "patch")),)
 
@@ -89,7 +89,7 @@ def new_manager(config: ClientConfig, root: Path, metrics: str = ":8080", health
 
 
 def roles(namespace: str) -> list[Object]:
-    """Return the ClusterRole and the Role that grant what the program needs, and no more."""
+    """Return the ClusterRole and the Role with the minimum permissions of the program."""
     cluster, lease = [*BucketReconciler.rules, *EVENT_RULES], leader_election_rules(NAME, namespace)
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": NAME, "namespace": namespace}}
     return [

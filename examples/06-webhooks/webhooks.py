@@ -34,7 +34,7 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 class WindowWebhook:
-    """Sets defaults that a CRD cannot express, and checks what its schema cannot check."""
+    """Sets defaults that a CRD cannot express, and validates rules that its schema cannot express."""
 
     def default(self, obj: Object, request: AdmissionRequest) -> None:
         """Set the requester, and every day if no day is set; the API server may call this more than once."""
@@ -43,7 +43,7 @@ class WindowWebhook:
         spec.setdefault("requestedBy", request.user_info.username)
 
     def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
-        """Reject with all errors at once; the returned warnings are shown to the user."""
+        """Report all errors together; the returned warnings are shown to the user."""
         spec = obj["spec"]
         errors: list[FieldError] = []
         for index, day in enumerate(spec["days"]):
@@ -59,7 +59,7 @@ class WindowWebhook:
         return ["the window is longer than eight hours"] if minutes > 8 * 60 else []
 
     def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
-        """Reject a change of the requester, and whatever a create rejects."""
+        """Reject a change of the requester, and apply the same checks as on create."""
         if old["spec"].get("requestedBy") != obj["spec"]["requestedBy"]:
             raise FieldErrors([field.forbidden(SPEC.child("requestedBy"), "is immutable")])
         return self.validate_create(obj, request)

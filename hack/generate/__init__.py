@@ -10,5 +10,5 @@
 * ``cfo/api/appwrapper/pod_spec.json``: from the schemas of the built-in kinds in ``envtest``.
 
 Each generator is a module with a function ``files()`` from paths to contents. :mod:`hack.generate.compact_crd` is a
-command of its own, for CRDs of other projects.
+separate command for CRDs of other projects.
 """

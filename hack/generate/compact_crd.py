@@ -2,8 +2,8 @@
 
     python -m hack.generate.compact_crd rayclusters.yaml cfo/demo/crds/ray.io_rayclusters.json.gz
 
-The file keeps what an API server uses: names, versions, schemas, columns, subresources. Descriptions and the
-annotations of the generating tool are dropped. To update to a newer KubeRay, run this once.
+The file keeps only the parts that an API server uses: names, versions, schemas, columns, subresources. Descriptions and
+the annotations of the generating tool are dropped. To update to a newer KubeRay, run this once.
 """
 
 import gzip

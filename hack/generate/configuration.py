@@ -26,15 +26,16 @@ def reference() -> str:
 # Configuration
 
 The operator reads one document from the ConfigMap `codeflare-operator-config` in its namespace (`--config` sets another
-name), under its only key, and creates it with the defaults if it does not exist. The configuration is read at startup:
-restart the operator after a change. `cfo config check FILE` validates a document, `cfo config default` prints the
-default one.
+name), which must have exactly one key, and creates it with the defaults if it does not exist. The configuration is read
+at startup: restart the operator after a change. `cfo config check FILE` validates a document, and `cfo config default`
+prints the default document.
 
 * Durations are Go durations (`90s`, `5m`, `1h30m`) or integers in nanoseconds.
-* `null`, for a section or a value, means the default.
-* An unknown key is logged as a warning that suggests the most similar known one. For a wrong type or an invalid value,
-  the operator prints one line that names the field and exits before it writes anything.
-* Settings of `appwrapper` may also be set under `appwrapper.Config`; those directly under `appwrapper` take precedence.
+* A `null` section or value means the default.
+* An unknown key is logged as a warning that suggests the most similar known key. If a value has the wrong type or is
+  invalid, the operator prints one line with the field and exits before it writes anything.
+* Settings of `appwrapper` may also be set under `appwrapper.Config`; settings directly under `appwrapper` take
+  precedence.
 
 | key | type | default | meaning |
 |---|---|---|---|

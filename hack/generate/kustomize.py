@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from cfo.manifests import DEFAULT_NAMESPACE, default_image, options
+from cfo.manifests import DEFAULT_NAMESPACE, components, default_image
 from cfo.manifests.dashboard import dashboard
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEPLOYMENT, PREFIX
@@ -68,19 +68,19 @@ def _from_stack(key: str, targets: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _certmanager() -> dict[str, str]:
     injected = [
-        _targets(kind, f"metadata.annotations.[{options.INJECTION}]", delimiter="/", index=0)
+        _targets(kind, f"metadata.annotations.[{components.INJECTION}]", delimiter="/", index=0)
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ]
     names = _targets("Certificate", "spec.dnsNames.0", "spec.dnsNames.1", delimiter=".", index=1)
     annotation = {"op": "add", "path": "/metadata/annotations", "value": {}}
     injection = {
         "op": "add",
-        "path": f"/metadata/annotations/{options.INJECTION.replace('/', '~1')}",
-        "value": f"{PLACEHOLDER}/{options.CERTIFICATE}",
+        "path": f"/metadata/annotations/{components.INJECTION.replace('/', '~1')}",
+        "value": f"{PLACEHOLDER}/{components.CERTIFICATE}",
     }
     return {
-        "config/certmanager/certificate.yaml": HEADER + dump(*options.certificates(PLACEHOLDER)),
-        "config/certmanager/deployment_patch.yaml": HEADER + dump(options.certificate_patch()),
+        "config/certmanager/certificate.yaml": HEADER + dump(*components.certificates(PLACEHOLDER)),
+        "config/certmanager/deployment_patch.yaml": HEADER + dump(components.certificate_patch()),
         "config/certmanager/injection_patch.yaml": HEADER + dump([annotation, injection]),
         "config/certmanager/kustomization.yaml": _kustomization(
             ["certificate.yaml"],
@@ -124,27 +124,31 @@ def _component(folder: str, files: dict[str, list[Any]]) -> dict[str, str]:
 
 
 _FILES = {
-    "crd": {"CustomResourceDefinition": "bases/workload.codeflare.dev_appwrappers.yaml"},
     "manager": {"": "manager.yaml"},
     "webhook": {"Service": "service.yaml", "": "manifests.yaml"},
 }
 
 
+def crd_file_name(crd: dict[str, Any]) -> str:
+    """Return the name of the file of ``crd``, as controller-gen writes it."""
+    return f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml"
+
+
 def _file_name(folder: str, obj: dict[str, Any]) -> str:
+    if folder == "crd":
+        return f"bases/{crd_file_name(obj)}"
     if folder != "rbac":
         return _FILES[folder].get(obj["kind"]) or _FILES[folder][""]
     name = obj["metadata"]["name"].removeprefix(f"{PREFIX}-")
     files_by_name = {
-        "appwrapper-editor-role": "appwrapper_editor_role.yaml",
         "viewer-role": "appwrapper_viewer_role.yaml",
         "metrics-reader": "metrics_reader_role.yaml",
-        "leader-election-role": "leader_election_role.yaml",
         "leader-election-rolebinding": "leader_election_role_binding.yaml",
         "controller-manager": "service_account.yaml",
         "manager-role": "role.yaml",
         "manager-rolebinding": "role_binding.yaml",
     }
-    return files_by_name[name]
+    return files_by_name.get(name) or f"{name.replace('-', '_')}.yaml"
 
 
 def files() -> dict[str, str]:
@@ -169,7 +173,7 @@ def files() -> dict[str, str]:
         patches=[{"target": {"kind": "Deployment", "name": DEPLOYMENT}, "path": "deployment_patch.yaml"}],
     )
     generated |= _certmanager()
-    generated |= _component("network-policy", {"network_policy.yaml": options.network_policies(PLACEHOLDER)})
+    generated |= _component("network-policy", {"network_policy.yaml": components.network_policies(PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)
     generated |= _component("prometheus", {"monitor.yaml": [monitor], "rules.yaml": [rules]})
     generated["config/grafana/codeflare-operator.json"] = json.dumps(dashboard(), indent=2) + "\n"

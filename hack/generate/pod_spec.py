@@ -1,8 +1,9 @@
 """The table of a pod spec's fields that AppWrapper admission uses: ``cfo/api/appwrapper/pod_spec.json``.
 
-The source are the schemas of built-in kinds in ``envtest`` (written by ``envtest/hack/generate_builtin_schemas.py``).
-Each line is one type. The shape of a field is a scalar (``string``, ``int32``, ``int64``, ``boolean``, ``Quantity``
-...), the name of another type, ``[shape]`` for a list, or ``{shape}`` for a map with string keys.
+The source is the schemas of the built-in kinds in ``envtest`` (written by
+``envtest/hack/generate_builtin_schemas.py``). Each line is one type. The shape of a field is a scalar (``string``,
+``int32``, ``int64``, ``boolean``, ``Quantity`` ...), the name of another type, ``[shape]`` for a list, or ``{shape}``
+for a map with string keys.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def files() -> dict[str, str]:
 
 
 def table() -> str:
-    """Return the table: the types that :data:`START` refers to, directly or not, and itself."""
+    """Return the table: :data:`START` and all types that it references, directly or indirectly."""
     types: dict[str, dict[str, str]] = {}
     queue = [START]
     while queue:

@@ -9,5 +9,5 @@ moves the branch to it, :mod:`~hack.release.plan` describes it. The data: :mod:`
 distributions), :mod:`~hack.release.stack` (components), :mod:`~hack.release.history` (earlier releases) and
 :mod:`~hack.release.changelogs`.
 
-This package imports nothing of :mod:`hack.generate`; it runs it as a command on the worktree.
+This package does not import :mod:`hack.generate`; it runs it as a command in the worktree.
 """

@@ -42,7 +42,7 @@ def has_heading(root: Path, version: Version) -> bool:
 
 
 def write_heading(root: Path, version: Version, today: date) -> None:
-    """Turn the section Unreleased into that of ``version``, in each changelog where it is not empty."""
+    """Rename the section Unreleased to ``version`` in each changelog in which it is not empty."""
     for name in FILES:
         if unreleased(root, name).strip():
             path = root / name
@@ -51,7 +51,7 @@ def write_heading(root: Path, version: Version, today: date) -> None:
 
 
 def notes(root: Path, version: Version, today: date) -> str:
-    """Return the sections of ``version`` of both changelogs, that of envtest under a heading of its own."""
+    """Return the sections of ``version`` of both changelogs, the envtest section under its own heading."""
     operator, envtest = (_section(read(root / name, root), _heading(version, today)) for name in FILES)
     return "\n\n".join(part for part in (operator, envtest and f"## envtest\n\n{envtest}") if part)
 

@@ -30,7 +30,7 @@ def check_repository(root: Path, request: Request) -> None:
     current = read_version(root)
     tagged = tags(root)
     if request.version in tagged:
-        raise ToolError(f"version {request.tag}: is already released")
+        raise ToolError(f"version {request.tag}: already released")
     if current not in tagged and changelogs.has_heading(root, current):
         raise ToolError(f"{changelogs.OPERATOR}: v{current} is released but not tagged; fetch tags: git fetch --tags")
     _check_order(request, current, tagged)
@@ -45,13 +45,13 @@ def _check_order(request: Request, current: Version, tagged: list[Version]) -> N
         if not earlier:
             raise ToolError(f"--hotfix {request.tag}: no release v{stream[0]}.{stream[1]}.z exists")
         if request.version < max(earlier):
-            raise ToolError(f"version {request.tag}: is older than v{max(earlier)}")
+            raise ToolError(f"version {request.tag}: older than v{max(earlier)}")
         if current.stream != stream:
             raise ToolError(
                 f"--hotfix {request.tag}: this branch is at v{current}; create a branch from v{max(earlier)}"
             )
     elif request.version < newest:
-        raise ToolError(f"version {request.tag}: is older than v{newest}; a fix of an older stream needs --hotfix")
+        raise ToolError(f"version {request.tag}: older than v{newest}; a fix of an older stream needs --hotfix")
     elif current.stream < newest.stream:
         raise ToolError(
             f"version {request.tag}: this branch is at v{current} and does not contain the changes of v{newest}"
@@ -69,10 +69,10 @@ def _check_changelogs(root: Path, request: Request, tagged: list[Version]) -> No
 
 
 def run_check(command: Sequence[str], tree: Path, *, log_prefix: str = "") -> None:
-    """Run a command in ``tree`` with the tree's own code, whatever is installed. Raises :class:`ToolError` if it fails.
+    """Run a command in ``tree`` with the code of ``tree``, regardless of installed packages.
 
     The output of a failing check is kept in a temporary file whose name begins with ``log_prefix``; an empty prefix
-    keeps none.
+    keeps none. Raises :class:`ToolError` if the command fails.
     """
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     try:

@@ -1,10 +1,10 @@
-"""Earlier releases: those that the tree lists, merged with those of all tags.
+"""Earlier releases: the releases listed in the tree, merged with those listed in all tags.
 
     python -m hack.release.history
 
 writes the merged list and catalog into the tree. A hotfix of an older stream is released from a branch that does not
-contain the newer releases, and main does not contain the hotfix. So each tag holds a part of the history; the catalog
-must hold all of it, because any released version may be installed on a cluster.
+contain the newer releases, and main does not contain the hotfix. Each tag contains only part of the history, but the
+catalog must contain all of it, because any released version may be installed on a cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hack.release.semver import Version
 RELEASES = "config/releases.yaml"
 CATALOG = "catalog/codeflare-operator/catalog.yaml"
 CHANNELS = ("candidate", "fast", "stable")
-"""The maturity of a release, in ascending order; a channel also offers the releases of those after it."""
+"""The maturity of a release, in ascending order; a channel also offers the releases of the channels after it."""
 
 Blob = dict[str, Any]
 """One document of a file-based catalog."""
@@ -67,14 +67,14 @@ def tagged_bundles(root: Path) -> dict[str, Blob]:
     found: dict[str, Blob] = {}
     for version in tags(root):
         for name, blob in bundles(content(root, version, CATALOG), f"v{version}:{CATALOG}").items():
-            found.setdefault(name, blob)  # the oldest catalog with a bundle is that of its own release
+            found.setdefault(name, blob)  # a bundle first appears in the catalog of its own release
     return found
 
 
 def merge(root: Path, prepared: Version | None = None) -> None:
     """Write the releases and bundles of the tree and of all tags into the tree.
 
-    ``prepared`` is a version that the tree lists and that was never released; it is left out. Raises
+    ``prepared`` is a version that the tree lists but that was never released; it is omitted. Raises
     :class:`ToolError` if the tree lists any other version without a tag.
     """
     tagged = tags(root)

@@ -1,7 +1,7 @@
-"""Prints the names under which the image of a branch or tag is pushed: ``python -m hack.release.image_tags REPO REF``.
+"""Prints the image tags for a branch or git tag: ``python -m hack.release.image_tags REPO REF``.
 
 ``main`` is pushed as ``:dev``. A tag ``vX.Y.Z`` is pushed as itself, and also as ``:stable`` if it is the newest
-release of the channel stable; a hotfix of an older stream does not take that name. This module imports only the
+release of the channel stable; a hotfix of an older stream is not tagged as stable. This module imports only the
 standard library, because it runs before anything is installed.
 """
 

@@ -1,4 +1,4 @@
-"""The plan of a release, and the steps that remain after it, as text for people."""
+"""The plan of a release, and the steps that remain after it, as human-readable text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hack.release.request import SDK, Request
 from hack.release.semver import Version
 
 LAST_GO_VERSION = Version(1, 16, 0)
-"""The last release of the Go operator in the community's catalog, where it has the same package name."""
+"""The last release of the Go operator in the community catalog (same package name)."""
 
 
 def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str]], output: Path) -> str:
@@ -28,7 +28,7 @@ def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str
   1. versions of the stack (config/stack.yaml), and of both distributions ({", ".join(versions.FILES)}):
 {rows}
   2. files generated from these: the matrix in README.md, bundle/, catalog/, config/manager/params.env, the Helm chart;
-     {" and ".join(changelogs.FILES)} get the heading {request.version} where they list changes. Changed files:
+     {" and ".join(changelogs.FILES)} get the heading {request.version} if they list changes. Changed files:
 {files}
   3. checks, in a separate worktree:
 {commands}
@@ -37,7 +37,7 @@ def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str
 
 
 def remaining(root: Path, request: Request, output: Path) -> str:
-    """Return the steps that a person or a workflow does next."""
+    """Return the remaining steps for a person or workflow."""
     names = image_tags.names(request.tag, read(root / history.RELEASES, root))
     images = [f"{pull_requests.IMAGE}:{name}" for name in (*names, *([] if request.hotfix else ["dev"]))]
     folders = ", ".join(f"{name}/" for name in _folders(root, request))
@@ -51,10 +51,10 @@ def remaining(root: Path, request: Request, output: Path) -> str:
 
 
 def for_community_operators(root: Path, request: Request) -> bool:
-    """Return whether the community's catalog takes the release.
+    """Return whether the community catalog accepts the release.
 
-    It takes no pre-releases and appends only: the release must be the newest of its major version, and newer than the
-    Go operator's last one.
+    It accepts no pre-releases and is append-only: the release must be the newest of its major version, and newer than
+    the Go operator's last one.
     """
     newest = max(version for version in history.releases(root) if version.major == request.version.major)
     return not request.version.pre and request.version == newest and request.version > LAST_GO_VERSION

@@ -25,7 +25,7 @@ class Contents:
     notes: str
     """The sections of this release in the changelogs."""
     for_community_operators: bool
-    """Whether the community's catalog takes this release."""
+    """Whether the community catalog accepts this release."""
 
     @property
     def tag(self) -> str:

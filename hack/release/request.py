@@ -1,4 +1,4 @@
-"""What to release: the validated arguments of the command line."""
+"""The release request: validated command-line arguments."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_request(root: Path, options: argparse.Namespace) -> Request:
         new = _version(argument if argument is not None else previous[name], f"--{option}")
         if new < Version.parse(previous[name]) and not options.hotfix:
             raise ToolError(
-                f"--{option} v{new}: is older than {previous[name]} of the previous release; only --hotfix allows that"
+                f"--{option} v{new}: older than {previous[name]} of the previous release; only --hotfix allows that"
             )
         components[name] = f"v{new}"
     channel = options.channel or ("candidate" if version.pre else "stable")

@@ -14,7 +14,7 @@ _PLACES = {
     "envtest/src/envtest/version.py": ("__version__", re.compile(r'(^__version__ = ")(.+)("$)', re.MULTILINE)),
     "pyproject.toml": ("the pinned envtest", re.compile(r'(^    "envtest==)([^"]+)(")', re.MULTILINE)),
 }
-"""Where the version is written: file, what it is called there, and its pattern."""
+"""Locations of the version: file, description and pattern."""
 
 FILES = tuple(_PLACES)
 

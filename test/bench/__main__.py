@@ -82,7 +82,7 @@ def run(
     console = Console()
     if not console.is_terminal:
         console.width = 170
-    # The runs have sessions of their own and do not get this signal; KeyboardInterrupt makes `measure` kill them.
+    # The runs have their own sessions and do not get this signal; KeyboardInterrupt makes `measure` kill them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     benchmarks = select_benchmarks(patterns, subjects)
     result = Result(datetime.now(UTC), quick, describe_machine(), [describe(each) for each in benchmarks], [])

@@ -1,7 +1,7 @@
-"""The API server of a benchmark: envtest in a process of its own.
+"""The API server of a benchmark: envtest in a separate process.
 
 The measured program is another process. The benchmark itself is the third one: it generates the load. The audit log of
-the API server shows what the measured program requested, and when.
+the API server shows which requests the measured program sent, and when.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class APIServer:
     def requests_since(self, position: int = 0) -> RequestCounts:
         """Count the requests of the measured program after ``position`` of the audit log.
 
-        Raises :class:`RuntimeError` if the API server answered one of them with a server error, because then the
+        Raises :class:`RuntimeError` if the API server responded to one of them with a server error, because then the
         measurement is invalid.
         """
         counts: Counter[str] = Counter()
@@ -115,7 +115,7 @@ class APIServer:
                     resource += f"/{reference['subresource']}"
                 code = event["responseStatus"]["code"]
                 if code >= 500:
-                    raise RuntimeError(f"the API server answered {event['verb']} {event['requestURI']} with {code}")
+                    raise RuntimeError(f"the API server responded to {event['verb']} {event['requestURI']} with {code}")
                 counts[f"{event['verb']} {resource}{f' -> {code}' if code >= 400 else ''}"] += 1
                 last = max(last, datetime.fromisoformat(event["stageTimestamp"]).timestamp())
         return RequestCounts(dict(counts), last)

@@ -1,4 +1,4 @@
-"""Definition and execution of benchmarks: each run is a process of its own.
+"""Definition and execution of benchmarks: each run is a separate process.
 
 A benchmark is a coroutine that takes a :class:`Case` (which program to measure, at which size) and returns a
 :class:`Sample`; :func:`benchmark` registers it. Benchmarks never fail because of a measured value: goals are only
@@ -83,7 +83,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A registered benchmark. ``unit`` is what ``sizes`` count; ``quick`` are the sizes of a quick run."""
+    """A registered benchmark. ``unit`` is the unit of ``sizes``; ``quick`` contains the sizes of a quick run."""
 
     name: str
     title: str
@@ -154,7 +154,7 @@ def load_benchmarks() -> dict[str, Benchmark]:
 
 
 def reason_to_skip(subject: str) -> str:
-    """Return why ``subject`` cannot be measured on this machine, or an empty string."""
+    """Return the reason why ``subject`` cannot be measured on this machine, or an empty string."""
     if subject == "go" and not os.environ.get("CFO_BENCH_GO"):
         return "CFO_BENCH_GO is not set"
     if subject.startswith("kopf") and importlib.util.find_spec("kopf") is None:

@@ -1,6 +1,6 @@
 """A minimal API server that lists N RayClusters of 4.7 kB each over HTTPS, for the cold sync of a client.
 
-The RayClusters are like those of a busy cluster, with a status and the managedFields of three field managers. They are
+The RayClusters resemble clusters in use: they have a status and the managedFields of three field managers. They are
 generated in memory, so that 20,000 are available within seconds. A watch opens and delivers no events.
 
 Usage: ``python -m test.bench.list_server N``. Prints one line of JSON when it listens:

@@ -36,7 +36,7 @@ KUBERAY_CONFIGURATION: dict[str, Any] = {
 """Ingresses and certificates for every cluster, as in the recorded figures of the Go operator."""
 
 GO_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
-"""Where the Go operator reads the certificate of its webhooks; in a cluster the kubelet mounts the Secret there."""
+"""The directory of the Go operator's webhook certificate; in a cluster the kubelet mounts the Secret there."""
 GO_WEBHOOK_PORT = 9443
 
 
@@ -85,7 +85,7 @@ async def run_operator(
 
 
 async def install_webhooks(server: APIServer, port: int) -> None:
-    """Create what the manifests contain for the webhooks: the Service, the webhook configurations and the Secret.
+    """Create the objects of the webhooks in the manifests: the Service, the webhook configurations and the Secret.
 
     For a restarted operator only the port of the existing webhook configurations is changed.
     """

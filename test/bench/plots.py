@@ -1,7 +1,8 @@
 """Drawing of charts as SVG, for light and dark pages.
 
-The same data give the same bytes, and text stays text. The image is drawn with light colours; a style sheet in it swaps
-foreground and background colours if the reader prefers dark ones. Programs without style sheets show the light version.
+The output is deterministic, and text is not converted to paths. The image is drawn with light colors; its style sheet
+swaps foreground and background colors if the reader prefers dark ones. Programs without style sheets show the light
+version.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["draw", "svg"]
 TEXT, BACKGROUND, GRID, GUIDE = "#24292f", "#ffffff", "#d0d7de", "#8c959f"
 DARK = {TEXT: "#e6edf3", BACKGROUND: "#0d1117", GRID: "#3d444d", "#0072b2": "#3d9be0"}
 
-# The palette of Okabe and Ito, which people with any kind of colour blindness can distinguish; the markers differ, too.
+# The palette of Okabe and Ito, which people with any kind of color blindness can distinguish; the markers differ, too.
 STYLES = {
     "cfo": ("#0072b2", "o", "-"),
     "kopf": ("#d55e00", "s", "--"),
@@ -114,7 +115,7 @@ def draw(chart: Chart) -> Figure:
 
 
 def _styles(chart: Chart) -> dict[str, tuple[str, str, str]]:
-    """Return colour, marker and line style of each subject in the chart."""
+    """Return color, marker and line style of each subject in the chart."""
     others: Iterator[tuple[str, str, str]] = itertools.cycle(OTHERS)
     return {subject: STYLES.get(subject) or next(others) for subject in subjects_in_chart(chart)}
 
@@ -128,20 +129,20 @@ def _logarithmic(axis: Any) -> None:
 
 def _lines(axes: Any, panel: LinePanel, styles: Mapping[str, tuple[str, str, str]]) -> dict[str, Any]:
     handles = {}
-    is_labelled = len({each.label for each in panel.series}) > 1
+    is_labeled = len({each.label for each in panel.series}) > 1
     axes.set_xscale("log")
     axes.set_yscale("log")
     for index, series in enumerate(panel.series):
         color, marker, line = styles[series.subject]
-        if is_labelled:
-            # Percentiles of one subject have the same colour and differ in marker and line style.
+        if is_labeled:
+            # Percentiles of one subject have the same color and differ in marker and line style.
             marker, line = "osD^vPX"[index % 7], ("-", "--", "-.", ":")[index % 4]
         xs, ys = [point.x for point in series.points], [point.median for point in series.points]
         (artist,) = axes.plot(xs, ys, color=color, marker=marker, linestyle=line, markersize=4.5, linewidth=1.5)
         for point in series.points:
             if point.maximum > point.minimum:
                 axes.plot([point.x, point.x], [point.minimum, point.maximum], color=color, linewidth=0.8)
-        if is_labelled:
+        if is_labeled:
             artist = Line2D([], [], color=TEXT, marker=marker, linestyle=line, markersize=4.5, linewidth=1.5)
         handles[series.label or series.subject] = artist
     longest = max(panel.series, key=lambda each: len(each.points)).points

@@ -1,4 +1,4 @@
-"""Processes whose CPU time and memory benchmarks measure, and the waiting for them.
+"""Measured processes: start them, wait for them, and read their CPU time and memory.
 
 CPU time and memory come from the operating system, so they are valid for programs in any language.
 """

@@ -1,4 +1,4 @@
-"""Generated RayClusters like those of the CodeFlare SDK: 4.7 kB of JSON each, as in the recorded figures."""
+"""Generated RayClusters, as the CodeFlare SDK creates them: 4.7 kB of JSON each, as in the recorded figures."""
 
 from __future__ import annotations
 

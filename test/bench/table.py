@@ -53,7 +53,7 @@ def growth_exponent(outcomes: Sequence[Outcome], value: str) -> float | None:
 
 
 def print_table(benchmark: Benchmark, outcomes: Sequence[Outcome], console: Console) -> None:
-    """Print the table of one benchmark: medians, with minimum and maximum where they differ; then goals and growth."""
+    """Print the table of one benchmark: medians, with minimum and maximum if they differ; then goals and growth."""
     columns = value_names(outcomes)
     console.print(f"[bold]{benchmark.name}[/bold]: {escape(benchmark.title)}", highlight=False)
     table = Table()

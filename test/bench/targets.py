@@ -46,7 +46,7 @@ class Target:
 
 @dataclass(frozen=True)
 class RatioTarget:
-    """A target for the median of ``peer`` divided by that of cfo: at least ``at_least``, at the same ``size``."""
+    """A target for the median of ``peer`` divided by the median of cfo: at least ``at_least``, at the same ``size``."""
 
     title: str
     benchmark: str
@@ -66,7 +66,7 @@ class RatioResult:
 
     @property
     def factor(self) -> float | None:
-        """The median of the peer divided by that of cfo."""
+        """The median of the peer divided by the median of cfo."""
         return self.medians[0] / self.medians[1] if self.medians else None
 
     @property

@@ -58,7 +58,7 @@ class Cluster:
         return value
 
     def save(self, folder: Path) -> None:
-        """Write objects, events and the logs of all containers to ``folder``, to find out why a test failed.
+        """Write objects, events and the logs of all containers to ``folder``, to diagnose a failed test.
 
         Secrets are not written.
         """

@@ -21,7 +21,7 @@ from cfo.runtime.objects import Object, labels_of, name_of
 from cfo.runtime.webhook.admission import Operation, UserInfo
 from cfo.webhooks import appwrapper
 from envtest import ControlPlane
-from envtest.api_client import Answer, APIClient
+from envtest.api_client import APIClient, Response
 from test.support.appwrapper_recordings import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of
 from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
 from test.support.raycluster_environment import crd
@@ -97,12 +97,14 @@ class AdmissionEnvironment:
         await wait_until(is_allowed, "alice's permissions")  # a real server applies them with a delay
         return name
 
-    async def create(self, obj: Object, user: UserInfo = ADMIN, namespace: str = "ns", **query: str) -> Answer:
+    async def create(self, obj: Object, user: UserInfo = ADMIN, namespace: str = "ns", **query: str) -> Response:
         return await self.api.post(
             path_of(namespace), obj, query=RECORDER_QUERY | query, headers=impersonation_headers(user)
         )
 
-    async def patch(self, name: str, body: Any, namespace: str = "ns", content_type: str = "json-patch+json") -> Answer:
+    async def patch(
+        self, name: str, body: Any, namespace: str = "ns", content_type: str = "json-patch+json"
+    ) -> Response:
         return await self.api.request(
             "PATCH",
             path_of(namespace, name),
@@ -113,7 +115,7 @@ class AdmissionEnvironment:
         )
 
     def count_access_reviews(self) -> int:
-        """Return how many SubjectAccessReviews the webhooks have created."""
+        """Return the number of SubjectAccessReviews that the webhooks have created."""
         return sum(exchange.resource.startswith("subjectaccessreviews") for exchange in self.exchanges)
 
 
@@ -208,7 +210,7 @@ class Scenario:
             answer = await self.environment.patch(action["objectName"], action["patch"], self.namespace)
             self.compare(str(action["patch"]), answer, result)
 
-    def compare_creation(self, name: str, answer: Answer, result: dict[str, Any]) -> None:
+    def compare_creation(self, name: str, answer: Response, result: dict[str, Any]) -> None:
         difference = DIFFERENCES.get((self.recording["name"], name))
         if difference is not None:
             result = {"code": 403, "reason": "Forbidden", "message": f"{WEBHOOK}{difference}"}
@@ -219,7 +221,7 @@ class Scenario:
             result = {**result, "message": f"{WEBHOOK}[{kind}, {errors}]"}
         self.compare(name, answer, result)
 
-    def compare(self, step: str, answer: Answer, result: dict[str, Any]) -> None:
+    def compare(self, step: str, answer: Response, result: dict[str, Any]) -> None:
         message = result.get("message") or ""
         if message.startswith(WEBHOOK):
             message = f"{WEBHOOK}{recorded_denial(message)}"
@@ -310,7 +312,7 @@ async def test_kind_is_accepted_as_soon_as_it_is_served(environment: AdmissionEn
         ),
         (
             {"apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview", "metadata": {"name": "r"}},
-            "template: Forbidden: AppWrappers cannot create localsubjectaccessreviews, which are not stored",
+            "template: Forbidden: AppWrappers cannot create localsubjectaccessreviews, which are not persisted",
         ),
         (
             {"apiVersion": "workload.codeflare.dev/v7", "kind": "AppWrapper", "metadata": {"name": "inner"}},
@@ -347,9 +349,9 @@ async def test_creator_labels_are_immutable(environment: AdmissionEnvironment) -
     assert second_apply.body["message"] == (
         f"{WEBHOOK}metadata.labels[{USER_LABEL}]: Forbidden: attempt to change immutable field"
     )
-    unlabelled = copy.deepcopy(obj)
-    unlabelled["metadata"]["labels"] = {"own": "y"}
-    await environment.api.apply(path, unlabelled, "user", query={"force": "true"})
+    unlabeled = copy.deepcopy(obj)
+    unlabeled["metadata"]["labels"] = {"own": "y"}
+    await environment.api.apply(path, unlabeled, "user", query={"force": "true"})
     found = (await environment.api.get(path)).body
     assert {USER_LABEL: labels_of(found)[USER_LABEL], USER_ID_LABEL: labels_of(found)[USER_ID_LABEL]} == creator
 

@@ -1,7 +1,7 @@
 """Replay of the recorded AppWrapper scenarios: the controllers lead each AppWrapper through the recorded states.
 
 The sequences of (phase, retries, conditions without times) are compared. The test sets the status of pods, as the
-recorder did. Objects are created as the Go operator's webhooks persisted them. Where the controllers differ
+recorder did. Objects are created as the Go operator's webhooks persisted them. If the controllers differ
 deliberately, :data:`DIFFERENCES` describes how, and docs/differences.md why.
 """
 
@@ -48,7 +48,7 @@ DIFFERENCES = {
     "suspend-forceful": "the pod is observed immediately, and deleted by force after the grace period",
     "success-two-pods": "the time to live starts with the success",
 }
-"""Scenarios in which the controllers deliberately differ from the Go operator, and how."""
+"""Scenarios in which the controllers deliberately differ from the Go operator, with the differences."""
 
 State = tuple[Any, ...]
 
@@ -263,8 +263,7 @@ def with_one_pause(states: list[State]) -> list[State]:
 def with_unserved_kind_message(states: list[State]) -> list[State]:
     """Add the kind that is no longer served to the message."""
     message = (
-        "Only found 0 deployed components, but was expecting 1; "
-        "the API server does not serve Thing (example.com/v1) any more"
+        "Only found 0 deployed components, but was expecting 1; the API server no longer serves Thing (example.com/v1)"
     )
     return [
         with_condition(item, "Unhealthy", "True", "MissingComponent", message) if item[0] == "Failed" else item

@@ -197,7 +197,7 @@ async def test_appwrapper_without_queue_runs_immediately(environment: AppWrapper
 
 
 async def test_external_queue_controls_the_appwrapper(environment: AppWrapperEnvironment) -> None:
-    """Kueue's own integration suspends and resumes the AppWrapper and sets what is injected into the pods."""
+    """Kueue's own integration suspends and resumes the AppWrapper and sets the fields to inject into the pods."""
     async with run_appwrapper_controllers(environment):
         obj = queued(pod(phase="Succeeded", finish_after="0.2"))
         obj["spec"]["suspend"] = True

@@ -236,7 +236,7 @@ Preparation = Callable[[AppWrapperEnvironment], Awaitable[None]]
 
 
 async def _do_nothing(environment: AppWrapperEnvironment) -> None:
-    """Do nothing: the AppWrapper reaches the phase by itself."""
+    """Do nothing: the AppWrapper reaches the phase automatically."""
 
 
 async def _suspend_when_ready(environment: AppWrapperEnvironment) -> None:
@@ -338,7 +338,7 @@ async def test_forceful_deletion_removes_only_owned_pods(environment: AppWrapper
         await environment.wait_for_phase("Suspended")
         assert await environment.object_names(POD) == ["stranger"]
         assert not is_deleting(await environment.get(POD, "stranger"))
-        await environment.wait_for_event("ForcefulDeletion", "takes longer than 500ms")
+        await environment.wait_for_event("ForcefulDeletion", "exceeded its grace period of 500ms")
 
 
 async def test_conditions_of_other_managers_are_kept(environment: AppWrapperEnvironment) -> None:
@@ -424,7 +424,7 @@ async def crash(environment: AppWrapperEnvironment, *, after: int, done: Callbac
 
 
 def count_creations(environment: AppWrapperEnvironment) -> Counter[str]:
-    """Return how many objects of each resource the operator has created since the requests were cleared.
+    """Return the number of objects of each resource that the operator has created since the requests were cleared.
 
     Events are not counted.
     """

@@ -103,7 +103,7 @@ WIDGET_CRD: Object = {
 
 
 class Session(NamedTuple):
-    """A client with its cache, and the exchanges that it has made."""
+    """A client with its cache, and the requests that it has sent."""
 
     client: Client
     cache: Cache

@@ -89,6 +89,6 @@ async def test_webhook_example_of_the_runtime_guide() -> None:
                 "spec": {"html": "<h1>Hello</h1>"},
             }
             assert (await client.create(obj))["spec"]["replicas"] == 1
-            with pytest.raises(Forbidden, match=r"spec.html: Required value: a website needs a page"):
+            with pytest.raises(Forbidden, match=r"spec.html: Required value: must contain the page"):
                 await client.patch(WEBSITE, KEY, {"spec": {"html": ""}})
             assert (await client.patch(WEBSITE, KEY, {"spec": {"replicas": 0}}))["spec"]["replicas"] == 0

@@ -1,4 +1,4 @@
-"""The programs of examples/ behave as their READMEs promise; programs 01, 05 and 06 run as processes of their own."""
+"""The programs of examples/ behave as their READMEs promise; programs 01, 05 and 06 run as separate processes."""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ async def _is_over(faults: list[Fault]) -> bool:
     """Report whether each fault has occurred and is over (or, with a count, occurs only at further requests)."""
     now = time.monotonic()
     return all(
-        fault.injected and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
+        fault.injected
+        and (fault.count is not None or (fault.seconds is not None and now - fault.since > fault.seconds))
         for fault in faults
     )
 

@@ -1,7 +1,7 @@
 """Tests that change each input field of the operator to another value, to an invalid one, and back.
 
-Each time the resulting state must equal that of an object created with this value (the pattern of Acto, SOSP 2023): no
-state may depend on the changes that led to it.
+Each time the resulting state must equal the state of an object created with this value (the pattern of Acto, SOSP
+2023): no state may depend on the changes that led to it.
 """
 
 from __future__ import annotations

@@ -190,8 +190,8 @@ async def _has_ended(outcomes: list[BaseException | None]) -> bool:
 
 async def leader_metric(replica: OperatorProcess) -> float:
     """Return ``leader_election_master_status`` of a replica."""
-    async with aiohttp.ClientSession(await replica.address("metrics")) as session, session.get("/metrics") as answer:
-        lines = (await answer.text()).splitlines()
+    async with aiohttp.ClientSession(await replica.address("metrics")) as session, session.get("/metrics") as response:
+        lines = (await response.text()).splitlines()
     (line,) = [line for line in lines if line.startswith("leader_election_master_status{")]
     return float(line.rpartition(" ")[2])
 

@@ -119,7 +119,7 @@ def _name_of(change: Change) -> str:
 async def test_stale_caches_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
-    """Watches are held back during a change; reconciles run with the outdated cache; then all events arrive at once."""
+    """Watches pause during a change; reconciles run with the outdated cache; then all events arrive together."""
     async with start_environment(*crds) as env:
         expected = await _undisturbed_snapshot(env, settings, openshift, ray_cluster(namespace="undisturbed"))
         async with run_with_faulty_transport(env, kuberay_config(**settings)) as (manager, transport):

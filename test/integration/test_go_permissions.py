@@ -96,7 +96,7 @@ DENIED = {
     "list rbac.authorization.k8s.io/clusterroles": "then KubeRay's bindings are recognized by the name of their role",
     "list config.openshift.io/ingresses": "read with a get when the domain is needed",
 }
-"""Requests that are sent and denied, with what happens then; docs/operations.md lists them."""
+"""Requests that are sent and denied, with the consequences; docs/operations.md lists them."""
 
 RETRIED = {request for request in DENIED if request.startswith("list")}
 """Denied requests that are sent again, with a back-off."""
@@ -111,7 +111,7 @@ def _rules(granted: dict[str, dict[str, tuple[str, ...]]]) -> list[dict[str, Any
 
 
 async def use_go_roles(env: Environment, directory: Path) -> None:
-    """Replace the operator's roles by those of the Go operator."""
+    """Replace the operator's roles with the Go operator's roles."""
     api = "rbac.authorization.k8s.io/v1"
     leader = {"name": "codeflare-operator-leader-election-role", "namespace": DEFAULT_NAMESPACE}
     cluster_wide = {"name": "codeflare-operator-manager-role"}

@@ -105,7 +105,7 @@ def operator_permissions() -> set[Permission]:
 
 
 def denied_requests(events: list[dict[str, Any]]) -> list[str]:
-    """Return verb and URI of each request that was answered with 401 or 403."""
+    """Return verb and URI of each request that got the status 401 or 403."""
     return [
         f"{event['verb']} {event['requestURI']}" for event in events if event["responseStatus"]["code"] in (401, 403)
     ]
@@ -138,7 +138,7 @@ EXPECTED_UNUSED = {
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
     "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
-"""Permissions that this test does not use, by pattern, and what uses them."""
+"""Permissions that this test does not use, by pattern, with the operation that uses them."""
 
 
 async def _run_lifecycle(
@@ -301,7 +301,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         assert "deleted" not in await run_uninstall(environment, tmp_path, "--timeout", "1", "--leftovers")
 
 
-async def test_uninstall_refuses_where_no_operator_of_the_namespace_is(tmp_path: Path) -> None:
+async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create_namespace()
         cluster = ray_cluster()
@@ -334,7 +334,7 @@ async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_pa
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
 
 
-async def test_uninstall_asks_on_a_terminal(tmp_path: Path) -> None:
+async def test_uninstall_requires_confirmation_on_a_terminal(tmp_path: Path) -> None:
     async with start_environment(*RAY_CLUSTERS) as environment:
         await install(environment, tmp_path)
         terminal, stdin = os.openpty()

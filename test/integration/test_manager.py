@@ -124,7 +124,7 @@ async def wait_until_idle(manager: Manager) -> None:
 
 
 def count_requests(manager: Manager, *methods: str) -> float:
-    """Return how many requests with these HTTP methods the manager has sent."""
+    """Return the number of requests with these HTTP methods that the manager has sent."""
     samples = [sample for metric in manager.metrics.requests.collect() for sample in metric.samples]
     totals = [sample for sample in samples if sample.name.endswith("_total")]
     return sum(sample.value for sample in totals if sample.labels.get("method") in methods)

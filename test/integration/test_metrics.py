@@ -58,7 +58,7 @@ async def scrape(manager: Manager, scheme: str = "http", **options: Any) -> tupl
 
 
 def families(body: str) -> dict[str, Metric]:
-    """Return the metrics by the name that they have in the text (that of a counter ends in ``_total``)."""
+    """Return the metrics by the name that they have in the text (the name of a counter ends in ``_total``)."""
     families_by_name: Iterable[Metric] = text_string_to_metric_families(body)
     return {metric.name + ("_total" if metric.type == "counter" else ""): metric for metric in families_by_name}
 
@@ -122,7 +122,7 @@ async def test_metrics_include_those_of_the_go_operator_and_of_caches(plane: Con
 
 
 def metric_problems(metrics: Iterable[Metric]) -> Iterable[str]:
-    """Yield what ``promtool check metrics`` reports for names and help texts, except for names of the Go operator."""
+    """Yield the name and help problems that ``promtool check metrics`` reports, except for the Go operator's names."""
     for metric in metrics:
         if not re.fullmatch(r"[a-z_][a-z0-9_]*", metric.name):
             yield f"{metric.name}: names are snake_case"

@@ -137,9 +137,9 @@ async def test_readiness_check_reports_missing_webhook_configuration(tmp_path: P
             async with aiohttp.ClientSession(address) as session:
 
                 async def is_reported() -> bool:
-                    async with session.get("/readyz") as answer:
-                        text = await answer.text()
-                        return answer.status == 500 and (
+                    async with session.get("/readyz") as response:
+                        text = await response.text()
+                        return response.status == 500 and (
                             "MutatingWebhookConfiguration codeflare-operator-mutating-webhook-configuration "
                             "does not exist" in text
                         )

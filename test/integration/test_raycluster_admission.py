@@ -26,7 +26,7 @@ from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import Object
 from cfo.webhooks import raycluster as webhooks
 from envtest import ControlPlane
-from envtest.api_client import Answer, APIClient
+from envtest.api_client import APIClient, Response
 from test.support.config_map_webhooks import OPTIONS, free_url, wait_until
 from test.support.ray_clusters import head_pod, names_in, ray_cluster, worker, worker_pod
 from test.support.raycluster_admission import DENIED_BY_CFO, AdmissionReplay, apply_patch, with_crd_defaults
@@ -59,26 +59,26 @@ class Admission:
         response = await self._api.post("/api/v1/namespaces", {"metadata": metadata})
         assert response.code == 201, response.body
 
-    async def create(self, obj: Object, namespace: str = "ns") -> Answer:
+    async def create(self, obj: Object, namespace: str = "ns") -> Response:
         return await self._api.post(self._path(namespace), obj)
 
-    async def get(self, name: str, namespace: str = "ns") -> Answer:
+    async def get(self, name: str, namespace: str = "ns") -> Response:
         return await self._api.get(self._path(namespace, name))
 
-    async def replace(self, obj: Object, namespace: str = "ns") -> Answer:
+    async def replace(self, obj: Object, namespace: str = "ns") -> Response:
         return await self._api.put(self._path(namespace, obj["metadata"]["name"]), obj)
 
-    async def merge(self, name: str, patch: Any, namespace: str = "ns") -> Answer:
+    async def merge(self, name: str, patch: Any, namespace: str = "ns") -> Response:
         return await self._api.merge(self._path(namespace, name), patch)
 
-    async def patch(self, name: str, patch: Any, media_type: str, namespace: str = "ns") -> Answer:
+    async def patch(self, name: str, patch: Any, media_type: str, namespace: str = "ns") -> Response:
         return await self._api.request("PATCH", self._path(namespace, name), patch, content_type=media_type)
 
-    async def delete(self, name: str, namespace: str = "ns") -> Answer:
+    async def delete(self, name: str, namespace: str = "ns") -> Response:
         return await self._api.delete(self._path(namespace, name))
 
 
-def warnings(response: Answer) -> list[str]:
+def warnings(response: Response) -> list[str]:
     """Return the warnings of a response."""
     headers = response.headers.getall("Warning", [])  # type: ignore[attr-defined]
     return [
@@ -105,7 +105,7 @@ async def admission(
             OPTIONS, url=free_url(), mutating_configuration="rayclusters", validating_configuration="rayclusters"
         )
         manager = Manager(transport, ManagerOptions(webhook=options))
-        # what the controllers provide to the webhooks; they do not run here
+        # the controllers, which provide this to the webhooks, do not run here
         settings = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
         domain = IngressDomain(config, settings, manager.clock)
         webhooks.setup(
@@ -171,7 +171,7 @@ class APIServerReplay(AdmissionReplay):
                 response = await self.admission.patch(name, action["patch"], media_type, namespace)
                 self.compare(response, self.state, result)
 
-    def compare(self, response: Answer, old: Object | None, result: dict[str, Any]) -> None:
+    def compare(self, response: Response, old: Object | None, result: dict[str, Any]) -> None:
         """Compare a response with the recorded ``result``."""
         self.compared += 1
         assert response.code == result["code"], response.body
@@ -200,7 +200,7 @@ async def test_recorded_admissions_are_reproduced(configuration: str) -> None:
     assert compared > 30
 
 
-# --- what users get ---------------------------------------------------------------------------------------------------
+# --- injection and its effects ----------------------------------------------------------------------------------------
 
 
 async def test_openshift_ingress_domain_is_read_without_informer() -> None:
@@ -221,7 +221,9 @@ async def test_warnings_reach_the_user() -> None:
         created = await user.create(ray_cluster(worker(), head={"serviceAccountName": "chosen"}))
         assert created.code == 201
         (warning,) = warnings(created)
-        assert warning.startswith("spec.headGroupSpec.template.spec.serviceAccountName: chosen: replaced, because the operator injects ")
+        assert warning.startswith(
+            "spec.headGroupSpec.template.spec.serviceAccountName: chosen: replaced, because the operator injects "
+        )
         changed = copy.deepcopy(created.body)
         changed["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["image"] = "evil"
         worker_pod(changed)["containers"][0]["env"] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,13 +27,9 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.secrets import data_of
 
 SECRET_NAME = names_of(ray_cluster()).ca_secret
-
-
-def data_of(secret: Object) -> dict[str, bytes]:
-    """Return the decoded data of a Secret."""
-    return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
 
 def load_ca(secret: Object) -> ca.CertificateAuthority:
@@ -136,8 +132,8 @@ async def test_expiring_or_expired_ca_is_renewed_with_same_key(remaining: timede
 async def test_invalid_ca_is_replaced_and_reported(invalid: dict[str, bytes]) -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        await env.create(ray_cluster())
-        await env.create(ca_secret(invalid, **OWN))
+        cluster = await env.create(ray_cluster())
+        await env.create(ca_secret(invalid, ownerReferences=[owner_reference(cluster)]))
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             load_ca(await env.get(SECRET, SECRET_NAME))
             await env.wait_for_event("CertificateAuthorityReplaced", "ray.io/cluster=rc")

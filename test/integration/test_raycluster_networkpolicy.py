@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import pytest
 
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
@@ -58,14 +61,51 @@ async def test_head_and_workers_each_get_a_policy() -> None:
             ]
 
 
-@pytest.mark.parametrize(("mtls", "ports"), [(True, {8443, 10001}), (False, {8443})])
-async def test_client_port_is_open_to_all_sources_only_with_mtls(mtls: bool, ports: set[int]) -> None:
+INIT_CONTAINERS = [{"name": "create-cert", "image": "ubi"}]
+TLS_ENV = [{"name": "RAY_USE_TLS", "value": "1"}]
+
+
+def cluster_with_head(
+    *, init: list[Object] = INIT_CONTAINERS, env: list[Object] = TLS_ENV, more: tuple[Object, ...] = (), **spec: Any
+) -> Object:
+    """Return a RayCluster whose head has these init containers, this environment, and ``more`` containers."""
+    containers = [{"name": "ray-head", "image": "ray", "env": env}, *more]
+    head = {"rayStartParams": {}, "template": {"spec": {"initContainers": init, "containers": containers}}}
+    return ray_cluster(**{"headGroupSpec": head, **spec})
+
+
+@pytest.mark.parametrize(
+    ("mtls", "cluster", "ports"),
+    [
+        pytest.param(True, cluster_with_head(), {8443, 10001}, id="injected"),
+        pytest.param(False, cluster_with_head(), {8443}, id="mtls-disabled"),
+        pytest.param(True, ray_cluster(), {8443}, id="created-before-mtls"),
+        pytest.param(True, ray_cluster(version=None), {8443}, id="old-names"),
+        pytest.param(True, cluster_with_head(init=[]), {8443}, id="no-certificate"),
+        pytest.param(True, cluster_with_head(env=[]), {8443}, id="no-variable"),
+        pytest.param(True, cluster_with_head(env=[{"name": "RAY_USE_TLS", "value": "0"}]), {8443}, id="tls-off"),
+        pytest.param(
+            True, cluster_with_head(env=[*TLS_ENV, {"name": "RAY_USE_TLS"}]), {8443}, id="overridden-variable"
+        ),
+        pytest.param(
+            True,
+            cluster_with_head(env=[], more=({"name": "other", "image": "x", "env": TLS_ENV},)),
+            {8443},
+            id="variable-of-another-container",
+        ),
+        pytest.param(True, cluster_with_head(tlsOptions={"enabled": True}), {8443}, id="kuberay-tls"),
+        pytest.param(True, ray_cluster(tlsOptions={"enabled": True}), {8443}, id="kuberay-tls-not-injected"),
+    ],
+)
+async def test_client_port_is_open_to_all_sources_only_where_ray_requires_certificates(
+    mtls: bool, cluster: Object, ports: set[int]
+) -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, mTLSEnabled=mtls)):
-            await env.create(ray_cluster())
+            await env.create(copy.deepcopy(cluster))
             await env.wait_until_idle()
-            policy = await env.get(NETWORK_POLICY, NAMES.head_policy)
+            policy = await env.get(NETWORK_POLICY, names_of(cluster).head_policy)
             (open_rule,) = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
             assert {port["port"] for port in open_rule["ports"]} == ports
 

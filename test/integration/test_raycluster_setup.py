@@ -1,11 +1,11 @@
-"""Tests of what the four RayCluster controllers have in common: start, platform detection, retries, permissions."""
+"""Tests of the common behavior of the four RayCluster controllers: start, platform detection, retries, permissions."""
 
 from __future__ import annotations
 
 import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
 from cfo.controllers.raycluster import ingress, networkpolicy, oauth, rules
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
@@ -57,7 +57,7 @@ def discovery(monkeypatch: pytest.MonkeyPatch) -> Discovery:
     async def serves_group_if_complete(self: RESTMapper, group: str) -> bool:
         if state.complete:
             return await serves_group(self, group)
-        raise DiscoveryIncomplete(f"{group}: its API server does not answer")
+        raise DiscoveryIncomplete(f"{group}: its API server does not respond")
 
     for module in (ingress, networkpolicy, oauth):
         monkeypatch.setattr(module, "UNKNOWN_RETRY_SECONDS", 0.05)
@@ -155,7 +155,10 @@ async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str
             before = await env.children(openshift=openshift)
             assert before
             for child in before.values():
-                await env.patch(child, {"metadata": {"labels": {"drifted": "yes"}, "ownerReferences": None}})
+                drift: Object = {"labels": {"drifted": "yes"}, "ownerReferences": None}
+                if child["kind"] == "Secret":  # without its owner reference it would be replaced, with a Warning
+                    drift = {"labels": {CLUSTER_LABEL: None}}
+                await env.patch(child, {"metadata": drift})
             await env.wait_until_idle()
             if openshift:
                 labels = {"ray.io/cluster": "rc", "ray.io/node-type": "head"}

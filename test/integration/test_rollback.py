@@ -157,7 +157,7 @@ async def _switch_back(env: Environment, case: str, recorded: list[Object], *, o
 
 
 def test_go_operator_accepts_webhook_certificate() -> None:
-    """The Secret fulfils what the Go operator's certificate rotator requires.
+    """The Secret meets the requirements of the Go operator's certificate rotator.
 
     Otherwise it would recreate the certificates, and webhook calls would fail meanwhile. It requires (see
     github.com/open-policy-agent/cert-controller): keys as PKCS #1; a CA with the alternative name ``codeflare``; a
@@ -181,7 +181,7 @@ def test_go_operator_accepts_webhook_certificate() -> None:
         )
         key = serialization.load_pem_private_key(data["ca.key"], None)
         assert isinstance(key, rsa.RSAPrivateKey)
-        assert key.public_key() == ca_certificate.public_key(), "the first CA in the bundle must be that of the key"
+        assert key.public_key() == ca_certificate.public_key(), "the first CA in the bundle must match the key"
         names = ca_certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert names.get_values_for_type(x509.DNSName) == ["codeflare"]
         host = x509.DNSName("codeflare-operator-webhook-service.openshift-operators.svc")

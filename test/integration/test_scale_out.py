@@ -52,7 +52,7 @@ async def run_with_options(
             env.manager = None
 
 
-def labelled_cluster(name: str, version: str) -> Object:
+def labeled_cluster(name: str, version: str) -> Object:
     """Return a RayCluster with the label of an operator's version."""
     cluster = ray_cluster(name)
     cluster["metadata"]["labels"] = {LABEL: version}
@@ -62,7 +62,7 @@ def labelled_cluster(name: str, version: str) -> Object:
 async def test_operator_with_label_selector_manages_only_matching_clusters() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
-        for cluster in (labelled_cluster("own", "v1"), labelled_cluster("other", "v2"), ray_cluster("unlabelled")):
+        for cluster in (labeled_cluster("own", "v1"), labeled_cluster("other", "v2"), ray_cluster("unlabeled")):
             await env.create(cluster)
         async with run_with_options(env, OAUTH_SETTINGS, selectors={RAY_CLUSTER: f"{LABEL}=v1"}):
             await env.wait_until_idle()
@@ -71,9 +71,9 @@ async def test_operator_with_label_selector_manages_only_matching_clusters() -> 
             reads = [exchange for exchange in env.exchanges if exchange.verb == "get"]
             assert [exchange for exchange in reads if "rayclusters" in exchange.resource] == []
 
-            await env.patch(ray_cluster("unlabelled"), {"metadata": {"labels": {LABEL: "v1"}}})
+            await env.patch(ray_cluster("unlabeled"), {"metadata": {"labels": {LABEL: "v1"}}})
             await env.wait_until_idle()
-            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"own", "unlabelled"}
+            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"own", "unlabeled"}
 
             # A cluster handed over to another operator is no longer reconciled, and its binding is not deleted.
             bindings = await env.client.list(CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name")
@@ -84,7 +84,7 @@ async def test_operator_with_label_selector_manages_only_matching_clusters() -> 
                 if policy["metadata"]["name"].startswith("own"):
                     await env.delete(policy)
             await env.wait_until_idle()
-            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"unlabelled"}
+            assert {name.partition("-")[0] for name in await env.child_names(NETWORK_POLICY)} == {"unlabeled"}
             remaining = await env.client.list(CLUSTER_ROLE_BINDING, label_selector="ray.openshift.ai/cluster-name")
             assert [item["metadata"]["name"] for item in remaining] == [item["metadata"]["name"] for item in bindings]
 

@@ -1,7 +1,7 @@
 """Tests of the switch from the Go operator: its recorded objects are adopted, none is deleted or recreated.
 
-All recorded scenarios of a configuration run at once, each in its namespace. Where a recording shows several moments of
-a cluster's lifecycle, the switch is tested at each of them.
+All recorded scenarios of a configuration run concurrently, each in its namespace. If a recording shows several moments
+of a cluster's lifecycle, the switch is tested at each of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Write = tuple[str, str, str]
 
 
 def expected_writes(case: str, recorded: list[Object], *, oauth: bool, mtls: bool) -> set[Write]:
-    """Return the writes at the switch, each sent at most once; docs/differences.md and docs/operations.md say why."""
+    """Return the writes at the switch, each sent at most once (reasons: docs/differences.md, docs/operations.md)."""
     cluster = find_ray_cluster(recorded)
     names = names_of(cluster)
     writes = {("patch", "networkpolicies", name) for name in (names.head_policy, names.workers_policy)}  # policyTypes

@@ -44,7 +44,7 @@ NEXT_PHASE = {
     "Succeeded": "Succeeded",
     "Failed": "Failed",
 }
-"""The phase that each phase leads to when the pods are healthy; a suspended AppWrapper stays suspended."""
+"""The next phase of each phase when the pods are healthy; a suspended AppWrapper stays suspended."""
 
 
 def moments(case: str) -> dict[tuple[str, str], Object]:

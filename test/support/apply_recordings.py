@@ -1,4 +1,4 @@
-"""Server-side applies recorded from a real API server; tests that use them are skipped where no recordings exist."""
+"""Server-side applies recorded from a real API server; tests that use them are skipped if no recordings exist."""
 
 from __future__ import annotations
 

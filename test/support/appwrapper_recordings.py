@@ -32,7 +32,7 @@ DIFFERENCES = {
     ("create-unknown-kind", "c"): f"spec.components[1].template.kind: {UNKNOWN_KIND}",
     ("name-of-64", "a" * 64): "metadata.name: Too long: may not be more than 63 bytes",
 }
-"""The expected denial by scenario and name of the AppWrapper, where it deliberately differs from the recording: the Go
+"""The expected denial by scenario and name of the AppWrapper, if it deliberately differs from the recording: the Go
 operator admitted the AppWrapper, or denied it with a shorter message. docs/differences.md lists each scenario."""
 
 WEBHOOK = 'admission webhook "vappwrapper.kb.io" denied the request: '

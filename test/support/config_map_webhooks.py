@@ -1,4 +1,4 @@
-"""A small operator with webhooks for labelled ConfigMaps, for tests of how webhooks are served."""
+"""A small operator with webhooks for labeled ConfigMaps, for tests of the webhook server."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class User:
             await self.client.create(configuration)
 
     async def create(self, name: str, **data: str) -> Object:
-        """Create a labelled ConfigMap; a name that ends with ``-`` is a ``generateName``."""
+        """Create a labeled ConfigMap; a name that ends with ``-`` is a ``generateName``."""
         metadata: Object = {"namespace": "default", "labels": WEBHOOK_LABELS}
         metadata["generateName" if name.endswith("-") else "name"] = name
         return await self.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})

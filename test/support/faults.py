@@ -1,7 +1,7 @@
 """Fault injection for the RayCluster controllers, and snapshots that compare the state that two runs end in.
 
-A :func:`snapshot` leaves out what is random or depends on time: two runs that end in the same state have equal
-snapshots, whatever happened in between.
+A :func:`snapshot` leaves out random and time-dependent values: two runs that end in the same state have equal
+snapshots, regardless of the steps in between.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def snapshot(env: Environment, namespace: str, *, openshift: bool = False)
             content["data"] = dict.fromkeys(content.get("data") or {}, _RANDOM_DATA)
         if kind == "Service":
             content["spec"] = {key: value for key, value in content["spec"].items() if not key.startswith("clusterIP")}
-        if kind == "ServiceAccount":  # other controllers add the fields outside of metadata
+        if kind == "ServiceAccount":  # other controllers add the fields outside metadata
             content = {}
         owners = [
             {key: value for key, value in owner.items() if key != "uid"}

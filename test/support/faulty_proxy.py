@@ -25,7 +25,7 @@ class FaultyProxy:
     """A TCP proxy whose connections a test breaks, silences or slows down.
 
     :attr:`cut_within_bytes`: each new connection breaks after a random number of response bytes, at most this many.
-    :attr:`refuses_connections`: new connections are closed at once.
+    :attr:`refuses_connections`: new connections are closed immediately.
     :attr:`latency`: how long each chunk of data is delayed, in seconds.
     :attr:`opened` counts the accepted connections, :attr:`cuts` the broken ones.
     :attr:`config` is the configuration of a client that connects through the proxy.

@@ -1,4 +1,4 @@
-"""A stand-in for the Go operator, from its recordings: the objects it leaves, and the requests of its reconciles."""
+"""A fake Go operator, from its recordings: the objects that it leaves, and the requests of its reconciles."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def is_applied_by_go_operator(obj: Object) -> bool:
 
 
 def go_apply_request(obj: Object, cluster: Object) -> Object:
-    """Return what the Go operator applied: the fields that it owns, with the existing ``cluster`` as owner.
+    """Return the object that the Go operator applied: the fields that it owns, with the existing ``cluster`` as owner.
 
     Recordings only describe the content of Secrets; the result contains data that matches the description.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.api.raycluster.naming import names_of
+from cfo.controllers.raycluster.resources import CLIENT_PORT
 from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.objects import Object
 from test.support.raycluster_environment import (
@@ -63,3 +64,12 @@ def kuberay_role_binding(
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
     }
+
+
+def without_open_client_port(policy: Object) -> Object:
+    """Return a head policy in which the client port is not open to all sources."""
+    rules = [
+        rule if "from" in rule else {**rule, "ports": [port for port in rule["ports"] if port["port"] != CLIENT_PORT]}
+        for rule in policy["spec"]["ingress"]
+    ]
+    return {**policy, "spec": {**policy["spec"], "ingress": rules}}

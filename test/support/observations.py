@@ -7,7 +7,7 @@ from typing import Any
 
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
-from cfo.controllers.appwrapper.decision import Decision, LabelledPod, Observation
+from cfo.controllers.appwrapper.decision import Decision, LabeledPod, Observation
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
@@ -60,7 +60,7 @@ def observe(
         components=components,
         objects=objects if objects is not None else [ComponentObject(uid=f"uid-{item.index}") for item in components],
         pods=[
-            LabelledPod(NamespacedName("ns", f"p{index}"), f"pod-{index}", pod, owned=owned)
+            LabeledPod(NamespacedName("ns", f"p{index}"), f"pod-{index}", pod, owned=owned)
             for index, pod in enumerate(pods or ())
         ],
         settings=Settings.of(obj, CONFIG.fault_tolerance),

@@ -26,7 +26,7 @@ PLAIN_CONFIG = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": Fa
 
 
 class OperatorProcess:
-    """A running ``cfo run`` process; ``output`` is what it has written to stderr so far."""
+    """A running ``cfo run`` process; ``output`` contains its stderr so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process

@@ -28,7 +28,7 @@ def settings_of(recording: dict[str, Any]) -> InjectionSettings:
 
 
 def has_oauth_on_vanilla(recording: dict[str, Any]) -> bool:
-    """Report whether OAuth was enabled outside of OpenShift, where only the Go operator injects the proxy."""
+    """Report whether OAuth was enabled outside OpenShift, where only the Go operator injects the proxy."""
     return recording["config"]["kuberay"]["rayDashboardOAuthEnabled"] and not recording["config"]["openshift"]
 
 
@@ -53,7 +53,7 @@ def with_crd_defaults(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_empty_go_fields(obj: dict[str, Any]) -> dict[str, Any]:
-    """Remove what only Go's encoder writes: empty ``resources``, ``metadata`` and ``scaleStrategy``."""
+    """Remove fields that only Go's encoder writes: empty ``resources``, ``metadata`` and ``scaleStrategy``."""
     result = with_crd_defaults(obj)
     for group in groups(result):
         drop_empty(group, "scaleStrategy")
@@ -195,7 +195,7 @@ class AdmissionReplay:
             assert cluster == self.expected(result["object"], old)
 
     def expected(self, recorded: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the object that this operator must persist where the Go operator persisted ``recorded``."""
+        """Return the object that this operator must persist if the Go operator persisted ``recorded``."""
         if self.recording["name"] in UNCHANGED_BY_CFO:
             assert old is not None
             labels = recorded["metadata"]["labels"]

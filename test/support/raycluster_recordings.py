@@ -49,7 +49,7 @@ def managed_fields(obj: Object) -> list[dict[str, Any]]:
 
 
 def comparable_part(obj: Object) -> Object:
-    """Return all fields except status, what an API server sets, and the content of Secrets."""
+    """Return all fields except status, fields that an API server sets, and the content of Secrets."""
     part = {key: value for key, value in obj.items() if key not in ("status", "metadata", "data")}
     metadata = {key: obj["metadata"].get(key) for key in ("name", "namespace", "labels", "annotations")}
     metadata["owners"] = [

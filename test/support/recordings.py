@@ -1,4 +1,4 @@
-"""Recordings of the Go operator, where they exist: in the folder ``shared`` next to the repository."""
+"""Recordings of the Go operator, if they exist in the folder ``shared`` next to the repository."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def raycluster_cases() -> list[Any]:
-    """Return a parameter per recorded ``configuration/scenario``; a skipped one where there are no recordings."""
+    """Return a parameter per recorded ``configuration/scenario``; a skipped one if there are no recordings."""
     return _cases(RAYCLUSTER_RECORDINGS)
 
 
 def startup_cases() -> list[Any]:
-    """Return a parameter per recorded start ``platform/scenario``; a skipped one where there are no recordings."""
+    """Return a parameter per recorded start ``platform/scenario``; a skipped one if there are no recordings."""
     return _cases(GOLDEN / "startup")
 
 

@@ -1,4 +1,4 @@
-"""An API server that follows a script, for behaviour that a correct API server never shows.
+"""An API server that follows a script, for behavior that a correct API server never shows.
 
 Each request waits for the next response of the script, in order, and is recorded. The version probe of a reflector
 (a list with ``limit=1``) is not part of the script: it returns a version far ahead, unless a test sets

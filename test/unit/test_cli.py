@@ -1,4 +1,4 @@
-"""The command line: what it imports, and how it reports errors."""
+"""Tests of the command line: its imports, and its error messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_light_commands_import_no_heavy_library(arguments: list[str]) -> None:
 def test_command_list_has_help_of_each_command() -> None:
     context = cli.make_context("cfo", ["version"])
     assert isinstance(cli, _LazyGroup)
-    for name, (_, help_text) in cli.lazy.items():
+    for name, (_, help_text) in cli.lazy_commands.items():
         command = cli.get_command(context, name)
         assert command is not None
         assert command.get_short_help_str(60) == help_text

@@ -108,10 +108,10 @@ def test_keys_are_case_insensitive_as_in_go() -> None:
 
 def test_duplicate_keys_are_warned_about_and_last_one_is_used() -> None:
     parsed = parse("kuberay:\n  mTLSEnabled: true\n  mTLSEnabled: false\nappwrapper: &a {enabled: true}\n")
-    assert parsed.warnings == ["duplicate key kuberay.mTLSEnabled in lines 2 and 3, the last one is used"]
+    assert parsed.warnings == ["duplicate key kuberay.mTLSEnabled on lines 2 and 3; the last one is used"]
     assert parsed.configuration.kuberay.mtls_enabled is False
     assert warnings_of("kuberay: {}\nkuberay: {mTLSEnabled: false}") == [
-        "duplicate key kuberay in lines 1 and 2, the last one is used"
+        "duplicate key kuberay on lines 1 and 2; the last one is used"
     ]
 
 

@@ -1,4 +1,4 @@
-"""No two modules of cfo import each other, not even for types or inside a function."""
+"""There are no import cycles in cfo, not even for types or inside a function."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The types of AppWrappers, and their CRD.
 
-The user writes the spec, the controller the status. Reconcilers work on the wire form, as everywhere; the CRD is
+Users write the spec; the controller writes the status. As everywhere, reconcilers work on the wire form; the CRD is
 generated from these models, and a program that needs a typed spec can parse one with them.
 """
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class AppWrapperPodSet(APIModel):
-    """The pods that one template in a component describes."""
+    """The pods of one pod template of a component."""
 
     annotations: dict[str, str] | None = Field(default=None, description="Annotations of the pod set, for the queue.")
     path: str = Field(description="Path of the PodTemplateSpec from the root of the component: template.spec...")
@@ -51,7 +51,7 @@ class Toleration(APIModel):
 
 
 class AppWrapperPodSetInfo(APIModel):
-    """Changes that the queue requires in the pod template of the pod set with the same index, once it admits."""
+    """Changes to the pod template of the pod set with the same index that the queue requires on admission."""
 
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
@@ -63,7 +63,7 @@ class AppWrapperPodSetInfo(APIModel):
 class AppWrapperComponent(APIModel):
     """One wrapped resource."""
 
-    annotations: dict[str, str] | None = Field(default=None, description="Annotations for the controller's use.")
+    annotations: dict[str, str] | None = Field(default=None, description="Annotations for the controller.")
     pod_set_infos: list[AppWrapperPodSetInfo] | None = Field(
         default=None, description="Changes to the pod templates, one for each pod set; written by the queue."
     )
@@ -77,7 +77,9 @@ class AppWrapperSpec(APIModel):
     """The desired state of an AppWrapper."""
 
     components: list[AppWrapperComponent] = Field(description="The wrapped resources.")
-    managed_by: str | None = Field(default=None, description="The controller in charge; this one if unset.")
+    managed_by: str | None = Field(
+        default=None, description="The controller that manages the AppWrapper; this operator if unset."
+    )
     suspend: bool | None = Field(
         default=None, description="Whether the AppWrapper is suspended, so that its resources do not exist."
     )

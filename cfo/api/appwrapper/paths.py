@@ -1,8 +1,8 @@
 """The grammar of the paths in ``podSets``, which locate pod templates in a component.
 
 A path begins with ``template``, the component's whole object, and continues with ``.field`` and ``[index]``:
-``template.spec.workerGroupSpecs[0].template``. The name of a field ends at the next dot or bracket, so a path cannot
-contain fields with either in their name.
+``template.spec.workerGroupSpecs[0].template``. A field name ends at the next dot or bracket, so field names cannot
+contain dots or brackets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INDEX = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 class PathError(ValueError):
-    """A path does not exist; the message contains the part that does."""
+    """Raised if a path does not exist; the message contains the part of it that exists."""
 
 
 def value_at(obj: Mapping[str, Any], path: str) -> Any:

@@ -1,9 +1,9 @@
 """Validates that an object has only fields of ``v1.PodSpec``, each with a value of the correct type.
 
-The pod spec in a component is otherwise read only by the controller of the component's kind once it runs, and by then a
-misspelled field has used up quota. The fields are those of Kubernetes 1.36 (``hack/generate/pod_spec.py`` writes the
-table), so a field of a later release is rejected until the table is regenerated. Values are not validated any further:
-the API server does that when it creates the pods.
+Without this check, a misspelled field would be noticed only by the component's own controller, after the AppWrapper has
+consumed quota. The fields are defined by Kubernetes 1.36 (``hack/generate/pod_spec.py`` writes the table), so fields of
+later releases are rejected until the table is regenerated. Values are not validated further: the API server does that
+when it creates the pods.
 """
 
 from __future__ import annotations
@@ -19,12 +19,32 @@ from cfo.api.quantity import is_quantity
 
 __all__ = ["pod_spec_problems"]
 
+_MAX_VALUES_IN_SPEC: Final = 10_000
+"""The maximum number of values in a pod spec, at all levels. More are not checked one by one."""
+
 _MAX_VALUES: Final = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 
 def pod_spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why ``spec`` is not a PodSpec, each with the path of the field in it."""
-    return _object(spec, "PodSpec", "")
+    if _has_too_many_values(spec):
+        yield f"more than {_MAX_VALUES_IN_SPEC} values"
+        return
+    yield from _object(spec, "PodSpec", "")
+
+
+def _has_too_many_values(spec: Mapping[str, Any]) -> bool:
+    """Return whether ``spec`` has more than :data:`_MAX_VALUES_IN_SPEC` values; reads no more of them than that."""
+    count = 0
+    pending: list[Any] = [spec]
+    while pending:
+        value = pending.pop()
+        count += len(value)
+        if count > _MAX_VALUES_IN_SPEC:
+            return True
+        items = value.values() if isinstance(value, Mapping) else value
+        pending += [item for item in items if isinstance(item, dict | list)]
+    return False
 
 
 def _object(value: Mapping[str, Any], type_name: str, path: str) -> Iterator[str]:

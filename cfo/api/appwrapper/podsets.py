@@ -1,7 +1,7 @@
 """The pod sets of a component: inferred for well-known kinds, declared for all others.
 
-A pod set is a plain object as in the API: ``path`` (see :mod:`.paths`), ``replicas`` (one, if absent) and annotations
-for topology-aware scheduling. Counts and annotations equal those of the Go operator and Kueue, with two exceptions that
+A pod set is a plain object as in the API: ``path`` (see :mod:`.paths`), ``replicas`` (default 1) and annotations for
+topology-aware scheduling. Counts and annotations are the same as in the Go operator and Kueue, with two exceptions that
 follow KubeRay: a worker group has ``numOfHosts`` pods for each replica, and none while it is suspended.
 """
 
@@ -42,6 +42,8 @@ _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 
 _MAX_COUNT = 2**31 - 1
+_MAX_ITEMS: Final = 20
+"""The maximum number of worker groups or replicated jobs whose templates are read."""
 _MAX_SHOWN_PROBLEMS = 20
 _MAX_SHOWN_CHARACTERS = 64
 
@@ -66,7 +68,7 @@ def infer_pod_sets(template: Object) -> list[Object]:
 
 
 def pod_sets_of(component: Mapping[str, Any]) -> list[Object]:
-    """Return the pod sets of a component of an AppWrapper: those declared, or else those inferred.
+    """Return the pod sets of a component of an AppWrapper: the declared ones, or else the inferred ones.
 
     Raises :class:`PodSetError` as :func:`infer_pod_sets` does.
     """
@@ -162,7 +164,7 @@ def _count(template: Object, path: str) -> int | None:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
-        return "that is a list" if isinstance(value, list) else "that is an object"
+        return "(a list)" if isinstance(value, list) else "(an object)"
     text = value if isinstance(value, str) else go_value(value)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
@@ -176,6 +178,8 @@ def _items(template: Object, path: str) -> Iterator[str]:
     """Yield the paths of the items of the list at ``path``, if it exists."""
     items = _value_or_none(template, path)
     if isinstance(items, list):
+        if len(items) > _MAX_ITEMS:
+            raise PodSetError(f"at path position '{path}' {len(items)} items; at most {_MAX_ITEMS} are allowed")
         yield from (f"{path}[{index}]" for index in range(len(items)))
 
 

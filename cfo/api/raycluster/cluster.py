@@ -9,9 +9,12 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_valu
 from cfo.runtime import labels_of, name_of, namespace_of, owner_references_of, uid_of
 
 __all__ = [
+    "CERTIFICATE_CONTAINER",
     "HEAD_LABELS",
+    "TLS_VARIABLE",
     "cluster_labels",
     "has_cluster_labels",
+    "has_injected_tls",
     "is_owned_by",
     "is_suspended",
     "pod_labels",
@@ -22,6 +25,10 @@ __all__ = [
 
 POD_CLUSTER_LABEL = "ray.io/cluster"
 NODE_TYPE_LABEL = "ray.io/node-type"
+CERTIFICATE_CONTAINER = "create-cert"
+"""The injected init container that creates a Ray node's certificate."""
+TLS_VARIABLE = {"name": "RAY_USE_TLS", "value": "1"}
+"""The injected environment variable that makes Ray require TLS with client certificates."""
 HEAD_LABELS = f"{NODE_TYPE_LABEL}=head"
 """The label selector for the head pods of all clusters."""
 
@@ -40,13 +47,27 @@ def uses_kuberay_tls(cluster: Mapping[str, Any]) -> bool:
     return (_spec(cluster).get("tlsOptions") or {}).get("enabled") is True
 
 
+def has_injected_tls(cluster: Mapping[str, Any]) -> bool:
+    """Return whether the head's pod template has the parts with which the operator makes Ray require TLS.
+
+    These are the init container ``create-cert`` and, in the container that runs Ray, ``RAY_USE_TLS=1``. For KubeRay,
+    that is always the first container. Of several variables with one name the last wins, so all must have this value.
+    """
+    group = _spec(cluster).get("headGroupSpec") or {}
+    pod = (group.get("template") or {}).get("spec") or {}
+    init_containers = {item.get("name") for item in pod.get("initContainers") or ()}
+    ray: Mapping[str, Any] = next(iter(pod.get("containers") or ()), {})
+    values = [item.get("value") for item in ray.get("env") or () if item.get("name") == TLS_VARIABLE["name"]]
+    return CERTIFICATE_CONTAINER in init_containers and bool(values) and set(values) == {TLS_VARIABLE["value"]}
+
+
 def uses_kuberay_network_policy(cluster: Mapping[str, Any]) -> bool:
     """Return whether KubeRay itself creates network policies (``spec.networkPolicy``, whose mode has a default)."""
     return _spec(cluster).get("networkPolicy") is not None
 
 
 def uses_kuberay_auth(cluster: Mapping[str, Any]) -> bool:
-    """Return whether KubeRay itself guards the dashboard with tokens (``spec.authOptions.mode``)."""
+    """Return whether KubeRay itself protects the dashboard with tokens (``spec.authOptions.mode``)."""
     return (_spec(cluster).get("authOptions") or {}).get("mode") == "token"
 
 
@@ -61,8 +82,8 @@ def cluster_labels(cluster: Mapping[str, Any], *, with_namespace: bool = False) 
 def has_cluster_labels(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether the labels of ``obj`` name ``cluster``.
 
-    An object in the cluster's namespace needs the label with the cluster's name, a cluster-scoped object also the one
-    with its namespace.
+    An object in the cluster's namespace needs the label with the cluster's name; a cluster-scoped object also needs the
+    label with the cluster's namespace.
     """
     labels = labels_of(obj)
     namespace = namespace_of(obj)
@@ -77,7 +98,7 @@ def is_owned_by(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
 
 
 def pod_labels(cluster: Mapping[str, Any], node_type: str = "") -> dict[str, str]:
-    """Return the labels that KubeRay sets on the pods of ``cluster``: all of them, or those of one ``node_type``."""
+    """Return the labels that KubeRay sets on the pods of ``cluster``: all pods, or the pods of one ``node_type``."""
     labels = {POD_CLUSTER_LABEL: label_value(name_of(cluster))}
     if node_type:
         labels[NODE_TYPE_LABEL] = node_type

@@ -1,12 +1,12 @@
 """Names of the objects that belong to a RayCluster.
 
-Clients find these objects by name (CodeFlare SDK looks for ``ray-dashboard-<cluster>`` and
-``<cluster>-ca-secret-``), pod templates refer to them, and a cluster that the Go operator created keeps its objects.
-Therefore every name is exactly the Go operator's. There are two generations: a cluster with the annotation
-:data:`VERSION_ANNOTATION` (any value, even an empty one) has names that end in a hash of the preceding characters; a
-cluster without it has the older, plain names.
+Clients find these objects by name (CodeFlare SDK looks for ``ray-dashboard-<cluster>`` and ``<cluster>-ca-secret-``),
+pod templates refer to them, and a cluster that the Go operator created keeps its objects. Therefore every name equals
+the Go operator's name. There are two generations: a cluster with the annotation :data:`VERSION_ANNOTATION` (any value,
+even an empty one) has names that end in a hash of the preceding characters; a cluster without it has the older, plain
+names.
 
-Only names that an API server rejects are changed: see :func:`fit` and :func:`service_name`.
+Only names that the API server would reject are changed: see :func:`fit` and :func:`service_name`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def head_service_name(cluster: Mapping[str, Any]) -> str:
 
 
 def _kuberay_name(name: str) -> str:
-    """Truncate ``name`` like KubeRay's ``CheckName``: keep its end, and make that begin with a letter."""
+    """Truncate ``name`` like KubeRay's ``CheckName``: keep its end, and make the result begin with a letter."""
     if len(name) <= _KUBERAY_LIMIT:
         return name
     end = name[-_KUBERAY_LIMIT:]

@@ -1,7 +1,8 @@
-"""Informers of the kinds of components: created when a kind first occurs, and queried for the existing objects.
+"""Informers of the kinds of components: created on first use of a kind and queried for existing objects.
 
-The informers hold the objects with the AppWrapper's label, and only their metadata, except for kinds whose status
-reports whether they failed or completed. Where much depends on the absence of an object, a live read confirms it.
+The informers cache the objects with the AppWrapper's label, and only their metadata, except for kinds whose status
+reports whether they failed or completed. If a decision depends on the absence of an object, a live read confirms the
+absence.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ RayClusters and RayJobs are not included: they can leave their state ``failed`` 
 """
 
 _SYNC_TIMEOUT: Final = 2.0
-"""Seconds that a reconcile waits for the first list of a kind; until it has synced, objects are read one by one."""
+"""Seconds that a reconcile waits for the first list of a kind; until then, objects are read individually."""
 
 
 class _Condition(msgspec.Struct, gc=False):
@@ -115,10 +116,10 @@ class ComponentInformers:
         return entry is not None and entry.meta.uid == uid
 
     async def get(self, component: Component, owner_uid: str, *, confirm_absence: bool) -> ComponentObject | None:
-        """Return the object of ``component``, as far as it matters to its owner; ``None`` if it does not exist.
+        """Return the object of ``component``, reduced to the state that its owner needs; ``None`` if it does not exist.
 
         With ``confirm_absence`` an object that is not in its informer is read from the API server. Raises
-        :class:`UnknownKind` when the kind is not served, and what requests raise.
+        :class:`UnknownKind` when the kind is not served, and the errors of API requests.
         """
         if not component.gvk.kind or not component.key.name:
             return None
@@ -138,7 +139,7 @@ class ComponentInformers:
 
 
 def _holds_all(informer: Informer) -> bool:
-    """Return whether the informer holds all components of its kind: the operator's own selector may exclude some."""
+    """Return whether the informer caches all components of its kind; the operator's own selector may exclude some."""
     return informer.selection.label_selector == LabelSelector.of(APPWRAPPER_LABEL)
 
 

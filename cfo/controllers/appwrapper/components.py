@@ -1,8 +1,8 @@
-"""The components of an AppWrapper: their names, the objects created for them, and the observed state of those.
+"""The components of an AppWrapper: their names, the objects created for them, and the observed state of these objects.
 
 A component is identified by its kind and name. The AppWrapper owns its object only if the controller reference of the
 object has the AppWrapper's uid. A generated name is derived from that uid, the component's index and the time at which
-the deployment began, so that a second attempt at the same creation finds the object of the first.
+the deployment began, so that a retried creation finds the object of the first attempt.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _UID = re.compile(r".*, uid ([0-9a-fA-F-]+)", re.DOTALL)
 class Component:
     """One component, according to the AppWrapper's spec and status.
 
-    ``deployed`` and ``reason`` are the status and reason of its condition, or empty if it has none.
+    ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition.
     """
 
     index: int
@@ -83,7 +83,7 @@ class ComponentObject:
     """The observed state of a component's object.
 
     ``owned``: the AppWrapper is its controller, by uid. ``failed`` and ``completed`` are reported by the controller of
-    its own kind.
+    the object's kind.
     """
 
     uid: str = ""
@@ -94,7 +94,7 @@ class ComponentObject:
 
 
 def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
-    """Return the components of ``wrapper``, with their recorded kinds and names where its status has them."""
+    """Return the components of ``wrapper``, with the kinds and names recorded in its status, if any."""
     namespace = namespace_of(wrapper)
     status = wrapper.get("status") or {}
     statuses: list[Mapping[str, Any]] = status.get("componentStatus") or []
@@ -105,7 +105,7 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
         recorded = statuses[index] if index < len(statuses) else {}
         condition = find_condition(recorded.get("conditions"), RESOURCES_DEPLOYED) or {}
         deployed = condition.get("status") or ""
-        # The spec identifies an object that is about to be created, the status one that was created.
+        # The spec identifies an object that is about to be created; the status identifies an object that was created.
         exists = bool(recorded.get("name")) and deployed in ("True", "Unknown")
         gvk = GVK.parse(recorded.get("apiVersion") or "", recorded["kind"]) if exists else gvk_of(template)
         name = recorded["name"] if exists else _name(wrapper, template, index, began)
@@ -185,7 +185,7 @@ def recorded_uids(wrapper: Mapping[str, Any]) -> set[str]:
     for recorded in (wrapper.get("status") or {}).get("componentStatus") or ():
         condition = find_condition(recorded.get("conditions"), RESOURCES_DEPLOYED) or {}
         match = _UID.fullmatch(condition.get("message") or "")
-        # Messages with other reasons may contain text of other origin, such as an error of the API server.
+        # Messages with other reasons may contain arbitrary text, such as an API server error.
         if match is not None and condition.get("reason") in (CREATED, DELETED):
             found.add(match[1])
     return found

@@ -32,7 +32,7 @@ _FATAL: Final = (Invalid, BadRequest)
 
 
 class ComponentCreator:
-    """Creates components with ``client``; an object that an earlier attempt created is found again."""
+    """Creates components with ``client``; objects created by an earlier attempt are reused."""
 
     def __init__(self, client: Client, config: AppWrapperConfiguration, components: ComponentInformers) -> None:
         self._client = client

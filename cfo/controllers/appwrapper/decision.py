@@ -1,4 +1,4 @@
-"""The input and output of the state machine: what was observed of an AppWrapper, and what to do about it."""
+"""The input and output of the state machine: the observed state of an AppWrapper, and the actions to take."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import GVK, EventType, NamespacedName, Object
 
-__all__ = ["Decision", "Deletion", "EventNotice", "LabelledPod", "Observation"]
+__all__ = ["Decision", "Deletion", "LabeledPod", "Observation", "PendingEvent"]
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledPod:
+class LabeledPod:
     """A pod with the AppWrapper's label.
 
-    ``owned``: it descends from the AppWrapper by owner uids, as far as this was determined.
+    ``owned``: it descends from the AppWrapper by owner uids, if this has been determined.
     """
 
     key: NamespacedName
@@ -34,13 +34,13 @@ class Observation:
 
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
-    continue to use there. ``awaits_admission``: it must not be deployed before its queue admits it.
+    continue to use there. ``awaits_admission``: whether it must wait for admission by its queue.
     """
 
     wrapper: Object
     components: Sequence[Component]
     objects: Sequence[ComponentObject | None]
-    pods: Sequence[LabelledPod]
+    pods: Sequence[LabeledPod]
     settings: Settings
     now: datetime
     unserved: frozenset[int] = frozenset()
@@ -49,7 +49,7 @@ class Observation:
 
     @property
     def suspended(self) -> bool:
-        """Whether ``spec.suspend`` is set, so that no components should exist."""
+        """Whether ``spec.suspend`` is set, so no components should exist."""
         return bool((self.wrapper.get("spec") or {}).get("suspend"))
 
     def status(self) -> Status:
@@ -58,7 +58,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class EventNotice:
+class PendingEvent:
     """An Event to record once the status is written."""
 
     type: EventType
@@ -80,7 +80,7 @@ class Deletion:
 class Decision:
     """The actions to take: add the finalizer, write the status, delete objects, remove the finalizer, in this order.
 
-    With ``create`` the missing components are created first, and their result determines everything else.
+    With ``create`` the missing components are created first, and their result determines the remaining actions.
     ``deadline``: when to reconcile again even if nothing changes.
     """
 
@@ -89,17 +89,17 @@ class Decision:
     remove_finalizer: bool = False
     create: bool = False
     deletions: list[Deletion] = field(default_factory=list)
-    events: list[EventNotice] = field(default_factory=list)
+    events: list[PendingEvent] = field(default_factory=list)
     deadline: datetime | None = None
 
-    def warn(self, reason: str, message: str) -> None:
+    def record_warning(self, reason: str, message: str) -> None:
         """Record a Warning Event."""
-        self.events.append(EventNotice("Warning", reason, message))
+        self.events.append(PendingEvent("Warning", reason, message))
 
-    def inform(self, reason: str, message: str) -> None:
+    def record_normal(self, reason: str, message: str) -> None:
         """Record a Normal Event."""
-        self.events.append(EventNotice("Normal", reason, message))
+        self.events.append(PendingEvent("Normal", reason, message))
 
     def requeue_at(self, at: datetime) -> None:
-        """Request a reconcile at the time ``at``; of several requests the earliest counts."""
+        """Request a reconcile at the time ``at``; the earliest of several requests applies."""
         self.deadline = at if self.deadline is None else min(self.deadline, at)

@@ -1,9 +1,9 @@
-"""Deletes the components of an AppWrapper: gracefully, and by force after a grace period.
+"""Deletes the components of an AppWrapper, first gracefully and then by force after a grace period.
 
 Only objects that the AppWrapper owns are deleted, each by its uid. The deletion is complete when no component and no
-pod with the AppWrapper's label exists. After the grace period, pods that descend from the AppWrapper are deleted with
-a grace period of zero (a dead node never confirms a graceful deletion), and other pods are left alone and no longer
-waited for. The grace period counts from when the condition ``DeletingResources`` became true, and starts only once.
+pod with the AppWrapper's label exists. After the grace period, pods that descend from the AppWrapper are deleted with a
+grace period of zero (a dead node never confirms a graceful deletion); other pods are not deleted, and the deletion no
+longer waits for them. The grace period starts when the condition ``DeletingResources`` becomes true, and only once.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def delete_components(observation: Observation, decision: Decision) -> bool:
         names = ", ".join(pod.key.name for pod in to_force[:_MAX_NAMED_PODS])
         if len(to_force) > _MAX_NAMED_PODS:
             names += ", ..."
-        decision.warn(
+        decision.record_warning(
             "ForcefulDeletion",
-            f"The deletion takes longer than {format_duration(grace)}; deleting pods by force: {names}",
+            f"The deletion has exceeded its grace period of {format_duration(grace)}; force-deleting pods: {names}",
         )
     return False
 
@@ -70,7 +70,7 @@ def _delete_objects(observation: Observation, status: Status, decision: Decision
                 status.set_component_condition(component.index, False, DELETED, message)
             continue
         remaining += 1
-        if not component.deployed:  # created but not recorded; record it for the case that this process ends
+        if not component.deployed:  # created but not recorded yet; record it in case this process exits
             status.set_component_identity(component.index, component.gvk, component.key.name)
             status.set_component_condition(
                 component.index, True, "ComponentCreatedSuccessfully", identity_message(component, obj.uid)

@@ -1,9 +1,9 @@
 """Injects settings into the pod templates of a component before it is created.
 
-These are the queue's requirements (``podSetInfos``), the label by which pods are counted, the scheduler, and node
-affinities that keep pods which request a resource off nodes where it is marked. Settings of the user are kept; where
-the queue requires a different value for the same key, an :class:`InjectionError` is raised, since either choice would
-be wrong.
+These are the queue's requirements (``podSetInfos``), the label that is used to count pods, the scheduler, and node
+affinities that keep pods that request a resource off nodes on which it is marked. Settings of the user are kept; if the
+queue requires a different value for the same key, an :class:`InjectionError` is raised, because both values would be
+wrong.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Queues AppWrappers in a Kueue without AppWrapper integration, by creating and following their Workloads.
+"""Queues AppWrappers for a Kueue installation without AppWrapper integration, using Workloads.
+
+The operator creates the Workload of each AppWrapper and follows its status.
 
 This behaves like Kueue's own integration. An AppWrapper with a queue starts suspended, and its Workload is created.
 Once the Workload is admitted, the AppWrapper gets the pod template changes that the admission requires, and is resumed.
 When the Workload is evicted (or deactivated), the AppWrapper is suspended, and the quota is released once its resources
-are deleted. When the AppWrapper ends, the Workload is marked finished. Enabled with ``appwrapper.kueueIntegration``.
+are deleted. When the AppWrapper finishes, the Workload is marked as finished. Enabled with
+``appwrapper.kueueIntegration``.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ _REQUEUED_REASONS: Final = ("Preempted", "AdmissionCheck", "NodeFailures", "Loca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KueueInformers:
-    """What the reconciler reads: components, Workloads and ResourceFlavors."""
+    """Informers that the reconciler reads: components, Workloads and ResourceFlavors."""
 
     components: ComponentInformers
     workloads: Informer
@@ -115,7 +118,7 @@ class KueueReconciler:
         return workload is None or not is_admitted(workload)
 
     async def reconcile(self, request: Request) -> Result:
-        """Bring an AppWrapper and its Workload into agreement."""
+        """Synchronize an AppWrapper with its Workload."""
         wrapper = await self._client.get(APPWRAPPER, request)
         if wrapper is None or is_deleting(wrapper) or not is_managed_here(wrapper) or not queue_of(wrapper):
             return Result()
@@ -125,7 +128,7 @@ class KueueReconciler:
             return await self._finish(workload, *ended)
         if workload is None:
             if not suspended:
-                await self._stop(wrapper, "No matching Workload; suspended until there is one and it is admitted")
+                await self._stop(wrapper, "Suspended until a matching Workload exists and is admitted")
                 return Result()  # the update triggers another reconcile
             return await self._create(wrapper)
         if evicted := eviction(workload):
@@ -162,7 +165,7 @@ class KueueReconciler:
         return Result()
 
     async def _priority(self, wrapper: Object) -> Priority:
-        """Return the priority of the class in the AppWrapper's label, else of the pods' class, else none."""
+        """Return the priority of the class in the AppWrapper's label, else of the pods' class, else no priority."""
         name = labels_of(wrapper).get(PRIORITY_CLASS_LABEL, "")
         if name:
             kind = GVK(_GROUP, self.workload.version, "WorkloadPriorityClass")
@@ -211,7 +214,7 @@ class KueueReconciler:
         await self._client.patch(APPWRAPPER, key_of(wrapper), {"metadata": _precondition(wrapper), "spec": spec})
 
     async def _report(self, wrapper: Object, workload: Object) -> Result:
-        """Update in the Workload whether the pods are ready, and how many of them need no quota any more."""
+        """Update in the Workload whether the pods are ready, and how many of them no longer need quota."""
         ready = is_true((wrapper.get("status") or {}).get("conditions"), PODS_READY)
         before = workload["status"].get("conditions")
         status: Object = {}
@@ -241,7 +244,7 @@ class KueueReconciler:
         return counts + [0] * (len(wrapper["spec"]["components"]) - len(counts))
 
     async def _release(self, workload: Object, reason: str, message: str) -> None:
-        """Release the quota, since no resources use it any more."""
+        """Release the quota, because no resources use it any longer."""
         if not is_true((workload.get("status") or {}).get("conditions"), "QuotaReserved"):
             return
         conditions = self._conditions(
@@ -268,7 +271,7 @@ class KueueReconciler:
         return conditions
 
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
-        """Patch a Workload's status with its resourceVersion as a precondition, since Kueue writes it too."""
+        """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it."""
         try:
             await self._client.patch(
                 self.workload,

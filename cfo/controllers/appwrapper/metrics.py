@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(_AppWrapper)
 
 
 class PhaseMetrics(Collector):
-    """Registers the metrics of all AppWrappers that ``wrappers`` reads in ``registry``."""
+    """Registers the metrics in ``registry``; ``wrappers`` reads the AppWrappers that they count."""
 
     def __init__(self, registry: CollectorRegistry, wrappers: Reader) -> None:
         self._wrappers = wrappers

@@ -1,4 +1,4 @@
-"""Labels, finalizer, annotations and conditions of AppWrappers, all as in the Go operator."""
+"""Labels, finalizer, annotations and conditions of AppWrappers, identical to the Go operator's."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FIELD_MANAGER: Final = "codeflare-operator"
 """The field manager of AppWrapper statuses and components."""
 
 CONTROLLER_NAME: Final = "workload.codeflare.dev/appwrapper-controller"
-"""The value of ``spec.managedBy`` that selects this controller; an unset field does too."""
+"""The value of ``spec.managedBy`` that selects this controller; so does an unset field."""
 
 FINALIZER: Final = "workload.codeflare.dev/finalizer"
-"""Keeps an AppWrapper whose components may exist."""
+"""Prevents the deletion of an AppWrapper while its components may exist."""
 
 APPWRAPPER_LABEL: Final = "workload.codeflare.dev/appwrapper"
 """The name of the AppWrapper to which a component or pod belongs."""
@@ -48,10 +48,10 @@ UNHEALTHY: Final = "Unhealthy"
 """Whether there is a problem; the reason identifies it."""
 
 DELETING_RESOURCES: Final = "DeletingResources"
-"""Whether components are being deleted. The forceful deletion counts from when this became true."""
+"""Whether components are being deleted. The grace period before a forceful deletion starts when this becomes true."""
 
 OWN_CONDITIONS: Final = (QUOTA_RESERVED, RESOURCES_DEPLOYED, PODS_READY, UNHEALTHY, DELETING_RESOURCES)
-"""The conditions that this controller writes; all others belong to other writers."""
+"""The conditions that this controller writes; all other conditions are written by other clients."""
 
 
 def is_managed_here(wrapper: Mapping[str, Any]) -> bool:

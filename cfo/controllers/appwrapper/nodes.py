@@ -2,7 +2,7 @@
 
 A resource is marked on a node by a label (as Autopilot does) or by a taint, with the key and value that
 ``autopilot.resourceTaints`` defines for it. The informer indexes the marks, so the cost of a query depends on the
-number of marked nodes, not of all nodes.
+number of marked nodes, not on the total number of nodes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _NodeStatus(msgspec.Struct, gc=False):
 
 
 class Node(msgspec.Struct, gc=False):
-    """The parts of a node that matter here."""
+    """The fields of a node that the controllers use."""
 
     spec: _NodeSpec | None = None
     status: _NodeStatus | None = None
@@ -63,7 +63,7 @@ _decoder = msgspec.json.Decoder(Node)
 
 
 def decode_node(entry: Entry) -> Node:
-    """Decode the parts of a node that matter here."""
+    """Decode the fields of a node that the controllers use."""
     return _decoder.decode(entry.raw)
 
 
@@ -80,7 +80,7 @@ def marked_resources(entry: Entry, config: AutopilotConfiguration, effects: Iter
 
 
 class NodeHealth:
-    """Reads marks from the informer ``nodes``; without one (nodes are not monitored) nothing is marked."""
+    """Reads marks from the informer ``nodes``; ``None`` means that nodes are not monitored, so nothing is marked."""
 
     def __init__(self, config: AutopilotConfiguration, nodes: Informer | None) -> None:
         self._config = config

@@ -11,7 +11,7 @@ from cfo.api.appwrapper import Phase
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import ComponentObject, components_of, recorded_uids
-from cfo.controllers.appwrapper.decision import LabelledPod, Observation
+from cfo.controllers.appwrapper.decision import LabeledPod, Observation
 from cfo.controllers.appwrapper.deletion import force_deadline
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
 from cfo.controllers.appwrapper.nodes import NodeHealth
@@ -26,10 +26,10 @@ __all__ = ["AppWrapperInformers", "Observer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppWrapperInformers:
-    """What an :class:`Observer` reads.
+    """The informers that an :class:`Observer` reads.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
-    ``awaits_admission`` returns whether an AppWrapper that is not suspended must wait for its queue nevertheless.
+    ``awaits_admission`` returns whether an AppWrapper that is not suspended must still wait for its queue.
     """
 
     pods: Reader
@@ -39,7 +39,7 @@ class AppWrapperInformers:
 
 
 class Observer:
-    """Observes AppWrappers, and remembers which pods descend from those whose components are being deleted."""
+    """Observes AppWrappers, and remembers the pods of AppWrappers whose components are being deleted."""
 
     def __init__(
         self, client: Client, clock: Clock, config: AppWrapperConfiguration, informers: AppWrapperInformers
@@ -57,7 +57,7 @@ class Observer:
         return self._clock.now()
 
     async def observe(self, wrapper: Object) -> Observation:
-        """Observe the current state of ``wrapper``. Raises what requests raise."""
+        """Observe the current state of ``wrapper``. Raises the errors of API requests."""
         components = components_of(wrapper)
         objects: list[ComponentObject | None] = [None] * len(components)
         unserved: set[int] = set()
@@ -80,7 +80,7 @@ class Observer:
             wrapper=wrapper,
             components=components,
             objects=objects,
-            pods=[LabelledPod(entry.key, entry.meta.uid, pod_of(entry)) for entry in pods],
+            pods=[LabeledPod(entry.key, entry.meta.uid, pod_of(entry)) for entry in pods],
             settings=settings,
             now=self._clock.now(),
             unserved=frozenset(unserved),
@@ -94,7 +94,7 @@ class Observer:
         await self._owned_pods(observation, pods_of_wrapper(self._pods, key_of(observation.wrapper)))
 
     def forget_owned_pods(self, wrapper: Object) -> None:
-        """Forget the pods of ``wrapper``, since nothing is being deleted."""
+        """Forget the pods of ``wrapper``, because nothing is being deleted."""
         self._pod_owners.forget(uid_of(wrapper))
 
     def has_unwatched_objects(self, observation: Observation) -> bool:
@@ -105,12 +105,12 @@ class Observer:
         )
 
     async def _with_owned_pods(self, observation: Observation, pods: list[Entry]) -> Observation:
-        """Return ``observation`` with the ownership of its pods, once a forceful deletion depends on it."""
+        """Return ``observation`` with the ownership of its pods, if a forceful deletion depends on it."""
         deadline = force_deadline(observation)
         if not pods or deadline is None or observation.now < deadline:
             return observation
         owned = await self._owned_pods(observation, pods)
-        resolved = [LabelledPod(pod.key, pod.uid, pod.pod, owned=pod.uid in owned) for pod in observation.pods]
+        resolved = [LabeledPod(pod.key, pod.uid, pod.pod, owned=pod.uid in owned) for pod in observation.pods]
         return replace(observation, pods=resolved)
 
     async def _owned_pods(self, observation: Observation, pods: list[Entry]) -> set[str]:
@@ -121,7 +121,7 @@ class Observer:
 
 
 def _is_deployed(wrapper: Mapping[str, Any]) -> bool:
-    """Return whether components may exist whose state matters."""
+    """Return whether components may exist."""
     status = wrapper.get("status") or {}
     if not is_true(status.get("conditions"), RESOURCES_DEPLOYED):
         return False

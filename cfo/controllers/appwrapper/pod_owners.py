@@ -1,9 +1,9 @@
 """Resolves which pods an AppWrapper owns by following controller references (by uid).
 
-Any user can set a label, so a label does not justify a forceful deletion; a chain of owners does. But the objects in
-the middle of the chain (a Deployment's ReplicaSet, a JobSet's Jobs) are deleted before their pods, so the chain is
-resolved when a deletion begins and remembered until it ends. The components themselves are recorded in the status of
-the AppWrapper.
+Any user can set a label, so pods are force-deleted only if their chain of owners leads to the AppWrapper, not because
+of a label. But the objects in the middle of the chain (a Deployment's ReplicaSet, a JobSet's Jobs) are deleted before
+their pods, so the chain is resolved when a deletion begins and remembered until it ends. The components themselves are
+recorded in the status of the AppWrapper.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PodOwners:
         self._descendants: dict[str, set[str]] = {}
 
     async def descendants(self, root: str, components: Collection[str], pods: Iterable[Entry]) -> set[str]:
-        """Return the uids of those of ``pods`` that descend from ``root`` or one of its ``components`` (uids)."""
+        """Return the uids of the ``pods`` that descend from ``root`` or one of its ``components`` (uids)."""
         known = self._descendants.setdefault(root, set())
         ancestors = {root, *components}
         return {pod.meta.uid for pod in pods if await self._descends(pod, ancestors, known)}
@@ -70,5 +70,5 @@ class PodOwners:
         try:
             obj = await self._client.get(gvk, key)
         except (APIError, TransportError, UnknownKind, DiscoveryIncomplete, ValueError):
-            return None  # an owner that cannot be resolved is not treated as ours
+            return None  # an unresolvable owner is treated as foreign
         return controller_of(obj) if obj is not None and uid_of(obj) == uid else None

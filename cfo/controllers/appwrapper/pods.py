@@ -1,6 +1,6 @@
-"""The pods of AppWrappers: how to find them, and how many of them are pending, running, succeeded or failed.
+"""The pods of AppWrappers: lookup, and counts of pending, running, succeeded and failed pods.
 
-Pods are found by the label that their template gets. Of each pod only the few fields that matter are decoded.
+Pods are found by the label that is injected into their template. Only the required fields of each pod are decoded.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The state of a pod that matters here. ``forced``: it is being deleted with a grace period of zero."""
+    """The decoded state of a pod. ``forced``: it is being deleted with a grace period of zero."""
 
     phase: str = ""
     node: str = ""
@@ -147,8 +147,8 @@ def _index_node(pod: Entry) -> list[str]:
 class PodCounts:
     """The number of pods in each phase.
 
-    ``terminal_failure``: a container ended with an exit code that rules out a retry. ``no_execute_nodes``: the nodes
-    where running pods have resources that they must not continue to use.
+    ``terminal_failure``: a container ended with an exit code that makes the failure terminal. ``no_execute_nodes``: the
+    nodes on which running pods have resources that they must not continue to use.
     """
 
     pending: int = 0

@@ -1,8 +1,7 @@
-"""Carries out the decisions of :mod:`.transition`: observes an AppWrapper, decides, writes.
+"""Executes the decisions of :mod:`.transition`: observes an AppWrapper, decides, and writes.
 
 A reconcile takes one step: it writes the status at most once, and the next reconcile starts from that status. All other
-writes can be repeated without harm: an object that was created is found again by its name and owner, and deletions
-specify the uid.
+writes are idempotent: an object that was created is found again by its name and owner, and deletions specify the uid.
 """
 
 from __future__ import annotations
@@ -67,11 +66,11 @@ __all__ = ["AppWrapperReconciler", "setup"]
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
 _UNWATCHED_RETRY: Final = timedelta(seconds=2)
-"""How long to wait before rechecking an object whose deletion is not watched, since it lacks a label."""
+"""How long to wait before rechecking an object whose deletion is not watched, because it lacks the label."""
 
 
 class AppWrapperReconciler:
-    """Takes AppWrappers through their phases."""
+    """Drives AppWrappers through their phases."""
 
     rules: Final = (
         Rule("workload.codeflare.dev", "appwrappers", ("get", "list", "patch", "update", "watch")),
@@ -110,7 +109,7 @@ class AppWrapperReconciler:
             return Result()
         phase = (wrapper.get("status") or {}).get("phase") or ""
         if phase not in {known.value for known in Phase}:
-            raise TerminalError(f"status.phase: {phase!r}: not a phase of this version")
+            raise TerminalError(f"status.phase: {phase!r}: unknown phase")
         observation = await self._observer.observe(wrapper)
         decision = decide(observation)
         if decision.create:
@@ -163,7 +162,7 @@ class AppWrapperReconciler:
         return written
 
     async def _delete(self, decision: Decision) -> None:
-        """Carry out the deletions; one that fails does not prevent the others."""
+        """Execute the deletions; a failed deletion does not prevent the others."""
         failures: list[Exception] = []
         for deletion in decision.deletions:
             try:
@@ -201,7 +200,7 @@ def setup(
     components: ComponentInformers,
     queueing: KueueReconciler | None,
 ) -> None:
-    """Add the controller of AppWrappers to ``manager``; with ``queueing`` they wait for their Workloads."""
+    """Add the controller of AppWrappers to ``manager``; with ``queueing``, AppWrappers wait for their Workloads."""
     name = "appwrappers"
     client = manager.client.with_field_manager(FIELD_MANAGER)
     pods = manager.cache.informer(POD, label_selector=APPWRAPPER_LABEL)

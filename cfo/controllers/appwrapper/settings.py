@@ -1,7 +1,7 @@
-"""Timeouts and retry limits of an AppWrapper: the configuration, overridden by its annotations.
+"""Timeouts and retry limits of an AppWrapper: defaults from the configuration, overridden by annotations.
 
-A period is a Go duration; a negative one counts as zero, and ``gracePeriodCeiling`` is the maximum. An invalid
-value, or an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problems` describes it.
+Periods are Go durations; negative values count as zero, and ``gracePeriodCeiling`` is the maximum. An invalid value, or
+an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problems` describes it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Settings:
         )
 
     def is_terminal(self, exit_code: int) -> bool:
-        """Return whether ``exit_code`` of a container rules out a retry."""
+        """Return whether the container exit code ``exit_code`` makes a failure terminal."""
         if exit_code == 0:
             return False
         if exit_code in self.terminal_exit_codes:

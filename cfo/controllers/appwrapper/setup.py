@@ -32,7 +32,7 @@ def rules() -> list[Rule]:
 def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
     """Add the controllers to ``manager``; each starts once the API server serves the kinds that it needs."""
     if config.kueue_integration:
-        # Without Workloads nothing is admitted, so no AppWrapper could be deployed.
+        # Without the Workload API nothing can be admitted, so AppWrappers could not be deployed.
         _log.info(
             "Waiting for the Kueue Workload API before reconciling AppWrappers",
             reason="appwrapper.kueueIntegration is set",

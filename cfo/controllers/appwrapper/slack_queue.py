@@ -1,10 +1,10 @@
-"""Keeps unschedulable capacity out of the lending limits of the slack queue, so that no other queue borrows it.
+"""Subtracts unschedulable capacity from the lending limits of the slack queue, so that other queues cannot borrow it.
 
-The slack queue is a ClusterQueue that holds spare capacity and lends it to other queues. When nodes are cordoned, not
-ready or marked, their capacity is still part of the queues' quotas; subtracting it from what the slack queue lends
-affects no other queue. Earlier AppWrapper releases had this feature (``slackQueueName``): the limits of the first
-flavor of the first resource group are ``nominalQuota`` minus the unschedulable capacity, at least zero, and unset
-where all capacity is schedulable.
+The slack queue is a ClusterQueue with spare capacity that it lends to other queues. When nodes are cordoned, not ready
+or marked, their capacity is still part of the queues' quotas; subtracting it from the slack queue's lending limit does
+not affect other queues. Earlier AppWrapper releases had this feature (``slackQueueName``): the limits of the first
+flavor of the first resource group are ``nominalQuota`` minus the unschedulable capacity, at least zero, and unset for
+resources whose capacity is fully schedulable.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _INDEX: Final = "appwrapper-unschedulable"
 def unschedulable_capacity(entry: Entry, config: AutopilotConfiguration) -> dict[str, Decimal]:
     """Return the unschedulable capacity of a node by resource.
 
-    All of its capacity is unschedulable if it is cordoned or not ready, otherwise that of the marked resources.
+    All of its capacity is unschedulable if it is cordoned or not ready, otherwise the capacity of the marked resources.
     """
     node = decode_node(entry)
     capacity = node.capacity
@@ -98,7 +98,7 @@ def lending_limits(queue: Mapping[str, Any], unschedulable: Mapping[str, Decimal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackQueueInformers:
-    """What the reconciler reads: the slack queue, and all nodes."""
+    """Informers that the reconciler reads: the slack queue and all nodes."""
 
     queues: Informer
     nodes: Informer
@@ -123,7 +123,7 @@ class SlackQueueReconciler:
         return ["yes"] if unschedulable_capacity(entry, self._config) else []
 
     async def reconcile(self, request: Request) -> Result:
-        """Update the lending limits if they are not correct."""
+        """Update the lending limits if they are out of date."""
         queue = self._queues.get(request)
         if queue is None:
             return Result()
@@ -141,7 +141,10 @@ class SlackQueueReconciler:
             amounts = [f"{name}: {format_quantity(amount)}" for name, amount in sorted(total.items())]
             capacity = ", ".join(amounts) or "none"
             self._events.event(
-                queue, "Normal", "LendingLimits", f"Lending limits updated; unschedulable capacity: {capacity}"
+                queue,
+                "Normal",
+                "LendingLimits",
+                f"Updated the lending limits because of unschedulable capacity: {capacity}",
             )
             _log.info("Updated lending limits", queue=name_of(queue), unschedulable=capacity)
         return Result()

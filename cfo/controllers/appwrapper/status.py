@@ -1,10 +1,10 @@
 """The status of an AppWrapper that a reconcile is going to write.
 
-Changing a field here writes nothing: the reconciler applies the whole status at its end, at most once.
+Changing a field here does not write it: the reconciler applies the whole status at its end, at most once.
 
 Deadlines count from ``lastTransitionTime``, so it has microsecond precision: `metav1.Time`_ is parsed with or without a
-fraction of seconds. Where a period begins although the status of the condition does not change (a different kind of
-failure, a pause before a deletion), the time is reset.
+fraction of seconds. The time is also reset when a new period starts without a status change (a different kind of
+failure, a pause before a deletion).
 
 .. _metav1.Time: https://pkg.go.dev/k8s.io/apimachinery/pkg/apis/meta/v1#Time
 """
@@ -76,13 +76,13 @@ class Status:
         own = [item for item in status.get("conditions") or () if item.get("type") in OWN_CONDITIONS]
         self.conditions: list[Object] = copy.deepcopy(own)
         self.components: list[Object] = copy.deepcopy(status.get("componentStatus") or [])
-        if self.phase is not Phase.EMPTY:  # one for each component, even if another client wrote fewer
+        if self.phase is not Phase.EMPTY:  # ensure one entry per component, even if another client wrote fewer
             missing = len((wrapper.get("spec") or {}).get("components") or ()) - len(self.components)
             self.components += [{"apiVersion": "", "kind": "", "name": "", "podSets": []} for _ in range(missing)]
 
     @property
     def retries(self) -> int:
-        """The number of retries since the admission."""
+        """The number of retries since admission."""
         return self._retries or 0
 
     def count_retry(self) -> None:
@@ -92,7 +92,8 @@ class Status:
     def reset_retries(self) -> None:
         """Reset the number of retries.
 
-        An existing number is set to zero, not removed: another field manager may own it too, and would keep it.
+        An existing number is set to zero instead of being removed, because another field manager may also own it, in
+        which case it would remain.
         """
         self._retries = None if self._retries is None else 0
 
@@ -127,7 +128,7 @@ class Status:
         return (find_condition(self.components[index].get("conditions"), RESOURCES_DEPLOYED) or {}).get("message") or ""
 
     def set_component_identity(self, index: int, gvk: GVK, name: str) -> None:
-        """Record which object a component is."""
+        """Record the object created for a component."""
         self.components[index] |= {"apiVersion": gvk.api_version, "kind": gvk.kind, "name": name}
 
     def clear_component_conditions(self) -> None:

@@ -1,8 +1,8 @@
 """The state machine of an AppWrapper: decides the next step from the state of its components, pods and nodes.
 
-All functions are pure. :func:`decide` takes one step, and the next step starts from the status that it returns, so an
-operator that ends between any two writes continues where it stopped. When components must be created it requests
-that, and :func:`after_creation` continues with the result. Phases, conditions, reasons and messages are those of the Go
+All functions are pure. :func:`decide` takes one step, and the next step starts from the returned status, so an operator
+that stops between two writes resumes where it stopped. If components must be created, it requests that, and
+:func:`after_creation` continues with the result. Phases, conditions, reasons and messages are the same as in the Go
 operator; docs/differences.md lists the exceptions.
 """
 
@@ -48,7 +48,7 @@ class Creation:
 
 
 def decide(observation: Observation) -> Decision:
-    """Decide what to do about an AppWrapper now. Raises :class:`ValueError` for an unknown phase."""
+    """Decide the next step of an AppWrapper. Raises :class:`ValueError` for an unknown phase."""
     if is_deleting(observation.wrapper):
         return _terminate(observation)
     decision = Decision(status=observation.status())
@@ -82,7 +82,7 @@ def _stay_suspended(observation: Observation, decision: Decision) -> None:
 def _begin_deployment(observation: Observation, decision: Decision, message: str) -> None:
     problems = "; ".join(observation.settings.problems)
     if problems:
-        decision.warn("MalformedAnnotations", problems)
+        decision.record_warning("MalformedAnnotations", problems)
     status = decision.status
     status.set(RESOURCES_DEPLOYED, True, "Resuming", f"{message}; {problems}" if problems else message)
     status.clear_component_conditions()
@@ -98,13 +98,13 @@ def _begin_suspending(observation: Observation, decision: Decision) -> bool:
     """Begin to suspend the AppWrapper, if ``spec.suspend`` is set; return whether it is."""
     if observation.suspended:
         phase = decision.status.phase
-        decision.inform("Suspending", f"Externally suspended while in the {phase} phase")
+        decision.record_normal("Suspending", f"Externally suspended while in the {phase} phase")
         decision.status.phase = Phase.SUSPENDING
     return observation.suspended
 
 
 def after_creation(observation: Observation, creations: Sequence[Creation]) -> Decision:
-    """Decide what to do after the components were created, or one (the last of ``creations``) was rejected."""
+    """Decide the next step after the components were created, or one (the last of ``creations``) was rejected."""
     decision = Decision(status=observation.status())
     status = decision.status
     for creation in creations:
@@ -134,7 +134,7 @@ def _run(observation: Observation, decision: Decision) -> None:
     if _begin_suspending(observation, decision):
         return
     status = decision.status
-    counts = count_pods((labelled.pod for labelled in observation.pods), observation.settings, observation.no_execute)
+    counts = count_pods((labeled.pod for labeled in observation.pods), observation.settings, observation.no_execute)
     expected = sum(expected_pods(component.pod_sets) for component in observation.components)
     deployed = [obj for obj in observation.objects if obj is not None and obj.owned and not obj.deleting]
     failed = sum(obj.failed for obj in deployed)
@@ -156,7 +156,7 @@ def _run(observation: Observation, decision: Decision) -> None:
         nodes = ", ".join(sorted(counts.no_execute_nodes))
         message = f"Workload contains pods using NoExecute resources on Nodes: {nodes}"
         status.set(UNHEALTHY, True, "AutopilotNoExecute", message, restart=True)
-        decision.warn(UNHEALTHY, message)
+        decision.record_warning(UNHEALTHY, message)
         status.phase = Phase.RESETTING  # an evacuation does not count against the retry limit
     else:
         status.clear(UNHEALTHY, "FoundNoFailedPods")
@@ -168,12 +168,12 @@ def _missing_components_message(observation: Observation, deployed: int) -> str:
     unserved = [observation.components[index].gvk for index in sorted(observation.unserved)]
     if unserved:
         kinds = ", ".join(dict.fromkeys(f"{gvk.kind} ({gvk.api_version})" for gvk in unserved))
-        return f"{message}; the API server does not serve {kinds} any more"
+        return f"{message}; the API server no longer serves {kinds}"
     return message
 
 
 def _required_successes(observation: Observation) -> int:
-    """Return how many pods must succeed, at least one.
+    """Return the number of pods that must succeed (at least 1).
 
     These are the pods that run at a time or, for a Job that has not completed, its completions, if those are more.
     """
@@ -207,7 +207,7 @@ def _tolerate_failed_pods(observation: Observation, decision: Decision, counts: 
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
-    decision.warn(UNHEALTHY, f"FoundFailedPods: {counts.failed} failed pods")
+    decision.record_warning(UNHEALTHY, f"FoundFailedPods: {counts.failed} failed pods")
     _reset_or_fail(observation, status, terminal=counts.terminal_failure)
 
 
@@ -308,7 +308,7 @@ def _terminate(observation: Observation) -> Decision:
 
 def _unhealthy(decision: Decision, reason: str, message: str) -> None:
     decision.status.set(UNHEALTHY, True, reason, message, restart=True)
-    decision.warn(UNHEALTHY, f"{reason}: {message}")
+    decision.record_warning(UNHEALTHY, f"{reason}: {message}")
 
 
 def _reset_or_fail(observation: Observation, status: Status, *, terminal: bool = False) -> None:

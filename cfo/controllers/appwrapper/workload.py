@@ -1,8 +1,8 @@
-"""Kueue's Workload of an AppWrapper, as this operator creates it: pure functions.
+"""Kueue's Workload of an AppWrapper, as created by this operator; pure functions.
 
 The name and content of a Workload, and the changes to pod templates that its admission requires, follow Kueue's job
-framework (``pkg/controller/jobframework``, ``pkg/controller/jobs/appwrapper``), so a Workload created here equals one
-created by Kueue's own integration.
+framework (``pkg/controller/jobframework``, ``pkg/controller/jobs/appwrapper``), so Workloads created here equal those
+of Kueue's own integration.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
 def pod_set_infos(
     wrapper: Mapping[str, Any], workload: Mapping[str, Any], flavor: Callable[[str], Mapping[str, Any] | None]
 ) -> list[list[Object]]:
-    """Return what the admission requires in the pod templates: for each component, for each of its pod sets.
+    """Return the changes to pod templates that the admission requires, by component and pod set.
 
     ``flavor`` returns the spec of a ResourceFlavor. Raises :class:`LookupError` when a flavor does not exist, or when
     the admission has no assignment for one of the pod sets.
@@ -205,7 +205,7 @@ def _merge(info: Object, addition: Mapping[str, Any]) -> None:
 
 
 def completion(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return reason and message once the AppWrapper has ended and needs no quota any more, otherwise ``None``."""
+    """Return reason and message once the AppWrapper has finished and no longer needs quota, otherwise ``None``."""
     status = wrapper.get("status") or {}
     if status.get("phase") == "Succeeded":
         return "Succeeded", "AppWrapper finished successfully"
@@ -215,10 +215,10 @@ def completion(wrapper: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> list[Object]:
-    """Return, by pod set, how many pods need no quota any more: succeeded pods of Jobs that no other pod follows.
+    """Return, by pod set, the number of pods that no longer need quota: succeeded Job pods that will not be replaced.
 
     ``succeeded`` is the number of succeeded pods of each component. While the remaining completions of a Job exceed its
-    parallelism, another pod follows each one that succeeds, and no quota can be reclaimed.
+    parallelism, each succeeded pod is followed by another pod, so quota cannot be reclaimed.
     """
     found: list[Object] = []
     number = 0

@@ -1,10 +1,9 @@
 """Controllers that create and maintain the objects belonging to each RayCluster.
 
-Each of the four controllers has one concern, and none waits for another: the dashboard behind an OAuth proxy on
-OpenShift (:mod:`.oauth`), Ingresses on vanilla Kubernetes (:mod:`.ingress`), network policies
-(:mod:`.networkpolicy`) and mutual TLS (:mod:`.mtls`). Pure functions compute the desired objects (:mod:`.resources`
-and :mod:`.ca`, with the names from :mod:`cfo.api.raycluster`). :mod:`.children` writes them without ever taking
-over an object of another owner.
+There are four independent controllers, each with one responsibility: the dashboard behind an OAuth proxy on OpenShift
+(:mod:`.oauth`), Ingresses on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`) and mutual
+TLS (:mod:`.mtls`). Pure functions compute the desired objects (:mod:`.resources` and :mod:`.ca`, with the names from
+:mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 """
 
 from cfo.api.raycluster.naming import FIELD_MANAGER

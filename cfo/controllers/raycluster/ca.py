@@ -1,9 +1,9 @@
 """The certificate authority (CA) of one RayCluster: create, load, renew.
 
-Head, workers and clients sign their own certificates with ``ca.key`` and the first certificate in ``ca.crt`` when
-they start, and keep that ``ca.crt``. Renewal therefore keeps the key, subject and key identifier: then every old leaf
-certificate verifies with the new CA certificate and every new leaf with the old one, and nothing has to restart. A new
-key breaks this, so one is created only on request, or when the old key is lost.
+Head, workers and clients sign their own certificates with ``ca.key`` and the first certificate in ``ca.crt`` when they
+start, and keep using that ``ca.crt``. Renewal therefore keeps the key, subject and key identifier, so old leaf
+certificates verify with the new CA certificate and vice versa, and no pod has to be restarted. A new key breaks this,
+so it is created only on request or when the old key is lost.
 
 All functions are pure, except for the randomness of keys and serial numbers; the time is a parameter.
 """
@@ -25,6 +25,7 @@ from cfo.runtime import PrivateKey, load_private_key
 __all__ = [
     "CERTIFICATE_KEY",
     "LIFETIME",
+    "MAX_CERTIFICATE_BYTES",
     "PRIVATE_KEY_KEY",
     "CertificateAuthority",
     "InvalidCertificateAuthority",
@@ -35,6 +36,9 @@ __all__ = [
 
 CERTIFICATE_KEY = "ca.crt"
 PRIVATE_KEY_KEY = "ca.key"
+
+MAX_CERTIFICATE_BYTES = 64 << 10
+"""The largest accepted ``ca.crt``; a certificate of an RSA key of 4096 bits takes 2 kB."""
 
 LIFETIME = timedelta(days=3650)
 _BACKDATED = timedelta(minutes=5)
@@ -58,7 +62,7 @@ class CertificateAuthority:
 
     @property
     def renewal_due(self) -> datetime:
-        """The time of renewal, when a third of the lifetime is left."""
+        """The time of renewal, which is when a third of the lifetime remains."""
         begin, end = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
         return end - (end - begin) / 3
 
@@ -89,7 +93,10 @@ def create(
 
 
 def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> CertificateAuthority:
-    """Return the CA with a certificate for another :data:`LIFETIME`; key, subject and key identifier stay the same."""
+    """Return the CA with a certificate that is valid for another :data:`LIFETIME`.
+
+    The key, the subject and the key identifier stay the same.
+    """
     certificate = authority.certificate
     try:
         identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -101,15 +108,22 @@ def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> Ce
 
 
 def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
-    """Load a stored CA from PEM; of several certificates the first is used, as by everyone who signs with it.
+    """Load a stored CA from PEM; if there are several certificates, the first is used, as by all signers.
 
     Raises :class:`InvalidCertificateAuthority` if it is unusable for any reason other than expiry.
     """
     key = _load_key(key_pem)
+    if len(certificate_pem) > MAX_CERTIFICATE_BYTES:
+        raise InvalidCertificateAuthority(
+            f"{CERTIFICATE_KEY} has {len(certificate_pem)} bytes, at most {MAX_CERTIFICATE_BYTES} are allowed", key
+        )
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        certificate.verify_directly_issued_by(certificate)
+        # The size of our key is limited, that of another one is not, so only an equal one is used to verify.
+        matches = certificate.public_key() == key.public_key()
+        if matches:
+            certificate.verify_directly_issued_by(certificate)
     except x509.ExtensionNotFound:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key) from None
     except InvalidSignature:
@@ -118,7 +132,7 @@ def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is missing or is not a CA certificate", key) from None
     if not constraints.ca:
         raise InvalidCertificateAuthority(f"{CERTIFICATE_KEY} is not a CA certificate", key)
-    if certificate.public_key() != key.public_key():
+    if not matches:
         raise InvalidCertificateAuthority(f"{PRIVATE_KEY_KEY} does not match {CERTIFICATE_KEY}", key)
     return CertificateAuthority(key, certificate)
 
@@ -133,7 +147,7 @@ def _load_key(pem: bytes) -> PrivateKey:
 def _self_signed(
     key: PrivateKey, subject: x509.Name, identifier: x509.SubjectKeyIdentifier, now: datetime
 ) -> x509.Certificate:
-    begin = (now - _BACKDATED).replace(microsecond=0)  # clocks of clients differ
+    begin = (now - _BACKDATED).replace(microsecond=0)  # tolerate clock skew
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,

@@ -1,7 +1,7 @@
 """Writes the objects that belong to a RayCluster, without taking over objects of other owners.
 
 When an object cannot be written, a Warning Event on the RayCluster names the object and the reason. The other objects
-are still written; at the end the reconcile fails and is retried.
+are still written; the reconcile then fails at its end and is retried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["NAME_CONFLICT_RETRY_SECONDS", "Children", "NameTaken", "belongs_to"]
+__all__ = ["NAME_CONFLICT_RETRY_SECONDS", "Children", "NameConflict", "belongs_to"]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -56,15 +56,15 @@ The API server ignores it when an apply creates the object, and rejects the appl
 def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether ``obj`` belongs to ``cluster``: by an owner reference with its uid, or by its labels.
 
-    An object that another controller owns does not, whatever its labels.
+    An object that another controller owns never belongs to it, regardless of its labels.
     """
     if is_owned_by(obj, cluster):
         return True
     return controller_of(obj) is None and has_cluster_labels(obj, cluster)
 
 
-class NameTaken(Exception):
-    """The object ``obj`` has the name that is needed, and does not belong to the cluster."""
+class NameConflict(Exception):
+    """Raised when an object (``obj``) that does not belong to the cluster has the required name."""
 
     def __init__(self, obj: Object) -> None:
         self.obj = obj
@@ -86,17 +86,17 @@ class Children:
         """Whether any write has failed so far."""
         return bool(self._errors)
 
-    def warn(self, reason: str, message: str) -> None:
+    def record_warning(self, reason: str, message: str) -> None:
         """Record a Warning Event on the cluster."""
         self._events.event(self.cluster, "Warning", reason, message)
 
-    def inform(self, reason: str, message: str) -> None:
+    def record_normal(self, reason: str, message: str) -> None:
         """Record a Normal Event on the cluster."""
         self._events.event(self.cluster, "Normal", reason, message)
 
-    def refuse(self, reason: str, message: str) -> None:
+    def record_conflict(self, reason: str, message: str) -> None:
         """Record that an object is not written because of a conflict, and schedule a recheck."""
-        self.warn(reason, message)
+        self.record_warning(reason, message)
         self.retry_after(NAME_CONFLICT_RETRY_SECONDS)
 
     def retry_after(self, seconds: float) -> None:
@@ -134,7 +134,7 @@ class Children:
         except APIError as error:
             self._record_failure(desired, error)
             return None
-        self.report_name_taken(NameTaken(current), consequence)
+        self.report_name_conflict(NameConflict(current), consequence)
         return None
 
     async def _apply(self, desired: Object, uid: str) -> Object:
@@ -142,19 +142,24 @@ class Children:
         claimed = {**desired, "metadata": {**desired["metadata"], **precondition}}
         return await self._client.apply(claimed, owner=self.cluster)
 
-    async def claim(
+    async def create_or_update(
         self,
         key: NamespacedName,
         gvk: GVK,
         current: Object | None,
         desired: Callable[[Object | None], Awaitable[Object]],
+        *,
+        trust_labels: bool = True,
     ) -> Object | None:
         """Create or update an object that belongs to the cluster; never take over one of another owner.
 
         ``current`` is the cached object; ``desired`` returns the desired object, given the existing one. The first
         write is a create. An object that already exists is read and checked, and an update carries the uid and
-        resourceVersion that were checked. Returns the stored object, or ``None`` when the API server rejected it.
-        Raises :class:`NameTaken` when an object of another owner has the name.
+        resourceVersion that were checked. Without ``trust_labels``, an object that has the cluster's labels, but no
+        owner reference with its uid, is deleted and created again.
+
+        Returns the stored object, or ``None`` when the API server rejected it.
+        Raises :class:`NameConflict` when an object of another owner has the name.
         """
         try:
             if current is None:
@@ -165,7 +170,9 @@ class Children:
                     if current is None:
                         raise
             if not belongs_to(current, self.cluster):
-                raise NameTaken(current)
+                raise NameConflict(current)
+            if not trust_labels and not is_owned_by(current, self.cluster):
+                return await self._replace(gvk, current, await desired(None))
             wanted = self._owned(await desired(current))
             if _is_up_to_date(current, wanted):
                 return current
@@ -177,10 +184,26 @@ class Children:
             )
             return None
 
-    def report_name_taken(self, error: NameTaken, consequence: str) -> None:
+    async def _replace(self, gvk: GVK, current: Object, desired: Object) -> Object:
+        """Delete ``current`` and create ``desired``; an update would keep other keys, and an immutable object as is."""
+        if not current["metadata"].get("deletionTimestamp"):
+            await self._client.delete(gvk, key_of(current), uid=uid_of(current))
+        try:
+            created = await self._client.create(self._owned(desired))
+        except AlreadyExists:  # a finalizer keeps it
+            raise NameConflict(current) from None
+        obj = f"{gvk.kind} {name_of(current)}"
+        self.record_warning(
+            "UntrustedContentReplaced",
+            f"{obj} had the labels of this RayCluster, but no owner reference with its uid: its content was replaced. "
+            "Restart the pods that use it",
+        )
+        return created
+
+    def report_name_conflict(self, error: NameConflict, consequence: str) -> None:
         """Record a name conflict and its consequence.
 
-        An object of a deleted cluster with the same name is about to be garbage-collected: it is only waited for.
+        An object of a deleted cluster with the same name will be garbage-collected, so the reconcile just waits for it.
         """
         reference = controller_of(error.obj) or {}
         obj = f"{gvk_of(error.obj).kind} {name_of(error.obj)}"
@@ -188,7 +211,9 @@ class Children:
             _log.debug("Waiting for garbage collection of a deleted RayCluster's object", object=obj)
             self.retry_after(_PREDECESSOR_RETRY_SECONDS)
         else:
-            self.refuse("NameTaken", f"{obj} already exists and does not belong to this RayCluster: {consequence}")
+            self.record_conflict(
+                "NameTaken", f"{obj} already exists and does not belong to this RayCluster: {consequence}"
+            )
 
     async def delete(self, gvk: GVK, current: Object | None, belongs: Callable[[Object], bool] | None = None) -> None:
         """Delete ``current`` if it exists and belongs to the cluster (decided by ``belongs``, if given)."""
@@ -227,11 +252,13 @@ class Children:
         self._errors.append(error)
         is_lasting = isinstance(error, _EXPLAINED) or (isinstance(error, Conflict) and bool(error.causes))
         if is_lasting:
-            self.warn("FailedToReconcile", f"{gvk_of(obj).kind} {name_of(obj)} cannot be {verb}: {error.message}")
+            self.record_warning(
+                "FailedToReconcile", f"{gvk_of(obj).kind} {name_of(obj)} could not be {verb}: {error.message}"
+            )
 
 
 def _is_up_to_date(current: Object, desired: Object) -> bool:
-    """Return whether ``current`` has everything in ``desired``; metadata and a Secret's data may contain more."""
+    """Return whether ``current`` has everything in ``desired``; extra metadata and extra Secret data are ignored."""
     desired_metadata = desired["metadata"]
     metadata = current["metadata"]
     for part in ("labels", "annotations"):

@@ -1,4 +1,4 @@
-"""Lookups of RayClusters in their informer, for watches that map other objects to clusters."""
+"""Lookups of RayClusters in their informer, for mapping other objects to clusters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_indexes(clusters: Informer) -> None:
 
 
 def _shortened_label(entry: Entry) -> Iterable[str]:
-    """Yield the label value of a cluster whose name is too long for one; all other clusters are found by name."""
+    """Yield the label value of a cluster whose name is too long for a label; other clusters are found by name."""
     label = label_value(entry.name)
     return (f"{entry.namespace}/{label}",) if label != entry.name else ()
 
@@ -29,7 +29,7 @@ def all_clusters(clusters: Reader) -> Collection[NamespacedName]:
 
 
 def clusters_with_label(clusters: Reader, namespace: str, label: str) -> Collection[NamespacedName]:
-    """Return the clusters in ``namespace`` whose children and pods carry ``label`` as the cluster's name."""
+    """Return the clusters in ``namespace`` whose children and pods have ``label`` as the cluster's name."""
     key = NamespacedName(namespace, label)
     same_name = [key] if clusters.contains(key) and label_value(label) == label else []
     return [*same_name, *clusters.keys(_LABEL, f"{namespace}/{label}")]

@@ -1,4 +1,4 @@
-"""What the operator detects about the cluster in which it runs."""
+"""The detected properties of the cluster that the operator runs in."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class Environment:
     platform: Platform
     domain: IngressDomain
     routes: OptionalKind
-    """The Routes that carry a cluster label."""
+    """The Routes that have a cluster label."""
     dsc_initializations: OptionalKind
 
     @classmethod
     def detect(cls, manager: Manager, config: KubeRayConfiguration) -> Self:
         """Register the optional kinds with ``manager``, which detects whether they are served while it runs."""
-        # The manager checks kinds in the order of registration: settings come before the controllers that read them.
+        # The manager checks kinds in registration order, so settings are registered before the controllers that use
+        # them
         dsc_initializations = OptionalKind(manager, DSC_INITIALIZATION)
         ingress_config = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
         routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL)

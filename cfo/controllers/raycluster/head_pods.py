@@ -7,17 +7,18 @@ from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.oauth_informers import OpenShiftInformers
 from cfo.runtime import POD, Clock, NamespacedName, Object, is_controlled_by, namespace_of, rfc3339, uid_of
 
-__all__ = ["HeadPodReplacement"]
+__all__ = ["HeadPodReplacer"]
 
 
-class HeadPodReplacement:
-    """Deletes head pods that lack pull secrets, for KubeRay to recreate them.
+class HeadPodReplacer:
+    """Deletes head pods that lack pull secrets, so that KubeRay recreates them.
 
     OpenShift adds pull secrets to a new ServiceAccount a moment after its creation, and a pod gets the pull secrets of
-    its account only when it is created. Pods with pull secrets from the user never get any, nor do those of a
-    ServiceAccount that the user chose. Where the pod template names no account (nothing was injected at admission),
-    only pods older than the pull secrets are deleted: their successors will not have the pull secrets either. Only pods
-    whose controller is the cluster, by uid, are deleted: any client can set the labels of a head pod.
+    its account only when it is created. Pods that set their own pull secrets, or use a ServiceAccount chosen by the
+    user, never get any. If the pod template names no account (nothing was injected at admission), only pods older than
+    the pull secrets are deleted: a newer pod that lacks them shows that its successor would lack them as well.
+
+    Only pods whose controller is the cluster, by uid, are deleted: any client can set the labels of a head pod.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Decides which host an Ingress gets when other objects claim the same one.
+"""Chooses an Ingress host when other objects claim the same host.
 
 A RayCluster's *address* is ``<name>-<namespace>``; the names of its hosts and of its ClusterRoleBinding contain it. It
 is not unique: ``a-b`` in ``c`` and ``a`` in ``b-c`` have the same address. Such clusters are called *colliding*. The
@@ -104,7 +104,7 @@ class CandidateHosts:
 class HostChoice:
     """The suffix of the chosen host (empty for the plain one), or ``None`` when every candidate is taken.
 
-    ``reason`` and ``message`` are those of the Warning Event to record, if there is something to report.
+    ``reason`` and ``message`` describe the Warning Event to record, if any.
     """
 
     suffix: str | None
@@ -117,10 +117,10 @@ def choose_host(
 ) -> HostChoice:
     """Choose the host of the Ingress ``key`` of ``cluster``.
 
-    An Ingress keeps the host that it has, unless the Ingress of an older colliding cluster has it too. It keeps it even
-    if an Ingress of another client names the host: the age of that Ingress does not say since when it does. Otherwise
-    it gets the plain host when no other Ingress has it and no older cluster claims it, and the hashed one when only
-    colliding clusters claim the plain one. A host that any other Ingress has is not claimed.
+    An Ingress keeps the host that it has, unless the Ingress of an older colliding cluster has the same host. It keeps
+    the host even if an Ingress of another client has it: the age of an Ingress does not show since when it has a host.
+    Otherwise it gets the plain host when no other Ingress has it and no older cluster claims it, and the hashed one
+    when only colliding clusters claim the plain one. It never gets a host that another client's Ingress already has.
     """
     own = ingresses.entry(key)
     older = older_colliding_clusters(clusters, cluster)

@@ -1,10 +1,10 @@
 """Exposes the dashboard and client of a RayCluster through Ingresses on vanilla Kubernetes.
 
-The Ingresses require no authentication, so they are created only where OAuth is disabled in the configuration. A
-host belongs to the Ingress that had it first. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
+The Ingresses require no authentication, so they are created only if OAuth is disabled in the configuration. A host
+belongs to the first Ingress that used it. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
 ``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
-none is created, and an Event gives the reason. An Ingress that exists is never deleted because of another client's: if
-that one names the same host later, an Event reports it.
+none is created, and an Event gives the reason. An existing Ingress is never deleted because of another client's
+Ingress: if that Ingress gets the same host later, an Event reports it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = ["IngressInformers", "IngressReconciler", "setup"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressInformers:
-    """What the reconciler reads: all RayClusters, and all Ingresses (since any of them may have a host).
+    """Informers that the reconciler reads: all RayClusters and all Ingresses (any of which may use a host).
 
     The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`.
     """
@@ -108,7 +108,7 @@ class IngressReconciler:
             return Result()
         domain = await self._environment.domain.read(self._client)
         if not domain:
-            children.warn("IngressDomainMissing", _DOMAIN_MISSING)
+            children.record_warning("IngressDomainMissing", _DOMAIN_MISSING)
             return children.result()
         suffix = digest(str(key_of(cluster)))
         for name, host_of, desired in (
@@ -119,10 +119,10 @@ class IngressReconciler:
             key = NamespacedName(namespace_of(cluster), name)
             choice = choose_host(self._ingresses, self._clusters, cluster, key, hosts)
             if choice.suffix is None:
-                children.refuse(choice.reason, choice.message)
+                children.record_conflict(choice.reason, choice.message)
                 continue
             if choice.message:
-                children.warn(choice.reason, choice.message)
+                children.record_warning(choice.reason, choice.message)
             await children.claim_and_apply(
                 desired(cluster, domain, self._config.ingress, choice.suffix),
                 self._ingresses.get(key),
@@ -131,7 +131,7 @@ class IngressReconciler:
         return children.result()
 
     def clusters_of_hosts(self, ingress: Entry) -> Iterable[Request]:
-        """Yield the clusters that have, or want, a host of ``ingress``."""
+        """Yield the clusters that use or request a host of ``ingress``."""
         domain = self._environment.domain.current()
         for host in hosts_of(ingress):
             label = host.removesuffix(f".{domain}")
@@ -141,15 +141,16 @@ class IngressReconciler:
 
 
 _DOMAIN_MISSING = (
-    "No Ingress is created: kuberay.ingressDomain is not set in the operator's configuration, "
-    "and no ingresses.config.openshift.io/cluster defines a domain"
+    "No Ingress is created, because kuberay.ingressDomain is not set in the operator's configuration, "
+    "and ingresses.config.openshift.io/cluster does not define a domain"
 )
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of Ingresses to ``manager``."""
     name = "raycluster-ingress"
-    # Any Ingress can have a host. With OAuth none is created, and those to delete carry the cluster label.
+    # Any Ingress can use a host. With OAuth, only Ingresses with the cluster label are needed: none is created, and
+    # earlier ones are deleted.
     selector = CLUSTER_LABEL if config.ray_dashboard_oauth_enabled else ""
     clusters = manager.cache.informer(RAY_CLUSTER).reader
     ingresses = manager.cache.informer(INGRESS, label_selector=selector)

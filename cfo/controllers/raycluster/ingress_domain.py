@@ -1,4 +1,4 @@
-"""The domain of the hosts at which RayClusters are exposed."""
+"""The domain of the hosts of RayClusters."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _log = structlog.get_logger("cfo.controllers.raycluster")
 
 
 class IngressDomain:
-    """The configured domain or, if unset, that of OpenShift's ``ingresses.config.openshift.io/cluster``.
+    """The configured domain or, if unset, the domain in OpenShift's ``ingresses.config.openshift.io/cluster``.
 
-    ``settings`` watches that one object. Where the operator is not allowed to watch it (the Go operator's role only
-    allows ``get``) or the kind is not served (then ``settings`` notices when it is), the object is read when the
-    domain is needed, and the result is cached for five minutes. Where ``get`` is forbidden too, the domain counts as
+    ``settings`` watches that one object. If the operator is not allowed to watch it (the Go operator's role only allows
+    ``get``) or the kind is not served yet (``settings`` notices when it is), the object is read when the domain is
+    needed, and the result is cached for five minutes. If ``get`` is forbidden as well, the domain is treated as
     unset.
     """
 
@@ -52,16 +52,16 @@ class IngressDomain:
         self._settings.subscribe(controller, handler)
 
     def current(self) -> str:
-        """Return the domain, without a leading dot, as far as it is known without a request; empty when unset."""
+        """Return the domain, without a leading dot, if it is known without a request; otherwise an empty string."""
         informer = self._settings.informer
         if self._configured or informer is None:
             return self._configured
         return _domain_in(informer.reader.get(_CLUSTER)) if informer.has_synced else self._cached
 
     async def read(self, client: Client) -> str:
-        """Return the domain; read OpenShift's setting with ``client`` where it is not watched.
+        """Return the domain; read OpenShift's setting with ``client`` if it is not watched.
 
-        Raises what the read raises, except :class:`~cfo.runtime.client.errors.Forbidden`.
+        Raises the errors of the read, except :class:`~cfo.runtime.client.errors.Forbidden`.
         """
         informer = self._settings.informer
         if self._configured or (informer is not None and informer.has_synced):

@@ -5,9 +5,9 @@ describes how, and why the key is kept). The Secret belongs to the cluster by it
 that name with another owner is left unchanged, and an Event reports this. A CA that the Go operator created is adopted
 and renewed like our own.
 
-A new key is created when the old one is lost, or on request: when the RayCluster's annotation
-:data:`ROTATE_ANNOTATION` gets a value other than the one on the Secret. Running pods keep the old CA until they are
-restarted; an Event asks for that.
+A new key is created when the old one is lost, or on request: when the value of the RayCluster's annotation
+:data:`ROTATE_ANNOTATION` differs from the one on the Secret. Running pods keep the old CA until they are restarted; an
+Event asks the user to do so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.children import Children, NameTaken
+from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.runtime import (
@@ -72,7 +72,7 @@ class _DesiredCA:
 class MTLSReconciler:
     """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``.
 
-    ``secrets`` reads the Secrets that carry a cluster label.
+    ``secrets`` reads the Secrets that have a cluster label.
     """
 
     rules = (
@@ -99,7 +99,7 @@ class MTLSReconciler:
         current = self._secrets.get(key)
         if not self._config.mtls_enabled or uses_kuberay_tls(cluster):
             if self._config.mtls_enabled:
-                children.inform(
+                children.record_normal(
                     "MTLSByKubeRay", "The RayCluster uses KubeRay's tlsOptions, so the operator maintains no CA for it"
                 )
             await children.delete(SECRET, current)
@@ -112,14 +112,14 @@ class MTLSReconciler:
             return _secret(cluster, key.name, desired.data)
 
         try:
-            stored = await children.claim(key, SECRET, current, desired_from)
-        except NameTaken as error:
-            children.report_name_taken(error, "the cluster has no CA, so mutual TLS does not work")
+            stored = await children.create_or_update(key, SECRET, current, desired_from, trust_labels=False)
+        except NameConflict as error:
+            children.report_name_conflict(error, "the cluster has no CA, so mutual TLS does not work")
             return children.result()
         if stored is None or desired is None:
             return children.result()
         if desired.note:
-            children.warn("CertificateAuthorityReplaced", desired.note)
+            children.record_warning("CertificateAuthorityReplaced", desired.note)
         wait = min(desired.authority.renewal_due - self._clock.now(), _MAX_RECHECK_INTERVAL)
         return children.result(requeue_after=max(wait.total_seconds(), 1.0))
 
@@ -165,7 +165,7 @@ def _restart_note(cluster: Object, cause: str) -> str:
     selector = ",".join(f"{key}={value}" for key, value in pod_labels(cluster).items())
     return (
         f"The CA was replaced because {cause}. Restart the pods with the labels {selector}, which still use the "
-        "old CA, and generate the client certificates again"
+        "old CA, and regenerate the client certificates"
     )
 
 

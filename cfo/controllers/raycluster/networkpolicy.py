@@ -1,8 +1,8 @@
 """Maintains the NetworkPolicies of a RayCluster: one for its head, one for its workers.
 
-KubeRay can create policies too, and names the head's ``<cluster>-head``, which is also our name for a cluster with
-old-style names. Where ``spec.networkPolicy`` is used, our policies are deleted. A policy with neither our label nor
-our field manager is never changed.
+KubeRay can also create policies, and names the policy of the head ``<cluster>-head``, which is also our name for a
+cluster with old-style names. If ``spec.networkPolicy`` is used, our policies are deleted. A policy with neither our
+label nor our field manager is never changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["NetworkPolicyReconciler", "setup"]
 class NetworkPolicyReconciler:
     """Maintains the two policies of a cluster, and keeps the KubeRay operator's namespaces in them current.
 
-    ``policies`` reads all NetworkPolicies, since one of another owner may have the name of ours.
+    ``policies`` reads all NetworkPolicies, because another owner's policy may have the same name as ours.
     """
 
     rules = (
@@ -77,7 +77,7 @@ class NetworkPolicyReconciler:
             return Result()
         children = Children(self._client, self._events, cluster)
         if uses_kuberay_network_policy(cluster):
-            children.inform(
+            children.record_normal(
                 "NetworkPolicyByKubeRay",
                 "The RayCluster uses KubeRay's networkPolicy, so the operator creates no NetworkPolicies for it",
             )
@@ -94,7 +94,7 @@ class NetworkPolicyReconciler:
     async def _apply(self, children: Children, desired: Object) -> None:
         current = self._policies.entry(key_of(desired))
         if current is not None and not _is_ours(current, children.cluster):
-            children.refuse(
+            children.record_conflict(
                 "NameTaken",
                 f"NetworkPolicy {name_of(desired)} already exists and does not belong to this RayCluster: "
                 "it is left unchanged",
@@ -120,7 +120,7 @@ def _is_ours(policy: Entry, cluster: Object) -> bool:
 async def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of NetworkPolicies to ``manager``.
 
-    Raises what reading the operator's credentials raises.
+    Raises the errors of reading the operator's credentials.
     """
     name = "raycluster-networkpolicy"
     clusters = manager.cache.informer(RAY_CLUSTER).reader

@@ -1,11 +1,11 @@
 """Exposes the dashboard of a RayCluster behind an OAuth proxy on OpenShift.
 
-The proxy itself is injected into the head pod at admission. This controller creates what the proxy needs: a Route that
-leads to it and a Service in front of it, a ServiceAccount that OpenShift accepts as an OAuth client, a Secret for its
-cookies, and the permission to check tokens. That permission is a ClusterRoleBinding, which no owner reference
-can tie to a namespaced cluster: a finalizer keeps the cluster until the binding is deleted.
+The proxy itself is injected into the head pod at admission. This controller creates the objects that the proxy needs: a
+Route that targets it and a Service in front of it, a ServiceAccount that OpenShift accepts as an OAuth client, a Secret
+for its cookies, and the permission to check tokens. That permission is a ClusterRoleBinding, which no owner reference
+can tie to a namespaced cluster: a finalizer delays the cluster's deletion until the binding is deleted.
 
-Where OAuth is disabled, or KubeRay guards the dashboard itself (``authOptions``), all of these objects are deleted. On
+If OAuth is disabled, or KubeRay protects the dashboard itself (``authOptions``), all of these objects are deleted. On
 vanilla Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
 """
 
@@ -19,10 +19,10 @@ from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended, uses_ku
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, digest, fit, names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children, NameTaken
+from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.head_pods import HeadPodReplacement
+from cfo.controllers.raycluster.head_pods import HeadPodReplacer
 from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.oauth_informers import (
     OAuthInformers,
@@ -113,7 +113,7 @@ class OAuthReconciler:
         self._config = config
         self._platform = environment.platform
         self._informers = informers
-        self._head_pods = HeadPodReplacement(environment.clock)
+        self._head_pods = HeadPodReplacer(environment.clock)
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the objects of one cluster's proxy up to date."""
@@ -138,10 +138,11 @@ class OAuthReconciler:
             await self._create_or_update(children, openshift)
             return children.result()
         if enabled and openshift is None:
-            children.warn("OAuthUnavailable", _UNAVAILABLE)
+            children.record_warning("OAuthUnavailable", _UNAVAILABLE)
         elif enabled:
-            children.inform(
-                "OAuthByKubeRay", "The RayCluster uses KubeRay's authOptions, so the operator sets up no OAuth proxy"
+            children.record_normal(
+                "OAuthByKubeRay",
+                "The RayCluster uses KubeRay's authOptions, so the operator does not create OAuth objects for it",
             )
         await self._delete(children, openshift)
         return children.result()
@@ -162,7 +163,7 @@ class OAuthReconciler:
         ):
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._claim_cookie(children)
-        await self._claim_binding(children)
+        await self._create_or_update_binding(children)
         for desired, consequence in (
             (desired_dashboard_route(cluster), "the dashboard has no Route"),
             (desired_client_route(cluster), "the Ray client has no Route"),
@@ -180,15 +181,15 @@ class OAuthReconciler:
             return desired_secret(cluster, key.name, {COOKIE_KEY: cookie})
 
         try:
-            await children.claim(key, SECRET, self._informers.secrets.get(key), desired)
-        except NameTaken as error:
-            children.report_name_taken(error, "the OAuth proxy has no cookie secret")
+            await children.create_or_update(key, SECRET, self._informers.secrets.get(key), desired, trust_labels=False)
+        except NameConflict as error:
+            children.report_name_conflict(error, "the OAuth proxy has no cookie secret")
 
-    async def _claim_binding(self, children: Children) -> None:
-        """Create the ClusterRoleBinding, under the usual name if that is free.
+    async def _create_or_update_binding(self, children: Children) -> None:
+        """Create the ClusterRoleBinding, with the usual name if it is available.
 
-        Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The later one appends its hash,
-        and keeps that name.
+        Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The newer cluster appends its
+        hash and keeps that name.
         """
         cluster = children.cluster
         usual = names_of(cluster).cluster_role_binding
@@ -201,17 +202,17 @@ class OAuthReconciler:
                 return desired_cluster_role_binding(cluster, name)
 
             try:
-                await children.claim(key, CLUSTER_ROLE_BINDING, self._informers.bindings.get(key), desired)
-            except NameTaken as error:
+                await children.create_or_update(key, CLUSTER_ROLE_BINDING, self._informers.bindings.get(key), desired)
+            except NameConflict as error:
                 if name == hashed:
-                    children.report_name_taken(error, "the OAuth proxy cannot check tokens")
+                    children.report_name_conflict(error, "the OAuth proxy cannot check tokens")
                 continue
             return
 
     def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
-        """Return whether the usual name is left to an older cluster."""
+        """Return whether an older cluster takes precedence for the usual name."""
         if self._informers.bindings.contains(NamespacedName("", usual)):
-            return False  # the claim checks who owns it
+            return False  # create_or_update checks the owner
         if self._informers.bindings.contains(NamespacedName("", hashed)):
             return True
         return any(
@@ -233,7 +234,7 @@ class OAuthReconciler:
         await self._release(children)
 
     async def _release(self, children: Children) -> None:
-        """Delete the cluster's ClusterRoleBindings, whatever their names, then remove the finalizer."""
+        """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
         for entry in self._informers.bindings_of(key_of(cluster)):
             await children.delete(

@@ -1,4 +1,4 @@
-"""What the OAuth controller reads, and how its objects are mapped to RayClusters."""
+"""Informers of the OAuth controller, and the mapping of its objects to RayClusters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _POD_INDEX = "cluster"
 
 
 class OpenShiftInformers:
-    """Informers of the objects that exist on OpenShift only: those with a cluster label and, with OAuth, head pods."""
+    """Informers of OpenShift's objects with a cluster label and, if OAuth is enabled, of head pods."""
 
     def __init__(self, *, routes: Informer, services: Informer, accounts: Informer, pods: Informer | None) -> None:
         self.informers = [informer for informer in (routes, services, accounts, pods) if informer is not None]
@@ -103,7 +103,7 @@ class OptionalOpenShiftInformers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthInformers:
-    """What the OAuth reconciler reads.
+    """Informers that the OAuth reconciler reads.
 
     ``clusters``: all RayClusters. ``secrets``: the Secrets with a cluster label. ``bindings``: all
     ClusterRoleBindings, with the index of :func:`add_binding_index`.
@@ -115,7 +115,7 @@ class OAuthInformers:
     openshift: OptionalOpenShiftInformers
 
     def bindings_of(self, cluster: NamespacedName) -> list[Entry]:
-        """Return the ClusterRoleBindings whose labels name ``cluster``, which need not exist."""
+        """Return the ClusterRoleBindings whose labels name ``cluster``, even if the cluster no longer exists."""
         return self.bindings.entries(index=(_BINDING_INDEX, _index_value(cluster)))
 
 
@@ -129,7 +129,7 @@ def clusters_of_binding(clusters: Reader, binding: Entry) -> Collection[Request]
     namespace, label = binding.meta.labels.get(NAMESPACE_LABEL), binding.meta.labels.get(CLUSTER_LABEL)
     if not namespace or not label:
         return ()
-    # The binding of a deleted cluster is collected by a request for the name in its label.
+    # The binding of a deleted cluster is deleted by a reconcile of the name in its label.
     return clusters_with_label(clusters, namespace, label) or (Request(namespace, label),)
 
 

@@ -1,18 +1,18 @@
 """Determines the namespaces of the KubeRay operator.
 
-The network policy of a head admits the KubeRay operator by namespace. A source that can change these namespaces can
-open or close every head, so only sources that tenants cannot imitate are used. In order of precedence:
+The network policy of a head admits the KubeRay operator by namespace. A client that can change these namespaces can
+open or close every head, so only sources that tenants cannot forge are used. In order of precedence:
 
 1. the configuration;
 2. Open Data Hub's ``default-dsci``;
-3. the ServiceAccounts to which ClusterRoleBindings grant a role with the permission to update ``rayclusters/status``;
+3. the ServiceAccounts that ClusterRoleBindings allow to update ``rayclusters/status``;
 4. the well-known namespaces.
 
-The labels of pods are never used. Where the operator is not allowed to read ClusterRoles (the Go operator's own role
+The labels of pods are never used. If the operator is not allowed to read ClusterRoles (the Go operator's own role
 does not allow it), a role is recognized by its name: only administrators create cluster-wide bindings.
 
-The first source that yields a value wins. If sources 2 and 3 no longer yield any, the last value is kept for as
-long as this process runs: the pods are more likely still there than elsewhere.
+The first source with a value wins. If sources 2 and 3 no longer yield any, the last value is kept for as long as this
+process runs, because the operator is most likely still running there.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def _index_named(binding: Entry) -> Iterable[str]:
 
 
 def service_account_of(authorization: str) -> NamespacedName | None:
-    """Return the ServiceAccount whose token an ``Authorization`` header carries; ``None`` for other credentials.
+    """Return the ServiceAccount whose token an ``Authorization`` header contains; ``None`` for other credentials.
 
-    The token itself names the account (claim ``sub`` of the JSON Web Token), so this needs no request.
+    The token itself names the account (claim ``sub`` of the JSON Web Token), so no request is sent.
     """
     _, _, token = authorization.partition(" ")
     try:
@@ -123,7 +123,7 @@ def service_account_of(authorization: str) -> NamespacedName | None:
 class RoleInformers(NamedTuple):
     """Informers of all ClusterRoles and ClusterRoleBindings, with the indexes that :class:`OperatorNamespaces` reads.
 
-    Where listing them is forbidden, they do not sync.
+    They never sync if listing is forbidden.
     """
 
     roles: Informer
@@ -143,8 +143,8 @@ class RoleInformers(NamedTuple):
 class OperatorNamespaces:
     """The namespaces of the KubeRay operator, kept current from events of their sources.
 
-    ``roles`` is ``None`` when ClusterRoles and ClusterRoleBindings are not to be read. ``own_account``, the
-    ServiceAccount of this operator, is ignored, and so are the default names of its account and role.
+    ``roles`` is ``None`` if ClusterRoles and ClusterRoleBindings must not be read. ``own_account``, the ServiceAccount
+    of this operator, is ignored, and so are the default names of its account and role.
     """
 
     rules = (
@@ -182,7 +182,7 @@ class OperatorNamespaces:
     def update(self, entry: Entry) -> bool:
         """Reread the sources after ``entry``, one of their objects, changed; return whether the namespaces did."""
         if self._configured or CLUSTER_LABEL in entry.meta.labels:
-            return False  # the operator's own bindings are numerous, and do not concern KubeRay
+            return False  # skip the operator's own bindings, which are numerous
         return self._refresh()
 
     def _refresh(self) -> bool:

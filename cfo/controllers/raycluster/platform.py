@@ -14,10 +14,10 @@ UNKNOWN_RETRY_SECONDS = 5.0
 
 
 class OptionalKind:
-    """A kind that the cluster may serve, now or later.
+    """A kind that may or may not be served.
 
-    A controller that needs events of its objects subscribes; the source starts when the kind is served. A kind that
-    the operator is not allowed to list delays no controller.
+    A controller that needs events of its objects subscribes; the source starts when the kind is served. A kind that the
+    operator is not allowed to list does not delay any controller.
     """
 
     def __init__(self, manager: Manager, gvk: GVK, *, label_selector: str = "", field_selector: str = "") -> None:
@@ -43,13 +43,13 @@ class OptionalKind:
         self.when_served(attach)
 
     def enqueue_when_served(self, controller: Controller, requests: Callable[[], Iterable[Request]]) -> None:
-        """Enqueue what ``requests`` returns in ``controller`` at the moment the kind is served."""
+        """Enqueue the requests that ``requests`` returns once the kind is served."""
         channel = Channel()
         controller.watch(channel)
         self.when_served(lambda _: channel.enqueue(requests()))
 
     def when_served(self, callback: Callable[[Informer], None]) -> None:
-        """Call ``callback`` with the informer once the kind is served, which may be now."""
+        """Call ``callback`` with the informer once the kind is served, possibly immediately."""
         if self._informer is not None:
             callback(self._informer)
         else:
@@ -67,8 +67,8 @@ class OptionalKind:
 class Platform:
     """Distinguishes OpenShift from vanilla Kubernetes: OpenShift serves the API group of Routes.
 
-    A cluster once detected as OpenShift stays OpenShift: an API that is temporarily unavailable does not make the
-    cluster vanilla, which would expose dashboards by other means. Discovery is queried once; ``routes`` reports when
+    A cluster detected as OpenShift is never downgraded: while the API is temporarily unavailable, treating the cluster
+    as vanilla Kubernetes would expose dashboards through Ingresses. Discovery is queried once; ``routes`` reports when
     Routes become available later.
     """
 

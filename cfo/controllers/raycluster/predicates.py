@@ -43,4 +43,4 @@ CHILD_CHANGED: Predicate = or_(
     LabelChanged(),
     on_update(lambda old, new: old.meta.owner_references != new.meta.owner_references),
 )
-"""A child changed in something other than the status that other controllers write."""
+"""A field of a child other than its status changed; other controllers write the status."""

@@ -1,7 +1,7 @@
 """The desired objects of each RayCluster: pure functions of a cluster and the configuration.
 
-These functions do not know whether an object already exists or who else writes to it; the reconcilers handle that.
-Owner references are added when an object is written, since the owner is always the cluster.
+These functions do not depend on existing objects or other writers; the reconcilers handle those. Owner references are
+added when an object is written, because the owner is always the cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfo.api.raycluster.cluster import cluster_labels, pod_labels
+from cfo.api.raycluster.cluster import cluster_labels, has_injected_tls, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
 from cfo.config import IngressConfiguration, KubeRayConfiguration
@@ -71,7 +71,7 @@ def _object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> O
 
 
 def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
-    """Return the Route of the dashboard, which leads to the proxy."""
+    """Return the Route of the dashboard, which targets the proxy."""
     names = names_of(cluster)
     spec = {
         "to": {"kind": "Service", "name": names.proxy_service},
@@ -147,7 +147,7 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
 
 
 def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, bytes]) -> Object:
-    """Return a Secret with ``data``, never ``stringData``: the API server does not return that for comparison."""
+    """Return a Secret with ``data`` (``stringData`` cannot be compared: the API server does not return it)."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
     return _object(cluster, SECRET, name, data=encoded)
 
@@ -215,8 +215,8 @@ def desired_head_policy(
 ) -> Object:
     """Return the policy of the head.
 
-    It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication,
-    everyone. ``operator_namespaces`` are the namespaces of the KubeRay operator.
+    It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication, any
+    client. ``operator_namespaces`` are the namespaces of the KubeRay operator.
     """
     kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
     rules: list[dict[str, Any]] = [
@@ -227,8 +227,10 @@ def desired_head_policy(
     ]
     if config.ingress.namespaces:
         rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)})
-    # Only ports that require credentials are open to everyone: the proxy's, and with mutual TLS the client's.
-    rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if config.mtls_enabled else _ports(PROXY_PORT)})
+    # Only ports that require credentials are open to everyone: the proxy's, and the client's if Ray requires our
+    # certificates. Enabling mTLS changes no existing pod template, and whether KubeRay acts on tlsOptions is unknown.
+    requires_certificates = config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
+    rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if requires_certificates else _ports(PROXY_PORT)})
     return _policy(cluster, names_of(cluster).head_policy, "head", rules)
 
 

@@ -1,8 +1,8 @@
 """Adds the RayCluster controllers to a manager.
 
-Each controller module declares its own watches in its ``setup`` function. All controllers share one informer per
-kind. Kinds that a cluster may not serve (Routes, and the settings of Open Data Hub and OpenShift) are watched once they
-are served. A status update of a RayCluster enqueues nothing, unless it changes the name of the head's Service.
+Each controller module declares its own watches in its ``setup`` function. All controllers share one informer per kind.
+Optional kinds (Routes, and the settings of Open Data Hub and OpenShift) are watched once they are served. A status
+update of a RayCluster enqueues nothing, unless it changes the name of the head's Service.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def rules() -> list[Rule]:
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
     """Add the four controllers to ``manager``; they start once the API server serves RayClusters.
 
-    Returns the environment, which the webhooks use too.
+    Returns the environment, which the webhooks also use.
     """
     environment = Environment.detect(manager, config)
 

@@ -1,1 +1,1 @@
-"""Informers and the shared cache: list and watch, objects stored as bytes, indexes, reads without requests."""
+"""Informers and the shared cache: list and watch, objects stored as bytes, indexes, and reads without requests."""

@@ -1,10 +1,10 @@
 """The cache: creates, runs and shares the informers of a process.
 
 Two requests share an informer if the kind, the selectors, the namespaces and metadata-only are equal. Two informers of
-one kind with different selectors are two watches: choose selectors that fit the process as a whole.
+one kind with different selectors are two watches: choose one selector per kind for the whole process.
 
-The client uses the cache as a :class:`~cfo.runtime.client.object_cache.ClientCache`: a read that an informer can answer
-makes no request, and the response to a write is readable at once.
+The client uses the cache as a :class:`~cfo.runtime.client.object_cache.ClientCache`: reads that an informer can serve
+make no request, and the response to a write can be read immediately.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ __all__ = ["Cache", "SyncTimeoutError"]
 
 
 MAX_UNCERTAIN: Final = 10_000
-"""The maximum number of objects whose next read must go to the API server; the oldest are forgotten first."""
+"""The maximum number of objects whose next read must go to the API server; the oldest are evicted first."""
 
 _log = structlog.get_logger(__name__)
 
 
 class SyncTimeoutError(TimeoutError):
-    """Some informers did not complete their first list in time; the message lists them with the cause for each."""
+    """Raised when informers did not complete their first list in time; the message lists them, each with the cause."""
 
 
 class Cache(ClientCache):
     """Creates, shares and runs informers.
 
     ``field_managers`` are our own field managers: their managedFields entries are kept for :meth:`stored`.
-    ``namespaces`` restricts all informers of namespaced kinds to these (``None``: all namespaces); each is listed and
-    watched separately, so that permissions in these namespaces suffice. ``selectors`` are label selectors by kind: for
-    the cache, no other objects of that kind exist. ``never_cluster_wide`` are kinds of which the cache refuses to store
-    all objects of the cluster: they require a selector, a namespace, or metadata-only. ``options`` are settings of list
-    and watch.
+    ``namespaces`` restricts all informers of namespaced kinds to these namespaces (``None``: all namespaces); each is
+    listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
+    by kind: other objects of that kind are invisible to the cache. ``never_cluster_wide`` are kinds that must not be
+    cached cluster-wide: they require a selector, a namespace, or metadata-only. ``options`` are settings of list and
+    watch.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class Cache(ClientCache):
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
 
-        A new informer is created if there is none, and started at once if the cache is running. Raises
-        :class:`ValueError` for an invalid selector, a namespace outside of the cache's namespaces, and for all objects
-        of a kind that must not be cached cluster-wide (Secrets).
+        If there is none, a new informer is created, and started immediately if the cache is running. Raises
+        :class:`ValueError` for an invalid selector, for a namespace outside the cache's namespaces, and for a
+        cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
             raise ValueError(f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}")
@@ -131,7 +131,7 @@ class Cache(ClientCache):
         return list(self._informers.values())
 
     def remove(self, informer: Informer) -> None:
-        """Stop an informer and forget its objects; its handlers are not called any more."""
+        """Stop an informer and forget its objects; its handlers are no longer called."""
         for identity, existing in list(self._informers.items()):
             if existing is informer:
                 del self._informers[identity]
@@ -141,15 +141,15 @@ class Cache(ClientCache):
             scope.cancel()
 
     def wake(self, gvk: GVK) -> None:
-        """Make informers that wait for this kind repeat discovery at once, because the kind may be served now."""
+        """Make informers that wait for this kind repeat discovery immediately, because the kind may be served now."""
         for informer in self._of_kind.get(gvk, ()):
             informer.wake()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run all informers, existing and future ones, until cancelled.
 
-        Start it in the manager's task group. ``task_status`` is set when the informers have been started, not when they
-        have synced.
+        Start it in the manager's task group. It reports through ``task_status`` that the informers have been started,
+        not that they have synced.
         """
         try:
             async with anyio.create_task_group() as self._tasks:
@@ -227,14 +227,14 @@ class Cache(ClientCache):
             self._uncertain.pop((gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None)
             for informer in self._of_kind.get(gvk, ()):
                 informer.record_write(response)
-        except msgspec.DecodeError as error:
-            _log.warning("Cannot decode write response, relying on the watch", kind=str(gvk), cause=str(error))
+        except (msgspec.DecodeError, RecursionError) as error:
+            _log.warning("Failed to decode write response, relying on the watch", kind=str(gvk), error=str(error))
 
     def record_deletion(self, gvk: GVK, key: NamespacedName, uid: str) -> None:
         """Record that the object of this uid was deleted; an empty uid: it does not exist and was not stored.
 
-        If another object is stored under this name, it may be the previous or the next one: only a quorum read can
-        determine that, so the object becomes uncertain.
+        If an object with another uid is stored under this name, it may be older or newer than the deleted one. Only a
+        quorum read can determine that, so the object is marked as uncertain.
         """
         self._uncertain.pop((gvk, key), None)
         if not uid:
@@ -246,7 +246,7 @@ class Cache(ClientCache):
             self.mark_uncertain(gvk, key)
 
     def mark_uncertain(self, gvk: GVK, key: NamespacedName) -> None:
-        """Record that the outcome of a write to this object is unknown: its next read is a quorum read."""
+        """Record that the outcome of a write to this object is unknown, so that its next read is a quorum read."""
         self._uncertain[gvk, key] = None
         self._uncertain.move_to_end((gvk, key))
         if len(self._uncertain) > MAX_UNCERTAIN:

@@ -1,14 +1,14 @@
-"""An object as the cache stores it: its JSON and little else.
+"""A cached object: its JSON and little else.
 
 List pages and watch lines arrive as bytes and are never decoded into Python objects as a whole. ``msgspec.Raw`` finds
-where an item begins and ends. ``managedFields`` are removed, and the rest is copied into bytes of its own (a ``Raw`` is
-a view that would keep its whole page in memory). Each read decodes a fresh copy, so callers own what they get. The
-metadata, which every event handler needs, is decoded once for all handlers and dropped after they have run: kept for
-every object, it would take more memory than small objects themselves.
+the start and end of each item. ``managedFields`` are removed, and the rest is copied into a separate bytes object (a
+``Raw`` is a view that would keep its whole page in memory). Each read decodes a fresh copy, so callers own the result.
+The metadata, which every event handler needs, is decoded once for all handlers and dropped after they have run: keeping
+it for every object would take more memory than small objects themselves.
 
-The managedFields entries of our own field managers are stored next to the object, never in it: an API server trusts any
-managedFields that a client sends. The fields that one of our managers owns are the same for all its objects, except for
-the uids of their owners: such entries are stored once.
+The managedFields entries of our own field managers are stored separately from the object, never in it: an API server
+trusts any managedFields that a client sends. The fields that one of our managers owns are the same for all its objects,
+except for the uids of their owners: such entries are stored once.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def version_number(resource_version: str) -> int:
 class Entry(msgspec.Struct, gc=False, eq=False):
     """One state of one object. Immutable; the next state is another entry.
 
-    The garbage collector does not track entries, so its run time does not depend on their number.
+    The garbage collector does not track entries, so its run time does not grow with the cache.
     """
 
     namespace: str
@@ -153,7 +153,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
         return self._meta or _meta_of(_wire_object.decode(self.raw).metadata)
 
     def keep_meta(self) -> None:
-        """Keep the metadata decoded for the event handlers that are about to run. A new entry has decoded metadata."""
+        """Keep the metadata decoded for the event handlers that run next. A new entry starts with decoded metadata."""
         self._meta = self.meta
 
     def drop_meta(self) -> None:
@@ -182,7 +182,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
 class EntryDecoder:
     """Decodes list items, the objects in watch lines and responses to writes into entries.
 
-    ``gvk`` is added to items without apiVersion and kind (items of built-in lists have none, those of metadata-only
+    ``gvk`` is added to items without apiVersion and kind (items of built-in lists have none, and items of metadata-only
     lists have the kind ``PartialObjectMetadata``). ``field_managers`` are the managers whose managedFields entries are
     stored. With ``metadata_only`` everything except the metadata is dropped.
     """

@@ -1,14 +1,14 @@
-"""The informer: lists and watches one kind (or a selection of it), and answers reads without requests.
+"""The informer: lists and watches one kind (or a selection of its objects), and serves reads from memory.
 
 Watch lines go through a reflector into a store. Event handlers are called for each change, and readers read the store.
 Several controllers share one informer (see :class:`~cfo.runtime.cache.cache.Cache`, which creates them).
 
 Handlers are notified *that* something changed, not of every single change. Changes during an interrupted watch arrive
-as one update. A missed deletion arrives with ``final_state_unknown``. A deletion while the process was not running is
-not reported at all. Cleanup that must not be missed needs a finalizer.
+as one update. A missed deletion arrives with ``final_state_unknown``. Deletions while the process was not running are
+never reported. Use a finalizer for cleanup that must not be missed.
 
-An informer survives the removal of its kind: it waits for a CRD that does not exist yet, and if a CRD is deleted, the
-informer deletes its objects from the store and waits until the CRD is recreated.
+An informer keeps working when its kind is removed: it waits for a CRD that does not exist yet, and if a CRD is deleted,
+the informer deletes its objects from the store and waits until the CRD is recreated.
 """
 
 from __future__ import annotations
@@ -106,15 +106,15 @@ class Reader:
         *,
         index: tuple[str, str] | None = None,
     ) -> list[Object]:
-        """Return the objects that match; the parameters are those of :meth:`entries`."""
+        """Return the objects that match; the parameters are the same as for :meth:`entries`."""
         return [entry.object() for entry in self.entries(namespace, selector, index=index)]
 
 
 class Informer:
-    """Follows one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
+    """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
-    ``selection`` is what to list and watch (default: all objects of the kind). ``field_managers`` are our own field
-    managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
+    ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
+    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Informer:
 
     @property
     def problem(self) -> str:
-        """Why the informer does not follow its kind at present, for messages and health checks; empty if it does."""
+        """The reason why the informer is not watching its kind, for messages and health checks; empty if it is."""
         errors = [reflector.error for reflector in self._reflectors if reflector.error]
         return self._problem or "; ".join(errors)
 
@@ -171,7 +171,7 @@ class Informer:
             await self._changed.wait()
 
     def add_handler(self, handler: Handler) -> None:
-        """Call ``handler`` for all existing objects at once (as ``initial``) and for every change from now on."""
+        """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""
         self._handlers.append(handler)
         for feed in self._store.feeds.values():
             if feed.synced:
@@ -191,7 +191,7 @@ class Informer:
         return self
 
     def wake(self) -> None:
-        """Repeat discovery at once, if the informer waits for its kind to be served."""
+        """Repeat discovery immediately if the informer is waiting for its kind to be served."""
         self._woken.set()
 
     # For the cache.
@@ -217,7 +217,7 @@ class Informer:
             feed.record_deletion(key, uid)
 
     async def run(self) -> None:
-        """Follow the kind until cancelled."""
+        """List and watch the kind until cancelled."""
         try:
             while True:
                 resource = await self._resolve()
@@ -283,7 +283,7 @@ class Informer:
         if problem != self._problem:
             self._problem = problem
             if problem:
-                _log.info("Informer is waiting", kind=str(self.gvk), cause=problem)
+                _log.info("Waiting for kind to be served", kind=str(self.gvk), cause=problem)
             self._notify()
 
     def _notify(self) -> None:

@@ -1,28 +1,29 @@
 """The reflector: lists a resource, then watches it, and writes the result to an informer's store.
 
-A reflector is a state machine with two states. *Listing* reads the whole collection, page by page; *watching* follows
-the changes from there. Events and next states:
+A reflector is a state machine with two states. *Listing* reads the whole collection, page by page; *watching* streams
+the subsequent changes. Events and next states:
 
 =====================================================  ==================================================
-the server ends the watch when its timeout is over     watching, from the last version received
+the server ends the watch at its timeout               watching, from the last received version
 the server ends the watch earlier                      the same, after checking the server's position
 the connection breaks, within a line or between lines  the same, after a back-off; a partial line is dropped
 429, 5xx, 403 and other error responses                the same state, after a back-off or Retry-After
-410, as a response or as an ERROR event                listing, at once (after a back-off if it happens again)
+410, as a response or as an ERROR event                listing (after a back-off if it happens again)
 any other ERROR event, or a line that is not JSON      listing, after a back-off
 no data for ``idle_seconds``, not even a bookmark      watching, after checking the server's position
-the server's position is behind the last version       listing, at once
+the server's position is behind the last version       listing
 404                                                    ``run`` returns: the caller repeats discovery
 =====================================================  ==================================================
 
-Every list after the first requests a state that is not older than the known one, because there may be several API
-servers, one of which may lag. If the server does not know that version yet, a quorum list is requested. If the quorum
-list is older than the known state, the database was restored from a backup, and the store is rebuilt. A watch from a
-version in the future would never report anything. Therefore, after every end of a watch that the server may not have
-intended, a small list checks the server's position, which is the resourceVersion of its collection.
+Every list after the first requests a state that is not older than the known one, because one of several API servers may
+lag behind. If the server does not know that version yet, a quorum list is requested. If the quorum list is older than
+the known state, the database was restored from a backup, and the store is rebuilt. A watch from a future version would
+never report anything. Therefore, after every unexpected end of a watch, a small list checks the server's position,
+which is the resourceVersion of its collection.
 
-A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object whose metadata
-cannot be decoded is logged and skipped; it does not affect the others.
+A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object that cannot be
+decoded (its metadata is invalid, or it is nested too deeply) is logged once and skipped; it does not affect the others.
+If only metadata is stored, the nesting does not matter.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
+from anyio import to_thread
 
-from cfo.runtime.cache.entry import EntryDecoder, version_number
+from cfo.runtime.cache.entry import Entry, EntryDecoder, version_number
+from cfo.runtime.cache.nesting import object_without_nesting, split_items, split_members, with_reserved_depth
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType, Feed
 from cfo.runtime.client.api_request import JSON, APIRequest
@@ -55,13 +58,16 @@ MAX_LINE_BYTES: Final = 64 << 20
 """The longest accepted watch line; an object in etcd has at most 1.5 MB, its JSON up to about three times as much."""
 
 POSITION_CHECK_SECONDS: Final = 10.0
-"""The timeout of the small list that checks the server's position."""
+"""The timeout in seconds of the small list that checks the server's position."""
 
 _EARLY_SECONDS: Final = 2.0
-"""A watch that ends this long before its timeout was not ended by its timeout."""
+"""Seconds; a watch that ends more than this before its timeout was ended by something else."""
 
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+_MAX_REPORTED: Final = 1000
+"""The number of skipped objects that a reflector remembers, in order to report each only once."""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "ADDED": EventType.ADDED,
@@ -100,6 +106,13 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+class _SplitPage(msgspec.Struct):
+    """A page of which some items are nested too deeply; all items are bytes."""
+
+    metadata: _ListMeta
+    items: list[bytes]
+
+
 class _WatchEvent(msgspec.Struct):
     type: str
     object: msgspec.Raw
@@ -110,6 +123,7 @@ class _BookmarkObject(msgspec.Struct):
 
 
 _page = msgspec.json.Decoder(_Page)
+_list_meta = msgspec.json.Decoder(_ListMeta)
 _event = msgspec.json.Decoder(_WatchEvent)
 _bookmark = msgspec.json.Decoder(_BookmarkObject)
 _status = msgspec.json.Decoder(dict)
@@ -120,7 +134,7 @@ class BrokenStreamError(Exception):
 
 
 class Reflector:
-    """Keeps one feed of a store equal to the API server's collection.
+    """Keeps one feed of a store in sync with the API server's collection.
 
     ``on_change`` is called when a list is complete and when ``error`` changes, the message of the last failure (empty
     if the last attempt succeeded); ``forbidden`` is true if that failure was a missing permission.
@@ -149,6 +163,8 @@ class Reflector:
         self._clock = clock
         self._options = options or ReflectorOptions()
         self._selectors = selection.params
+        self._metadata_only = selection.metadata_only
+        self._reported: dict[object, None] = {}
         self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
         self._on_change = on_change
         self._backoff = Backoff(clock, self._options.random)
@@ -189,7 +205,7 @@ class Reflector:
 
     @property
     def _missing_rule(self) -> str:
-        """The RBAC rule that is missing, logged once because it is rarely added soon."""
+        """The missing RBAC rule, logged only once, because permissions are rarely granted soon."""
         gvr = self._resource.gvr
         return f'{{apiGroups: ["{gvr.group}"], resources: ["{gvr.resource}"], verbs: ["list", "watch"]}}'
 
@@ -212,7 +228,7 @@ class Reflector:
                 "Permission denied, will retry" if self.forbidden else "List or watch failed, will retry",
                 verb=verb,
                 resource=self._name,
-                cause=cause,
+                error=cause,
                 retry_in_seconds=round(delay, 1),
                 **({"missing_rule": self._missing_rule} if self.forbidden else {}),
             )
@@ -224,7 +240,7 @@ class Reflector:
         """Read the whole collection into the store.
 
         If the continue token expires, the list starts again. If that happens twice, the collection is requested in one
-        page, because a paged list of a big collection might never finish.
+        page, because a paged list of a large collection might never finish.
         """
         limit = self._options.page_size
         expired = 0
@@ -267,10 +283,9 @@ class Reflector:
             )
         while True:
             for raw in page.items or ():
-                try:
-                    listing.add(self._decoder.decode(raw))
-                except msgspec.DecodeError as error:
-                    _log.error("Cannot decode object, skipping it", resource=self._name, cause=str(error))
+                entry = self._decode(raw) if isinstance(raw, msgspec.Raw) else await self._decode_nested(raw)
+                if entry is not None:
+                    listing.add(entry)
             if not page.metadata.continue_:
                 break
             page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
@@ -281,7 +296,7 @@ class Reflector:
 
     async def _get_page(
         self, params: dict[str, str], limit: int, *, timeout: float | None = None, new_connection: bool = False
-    ) -> _Page:
+    ) -> _Page | _SplitPage:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(
@@ -298,7 +313,9 @@ class Reflector:
             )
         )
         try:
-            return _page.decode(response.body)
+            return with_reserved_depth(_page.decode, response.body)
+        except RecursionError:
+            return await to_thread.run_sync(_split_page, response.body)
         except msgspec.DecodeError as error:
             raise BrokenStreamError(f"the response is not a list: {error}") from error
 
@@ -334,7 +351,10 @@ class Reflector:
                     while chunk := await body.readany():
                         idle_timeout.deadline = anyio.current_time() + idle_seconds
                         for line in splitter.split(chunk):
-                            self._process_line(line)
+                            try:
+                                self._process_line(line)
+                            except RecursionError:
+                                await self._process_nested_line(line)
         except TimeoutError:
             _log.info("Watch idle timeout, reconnecting", resource=self._name)
             self._must_check_position = True
@@ -346,16 +366,14 @@ class Reflector:
 
     def _process_line(self, line: bytes) -> None:
         try:
-            event = _event.decode(line)
+            event = with_reserved_depth(_event.decode, line)
         except msgspec.DecodeError as error:
             self.state = State.LISTING
             raise BrokenStreamError(f"a line is not a watch event: {error}") from error
         event_type = _EVENTS.get(event.type)
         if event_type is not None:
-            try:
-                entry = self._decoder.decode(event.object)
-            except msgspec.DecodeError as error:
-                _log.error("Cannot decode object, skipping it", resource=self._name, cause=str(error))
+            entry = self._decode(event.object)
+            if entry is None:
                 return
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)
@@ -365,6 +383,58 @@ class Reflector:
         elif event.type == "ERROR":
             self._raise_status(event.object)
 
+    async def _process_nested_line(self, line: bytes) -> None:
+        """Process the event of an object that is nested too deeply: of a new state only the version, and deletions."""
+        event = await to_thread.run_sync(split_members, line)
+        event_type = _EVENTS.get(event.get("type", b"").decode().strip('"'))
+        entry = await self._read_without_nesting(event.get("object", b""))
+        if event_type is None or entry is None:
+            return
+        if self._metadata_only or event_type is EventType.DELETED:
+            self._version = entry.meta.resource_version or self._version
+            self._feed.observe(event_type, entry)
+            return
+        self._report_nesting(entry)
+        self._version = entry.meta.resource_version or self._version
+        self._feed.advance(entry.version)
+
+    # Decoding.
+
+    def _decode(self, raw: bytes | msgspec.Raw) -> Entry | None:
+        """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
+        try:
+            return self._decoder.decode(raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self._report(hash(bytes(raw)), error=str(error))
+            return None
+
+    async def _decode_nested(self, raw: bytes) -> Entry | None:
+        """Like :meth:`_decode`, for an object that may be nested too deeply, which is reported."""
+        try:
+            return with_reserved_depth(self._decode, raw)
+        except RecursionError:
+            entry = await self._read_without_nesting(raw)
+            if entry is not None and not self._metadata_only:
+                self._report_nesting(entry)
+                return None
+            return entry
+
+    async def _read_without_nesting(self, raw: bytes) -> Entry | None:
+        """Return an entry with only the metadata of an object that is nested too deeply."""
+        return self._decode(await to_thread.run_sync(object_without_nesting, raw))
+
+    def _report_nesting(self, entry: Entry) -> None:
+        self._report(entry.meta.uid or entry.key, object=str(entry.key), error="nested too deeply")
+
+    def _report(self, identity: object, **fields: str) -> None:
+        """Log that an object is skipped, unless that was reported before."""
+        if identity in self._reported:
+            return
+        if len(self._reported) >= _MAX_REPORTED:
+            del self._reported[next(iter(self._reported))]
+        self._reported[identity] = None
+        _log.error("Failed to decode object, skipping it", resource=self._name, **fields)
+
     def _raise_status(self, raw: msgspec.Raw) -> None:
         """Raise the Status of an ERROR event as an :class:`APIError`."""
         status = _status.decode(raw)
@@ -373,7 +443,7 @@ class Reflector:
         raise error_for(code if isinstance(code, int) else 500, status, verb="watch", resource=str(self._resource.gvr))
 
     async def _check_position(self) -> bool:
-        """Return whether the server has reached the last version received; if not, a new list is required.
+        """Return whether the server has reached the last received version; if not, a new list is required.
 
         After a restore from a backup, the API server knows only smaller versions. A watch from a greater version would
         stay silent.
@@ -386,6 +456,12 @@ class Reflector:
             self._use_quorum = True
             return False
         return True
+
+
+def _split_page(body: bytes) -> _SplitPage:
+    """Return a page of which some items are nested too deeply."""
+    parts = split_members(body)
+    return _SplitPage(_list_meta.decode(parts.get("metadata", b"{}")), split_items(parts.get("items", b"null")))
 
 
 class _LineSplitter:

@@ -1,8 +1,8 @@
-"""Label and field selectors, parsed once and matched often, and the selection of an informer.
+"""Label and field selectors, which are parsed once and matched often, and the selection of an informer.
 
 The grammar is apimachinery's (``a=b``, ``a!=b``, ``a in (x,y)``, ``a notin (x)``, ``a``, ``!a``, ``a>1``, ``a<1``,
-separated by commas; all of them must match). The dict form is the ``LabelSelector`` of the API. As there, ``!=`` and
-``notin`` also match objects without the label.
+separated by commas; all of them must match). The dict form is the ``LabelSelector`` of the API. As in the API, ``!=``
+and ``notin`` also match objects without the label.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["FieldSelector", "LabelSelector", "Operator", "Requirement", "Selecti
 
 
 class SelectorError(ValueError):
-    """An invalid selector; the message names the invalid part and what is expected."""
+    """Raised for an invalid selector; the message names the invalid part and the expected syntax."""
 
 
 class Operator(StrEnum):
-    """The operator of a requirement, named as in the API's ``LabelSelectorOperator`` where that has it."""
+    """The operator of a requirement, named as in the API's ``LabelSelectorOperator`` if it exists there."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -181,10 +181,10 @@ class _Tokens:
         if found != wanted:
             raise SelectorError(f"{self._selector!r}: found {found or 'the end'!r} where {wanted!r} was expected")
 
-    def word(self, what: str) -> str:
+    def word(self, expected: str) -> str:
         token = self.take()
         if not token or token[0] in "=!<>(),":
-            raise SelectorError(f"{self._selector!r}: found {token or 'the end'!r} where a {what} was expected")
+            raise SelectorError(f"{self._selector!r}: found {token or 'the end'!r} where a {expected} was expected")
         return token
 
 
@@ -298,7 +298,7 @@ def _split_terms(string: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The objects of a kind that an informer lists and watches, and how much of each it stores.
+    """The objects of a kind that an informer lists and watches, and whether it stores only their metadata.
 
     ``namespaces`` are listed and watched separately; ``("",)`` means all namespaces in one list and watch.
     ``metadata_only`` fetches and stores only the metadata.

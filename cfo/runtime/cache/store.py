@@ -1,18 +1,17 @@
 """The store of an informer: entries by key, their indexes, and the rules that order the states of an object.
 
-Two sources write to the store, and they race. A :class:`Feed` delivers the results of a list and its watch, in the API
-server's order, but late. The responses to our own writes arrive at once, but out of order. These rules merge the two
-(decision 5 of the architecture):
+Two sources write to the store concurrently. A :class:`Feed` delivers the results of a list and its watch, in the API
+server's order, but with a delay. The responses to our own writes arrive immediately, but out of order. These rules
+merge the two (see docs/adr/0007-read-your-own-writes.md):
 
 * A newer resourceVersion wins; the resourceVersions of one resource are ordered numbers (KEP-5504). A response whose
   resourceVersion is not a number is ignored; the watch delivers the object.
-* A missing key is inserted only above the feed's *high-water mark*, the last version that its list or watch has
-  passed. Below the mark the watch has already reported everything about the key, and its last report was that the
-  object does not exist.
+* A missing key is inserted only above the feed's *high-water mark*, the last version that its list or watch has passed.
+  Below the mark, the watch has already reported everything about the key, most recently that the object does not exist.
 * A deletion leaves a *tombstone* by uid, because the response to a DELETE often has no version. Any later event or
   response with that uid is outdated, because a uid is never reused.
-* An object that was removed leaves a *floor*: anything that the watch reports about this key up to that version is
-  outdated. A response that no longer matches the informer's selector removes the object too.
+* A removed object leaves a *floor*: any watch event for this key up to that version is outdated. A response that no
+  longer matches the informer's selector removes the object too.
 * A list does not overwrite our own writes that are newer than it. If a quorum list is older than a version that was
   known before the list began, the API server's database was restored, and the store is rebuilt from the list.
 
@@ -56,7 +55,7 @@ class Event(NamedTuple):
 
     ``initial``: the object was in the first list, or in the store when the handler was added. ``final_state_unknown``:
     the DELETED event was missed, and ``old`` is the last known state. An object that was deleted and recreated under
-    the same name (with another uid) causes a deletion and an addition.
+    the same name (with another uid) produces a deletion and an addition.
     """
 
     type: EventType
@@ -68,10 +67,10 @@ class Event(NamedTuple):
 
 
 class Store:
-    """Entries by key, and indexes over them. Feeds write to it, anyone may read it.
+    """Entries by key, and indexes over them. Only feeds write to it; reads are unrestricted.
 
-    It stores nothing before :meth:`open` has created feeds. ``deliver`` is called with each event, after the whole
-    change has been made.
+    It is empty until :meth:`open` has created feeds. ``deliver`` is called with each event, after the change is
+    complete.
     """
 
     def __init__(self, *, deliver: Callable[[Event], None], clock: Clock, selection: Selection | None = None) -> None:
@@ -299,7 +298,7 @@ class Feed:
     # The responses to our own writes.
 
     def record_write(self, entry: Entry) -> None:
-        """Process the response to a write: the object at its version."""
+        """Process the response to a write, which is the object at its version."""
         store, key, version = self._store, entry.key, entry.version
         if version == 0 or not store.selection.field_selector.decidable:
             return
@@ -330,7 +329,7 @@ class Feed:
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
     def _deliver(self, events: Iterable[Event]) -> None:
-        # Handlers know no object before the first list is complete; its commit delivers all of them as initial.
+        # Handlers receive no events before the first list is complete; its commit delivers all objects as initial.
         if self.synced:
             self._store.deliver(events)
 
@@ -361,17 +360,17 @@ class Listing:
         self.known_version = feed.latest_version
         """The greatest version that was known when the list began."""
         self.discard_known = False
-        """Whether to replace everything that was known, because the versions went backwards."""
+        """Whether to discard all known state, because the versions went backwards."""
 
     def add(self, entry: Entry) -> None:
-        """Add an item. An item that the store already has in this version costs no memory."""
+        """Add an item. An item that the store already contains in this version uses no additional memory."""
         current = self._store.get(entry.key)
         same = current is not None and current.raw == entry.raw
         entry.drop_meta()
         self._items[entry.key] = current if current is not None and same else entry
 
     def commit(self, resource_version: str) -> None:
-        """Make the store equal to the list as of ``resource_version``, except for our own newer writes."""
+        """Replace the store's contents with the list as of ``resource_version``, except for our own newer writes."""
         store, feed, version = self._store, self._feed, version_number(resource_version)
         initial = not feed.synced
         if self.discard_known:

@@ -1,4 +1,4 @@
-"""One request to the API server, as the transport takes it."""
+"""A request to the API server, which is the input of the transport."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ JSON: Final = "application/json"
 class APIRequest:
     """One request to the API server.
 
-    ``path`` is already percent-encoded, ``params`` are not. ``timeout`` is the limit in seconds for the whole request,
-    rate limiting and retries included; the default is 75, and an explicit value is also sent to the server.
-    ``compress`` accepts a gzip response, which pays for long lists. ``idempotent`` allows a retry when the connection
-    broke after the server may have received the request; ``None`` means that only a GET is retried.
-    ``new_connection`` avoids the pool, because an idle connection may be dead. ``verb`` and ``resource`` name the
-    request in errors and metrics; the defaults are ``method`` and ``path``.
+    ``path`` is percent-encoded; ``params`` are not. ``timeout`` is the limit in seconds for the whole request, rate
+    limiting and retries included; the default is 75, and an explicit value is also sent to the server. ``compress``
+    accepts a gzip response, which is worthwhile for long lists. ``idempotent`` allows a retry when the connection broke
+    after the server may have received the request; ``None`` means that only a GET is retried. ``new_connection`` avoids
+    the pool, because an idle connection may be dead. ``verb`` and ``resource`` identify the request in errors and
+    metrics; the defaults are ``method`` and ``path``.
     """
 
     method: str

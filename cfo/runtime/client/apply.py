@@ -1,14 +1,14 @@
 """Detect server-side applies that would change nothing, from the cached object and its managedFields.
 
-Server-side apply (KEP-555) is declarative: sending the same intent again changes nothing, but costs a request.
+Server-side apply (KEP-555) is declarative: applying the same intent again changes nothing, but costs a request.
 :func:`is_applied` detects such an apply in advance, from a cached object and the managedFields entry of our field
 manager. If it cannot be sure, it returns false and the apply is sent. If the response then shows that nothing changed
 (a default inside an atomic list, a quantity that the server formats differently), :class:`UnchangedApplies` remembers
 the intent.
 
-`fieldsV1`_ is a tree: ``f:name`` is a field, ``k:{...}`` the element of a list map with these keys, ``v:...`` an
-element of a set, ``.`` the container itself in addition to its children. A node without children is a leaf and owns
-everything below it: a scalar, an atomic list or map, an empty container.
+`fieldsV1`_ is a tree: ``f:name`` is a field, ``k:{...}`` is the element of a list map with these keys, ``v:...`` is an
+element of a set, and ``.`` is the container itself in addition to its children. A node without children is a leaf and
+owns everything below it: a scalar, an atomic list or map, an empty container.
 
 .. _fieldsV1: https://kubernetes.io/docs/reference/using-api/server-side-apply/
 """
@@ -60,8 +60,8 @@ def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequen
     ``managers`` are managedFields entries of ``current``, at least those of our field manager. The result is true if
     our entry (operation Apply, same subresource, same apiVersion as the desired object) owns exactly the desired
     fields, no more and no fewer, and the values are equal. Values below a leaf are compared deeply, so the desired
-    object has to contain the server's defaults inside an atomic. A ``uid`` or ``resourceVersion`` in the desired object
-    must equal that of ``current``.
+    object must contain the server's defaults inside atomic lists and maps. A ``uid`` or ``resourceVersion`` in the
+    desired object must equal the one in ``current``.
     """
     desired = intent.desired
     own_entries = [
@@ -79,7 +79,7 @@ def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequen
     for precondition in ("uid", "resourceVersion"):
         if desired_metadata.get(precondition, metadata.get(precondition)) != metadata.get(precondition):
             return False
-    owned = own_entries[0].get("fieldsV1") or {} if own_entries else {}  # a manager that owns nothing has no entry
+    owned = own_entries[0].get("fieldsV1") or {} if own_entries else {}  # managers that own nothing have no entry
     return _matches_fields(owned, _ownable_fields(desired), current)
 
 
@@ -94,8 +94,8 @@ def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
     """Return whether ``owned`` is exactly the fields of ``desired``, and ``current`` has the same values there."""
     children = owned.keys() - {"."}
     if not children:
-        # An empty container that we own but that is missing was omitted by the encoder (omitempty): if another
-        # client had removed it, we would not own it any more.
+        # An empty container that we own but that is missing was omitted by the encoder (omitempty): if another client
+        # had removed it, we would no longer own it.
         return _equal(desired, current) or (current is None and desired in ({}, []))
     if isinstance(desired, Mapping):
         return isinstance(current, Mapping) and _matches_fields(owned, desired, current)
@@ -169,7 +169,7 @@ def _position(items: list[Any], matches: Callable[[Any], bool]) -> int | None:
 
 
 def _in_order(positions: Sequence[int | None]) -> bool:
-    """Return whether all were found, in this order: an apply puts the elements that it lists into its own order."""
+    """Return whether all were found, in this order: an apply reorders the elements that it lists."""
     found = [position for position in positions if position is not None]
     return len(found) == len(positions) and all(one < next_ for one, next_ in pairwise(found))
 
@@ -201,7 +201,7 @@ class UnchangedApplies:
 
     A remembered apply stays valid as long as the object is the same in everything that the apply can depend on: all
     fields except its resourceVersion and, unless the apply sets it, its status. ``size`` is the number of remembered
-    applies; the least recently used are forgotten first.
+    applies; the least recently used are evicted first.
     """
 
     def __init__(self, size: int = 10_000) -> None:

@@ -1,8 +1,8 @@
-"""The client: the API verbs over objects of any kind.
+"""The client: the API verbs for objects of any kind.
 
-The cache answers reads that an informer covers, the API server all others. Writes go to the API server, and the
-responses are stored in the cache, so that you read your own writes (decision 5 of the architecture).
-:meth:`Client.apply` sends only what would change something (decision 3).
+The cache serves reads that an informer covers; all other reads go to the API server. Writes go to the API server, and
+the responses are stored in the cache, so clients read their own writes (docs/adr/0007-read-your-own-writes.md).
+:meth:`Client.apply` sends no request if it would change nothing (docs/adr/0006-server-side-apply-only-on-change.md).
 
 After a write whose outcome is unknown (no response, or a 5xx response) the next read of that object goes to the API
 server, even if the cache covers it.
@@ -94,7 +94,7 @@ class Client:
     async def get(self, gvk: GVK, key: NamespacedName, *, live: bool = False) -> Object | None:
         """Return a copy of the object, or ``None`` if it does not exist.
 
-        ``live`` reads from the API server even if the cache could answer.
+        ``live`` reads from the API server even if the cache covers the object.
         """
         cached = cache_key(self.mapper, gvk, key)
         if not live and self._cache.covers(gvk, cached.namespace) and not self._cache.is_uncertain(gvk, cached):
@@ -176,7 +176,7 @@ class Client:
         """Create an object and return it as persisted; ``metadata.generateName`` may replace the name.
 
         With ``subresource`` the object is posted to that subresource (an Eviction, a TokenRequest, a Binding). ``key``
-        and ``gvk`` then identify the parent object, if they differ from those of ``obj``. Raises
+        and ``gvk`` then identify the parent object, if they differ from the key and kind of ``obj``. Raises
         :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists.
         """
         if subresource:
@@ -234,8 +234,8 @@ class Client:
         that the server persists.
 
         The event handlers and predicates of all informers of this kind run synchronously inside this call: a response
-        that changes the cached object is stored and delivered to them before ``apply`` returns. This holds for the
-        other writes too.
+        that changes the cached object is stored and delivered to them before ``apply`` returns. The same applies to all
+        other writes.
         """
         manager = field_manager or self.field_manager
         desired = encode_string_data(obj)
@@ -345,7 +345,7 @@ class Client:
         except NotFound as error:
             if error.details.get("name"):
                 raise
-            # The resource is missing, not the object: the kind is no longer served.
+            # The 404 is for the resource, not for the object: the kind is no longer served.
             self.mapper.invalidate()
             raise UnknownKind(str(error)) from error
         return response.body
@@ -395,7 +395,7 @@ class Client:
             self._cache.record_write(target.gvk, body)
 
     def _record_deleted_object(self, target: RequestTarget, obj: Object, body: bytes) -> None:
-        """Record the object in the response to a DELETE: its new state, or, if not marked as deleted, its last one."""
+        """Record the object in the response to a DELETE: its new or, without a deletionTimestamp, its final state."""
         if is_deleting(obj):
             self._record_response(target, obj, body)
         elif uid_of(obj):
@@ -404,14 +404,14 @@ class Client:
     def _record_not_found(self, target: RequestTarget, uid_before: str) -> None:
         """Record that the object was not found; ``uid_before`` was the cached uid before the request.
 
-        An object that the cache stored since then came from a watch and may have been created later; it is kept.
+        An object that was stored in the meantime came from a watch and may be newer, so it is kept.
         """
         if uid_before or not self._cached_uid(target):
             self._cache.record_deletion(target.gvk, target.key, uid_before)
 
 
 def _was_removed(obj: Object) -> bool:
-    """Return whether the write that returned this object removed it, because nothing blocks its deletion any more.
+    """Return whether the write that returned this object removed it, because nothing blocks its deletion any longer.
 
     The response to removing the last finalizer of an object that is being deleted contains the object.
     """

@@ -27,11 +27,11 @@ _IMPERSONATION = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
 
 
 class ConfigError(Exception):
-    """There is no usable configuration; the message is one line and lists the sources that were checked."""
+    """Raised if there is no usable configuration; the message is one line and lists the checked sources."""
 
 
 class ControlPlane(Protocol):
-    """A running API server, as :mod:`envtest` and similar tools describe it."""
+    """The connection data of a running API server, as provided by :mod:`envtest` and similar tools."""
 
     @property
     def url(self) -> str:
@@ -54,7 +54,7 @@ class ClientConfig:
     certificates); ``verify=False`` disables verification. ``tls_server_name``: the name to verify if it differs from
     the host. ``token``, ``client_cert_pem`` and ``client_key_pem`` are static credentials; ``credentials`` returns
     credentials that change, and takes precedence. ``headers`` are sent with every request (impersonation).
-    ``namespace``: the default namespace, for programs that want one. ``source``: the source of the configuration, for
+    ``namespace``: the default namespace, for programs that need one. ``source``: the source of the configuration, for
     messages.
     """
 
@@ -99,7 +99,7 @@ class ClientConfig:
         """Return a context for TLS 1.2 or later that verifies as Go's clients do, with the client certificate if any.
 
         Python's strict X.509 flag is disabled: it rejects CA certificates without key identifiers, which Go accepts and
-        which kubeadm and others created for years. A certificate in the bundle is trusted even if it is not
+        which kubeadm and other tools created for years. A certificate in the bundle is trusted even if it is not
         self-signed, as in Go. Raises :class:`ConfigError`.
         """
         try:
@@ -200,7 +200,7 @@ def _from_service_account(directory: Path, environ: Mapping[str, str]) -> Client
 def _impersonation(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the headers for ``as``, ``as-uid``, ``as-groups`` and ``as-user-extra`` of a kubeconfig's user.
 
-    kubernetes-asyncio ignores these; without them, requests would have other permissions than the file configures.
+    kubernetes-asyncio ignores these; without them, requests would run with different permissions than configured.
     """
     headers = [(header, user[key]) for key, header in _IMPERSONATION if user.get(key)]
     headers += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]

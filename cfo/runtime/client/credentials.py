@@ -1,8 +1,8 @@
 """Credentials from a kubeconfig file or a pod's service account.
 
-kubernetes-asyncio implements the file format, exec plugins, OIDC and GCP tokens, and the service account; it is called
-again whenever the credentials expire. A normal import of it also imports a thousand generated API models, which are not
-needed here: :func:`_load_library` imports only its ``config`` package.
+kubernetes-asyncio implements the file format, exec plugins, OIDC and GCP tokens, and the service account; it is invoked
+again whenever the credentials expire. A normal import of it also imports about a thousand generated API models that are
+not needed here: :func:`_load_library` imports only its ``config`` package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cfo.runtime.clock import Clock, SystemClock
 
 __all__ = ["CredentialError", "CredentialSource", "Credentials", "Kubeconfig", "ServiceAccount"]
 
-_log = structlog.get_logger("cfo.client")
+_log = structlog.get_logger(__name__)
 
 _RELOAD_SECONDS = 60.0
 _EXPIRY_MARGIN_SECONDS = 60.0
@@ -45,7 +45,7 @@ _LOADING_ERRORS = (
 
 
 class CredentialError(Exception):
-    """Credentials could not be loaded; the message gives the cause and contains no credentials."""
+    """Raised if credentials cannot be loaded; the message gives the cause and contains no credentials."""
 
 
 class Credentials(NamedTuple):
@@ -63,7 +63,7 @@ class CredentialSource(Protocol):
     """Returns the current credentials."""
 
     async def __call__(self, *, renew: bool) -> Credentials:
-        """Return the credentials; ``renew`` requests new ones because the server rejected the last ones.
+        """Return the credentials; ``renew`` requests new ones because the server rejected the current ones.
 
         Raises :class:`CredentialError`.
         """
@@ -130,8 +130,8 @@ def _with_tls_verification(requestor: Any) -> type[Any]:
     class VerifyingOpenIDRequestor(requestor):  # type: ignore[misc]
         """Refreshes OIDC tokens over verified TLS.
 
-        The original skips verification if the kubeconfig contains no CA, although the request carries the client secret
-        and the refresh token.
+        The original skips verification if the kubeconfig contains no CA, although the request contains the client
+        secret and the refresh token.
         """
 
         def _get_connector(self) -> aiohttp.TCPConnector:
@@ -198,8 +198,8 @@ class ServiceAccount:
 class Kubeconfig:
     """The user of one context of a kubeconfig file, or of several merged files.
 
-    Tokens and certificates in files, and those of auth providers, are reloaded every minute; those of exec plugins
-    shortly before they expire; all of them when the server rejects them. ``paths``: files, separated as in
+    Tokens and certificates from files and auth providers are reloaded every minute, and credentials from exec plugins
+    shortly before they expire. All of them are reloaded when the server rejects them. ``paths``: files, separated as in
     ``$KUBECONFIG``. Raises :class:`CredentialError`.
     """
 
@@ -226,7 +226,7 @@ class Kubeconfig:
         self.cluster, _ = self._entry("clusters", self.context.get("cluster") or "", "cluster")
         self.server = str(self.cluster.get("server") or "").rstrip("/")
         if not self.server:
-            raise CredentialError(f"{self._paths}: clusters[name={self.context['cluster']}].cluster.server: is missing")
+            raise CredentialError(f"{self._paths}: clusters[name={self.context['cluster']}].cluster.server is missing")
         self.user: dict[str, Any] = {}
         self._user_base = ""
         if self.context.get("user"):
@@ -284,7 +284,7 @@ class Kubeconfig:
     def _resolve_paths(self) -> None:
         """Resolve relative paths against the file that contains them, as client-go does.
 
-        kubernetes-asyncio resolves a user's paths against the file of the cluster, and does not resolve those of
+        kubernetes-asyncio resolves a user's paths against the file of the cluster, and does not resolve the paths of
         plugins.
         """
         for name in _USER_FILES:
@@ -317,7 +317,7 @@ class Kubeconfig:
         return message
 
     def _is_due(self, renew: bool) -> bool:
-        """Return whether to reload; rate-limited, so that repeated rejections do not cause a plugin run each."""
+        """Return whether to reload; rate-limited, so that the plugin does not run once per rejection."""
         now = self._clock.monotonic()
         if renew:
             return now - self._last_attempt >= _RENEWAL_INTERVAL_SECONDS
@@ -330,7 +330,7 @@ class Kubeconfig:
             return previous
         async with self._lock:
             if self._credentials is not None and (self._credentials is not previous or not self._is_due(renew)):
-                return self._credentials  # another task has just renewed them, or tried to
+                return self._credentials  # another task has just renewed them or has tried to
             try:
                 with anyio.fail_after(_RENEWAL_LIMIT_SECONDS):
                     await self.load()
@@ -349,7 +349,7 @@ def _content(path: str | None) -> bytes:
 
 
 def _secret_strings(value: Any) -> Iterator[str]:
-    """Yield the strings in a value that are long enough to be, or to reveal, a secret."""
+    """Yield the strings in a value that are long enough to contain a secret."""
     if isinstance(value, str):
         if len(value) > 3:
             yield value

@@ -1,8 +1,8 @@
 """Errors of requests to the API server.
 
-A response with HTTP status 400 or above raises an :class:`APIError` that carries the server's ``Status``. Its subclass
-gives the reason, as apimachinery's ``errors.IsNotFound`` and its siblings do. A request without a response raises a
-:class:`TransportError`.
+A response with HTTP status 400 or above raises an :class:`APIError` that contains the server's ``Status``. Its
+subclasses correspond to the reasons, like apimachinery's ``errors.IsNotFound`` and similar functions. A request that
+gets no response raises a :class:`TransportError`.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class RequestTimeout(APIError):
 
 
 class TransportError(Exception):
-    """No response: the connection failed, broke or timed out.
+    """Raised when a request gets no response, because the connection failed, broke or timed out.
 
     ``outcome_unknown`` is true if the request may have reached the server, so that a write may have been executed;
     ``verb`` and ``resource`` name the request in the message.
@@ -160,7 +160,7 @@ class TransportError(Exception):
 
 
 class UnknownKind(LookupError):
-    """The API server does not serve this kind (yet): its CRD is missing or not established."""
+    """Raised if the API server does not serve a kind (yet): its CRD is missing or not established."""
 
 
 _BY_REASON: dict[str, type[APIError]] = {

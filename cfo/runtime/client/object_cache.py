@@ -1,9 +1,10 @@
 """The interface between the client and the cache.
 
-The client does not depend on informers, only on the protocol :class:`ClientCache`. A read that an informer can answer
-makes no request (decision 4 of the architecture). The response to a write is readable at once (decision 5). The no-op
-check of :meth:`~cfo.runtime.client.client.Client.apply` compares with the cached object (decision 3). A client without
-a cache uses :class:`NullCache` and sends every read to the API server.
+The client does not depend on informers, only on the protocol :class:`ClientCache`. A read that an informer can serve
+makes no request, and the response to a write can be read immediately (docs/adr/0007-read-your-own-writes.md). The no-op
+check of :meth:`~cfo.runtime.client.client.Client.apply` compares with the cached object
+(docs/adr/0006-server-side-apply-only-on-change.md). A client without a cache uses :class:`NullCache` and sends every
+read to the API server.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ __all__ = ["ClientCache", "NullCache", "StoredObject"]
 
 
 class StoredObject(NamedTuple):
-    """An object as the cache stores it.
+    """A cached object.
 
     ``object`` is its JSON without ``managedFields``; ``managers`` are the managedFields entries of our own field
-    managers, which the cache keeps next to the object.
+    managers, which the cache stores separately from the object.
     """
 
     object: bytes
@@ -33,16 +34,16 @@ class ClientCache(Protocol):
     """The part of the cache that the client uses. No method blocks or makes a request."""
 
     def covers(self, gvk: GVK, namespace: str) -> bool:
-        """Return whether the cache can answer reads of this kind in this namespace (empty: all namespaces).
+        """Return whether the cache can serve reads of this kind in this namespace (empty: all namespaces).
 
         True if a synced informer without a selector, and not metadata-only, holds all these objects.
         """
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
-        """Return a copy of the object, or ``None``; call it only where :meth:`covers` is true."""
+        """Return a copy of the object, or ``None``; call it only if :meth:`covers` is true."""
 
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
-        """Return copies of the matching objects; call it only where :meth:`covers` is true."""
+        """Return copies of the matching objects; call it only if :meth:`covers` is true."""
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         """Return the object from any informer that is not metadata-only, including informers with a selector."""
@@ -50,7 +51,7 @@ class ClientCache(Protocol):
     def record_write(self, gvk: GVK, response: bytes) -> None:
         """Store the API server's response to a write (or a quorum read), which is one complete object.
 
-        The response to a write that removes the last finalizer is the object as it was before the write. The
+        The response to a write that removes the last finalizer contains the object's state before the write. The
         implementation therefore treats a deletion that :meth:`record_deletion` reported as final for that uid.
         """
 
@@ -63,8 +64,8 @@ class ClientCache(Protocol):
     def mark_uncertain(self, gvk: GVK, key: NamespacedName) -> None:
         """Record that the outcome of a write to this object is unknown.
 
-        The client's next read of the object goes to the API server. Its response ends the uncertainty through
-        :meth:`record_write` or :meth:`record_deletion`.
+        The client's next read of the object goes to the API server. Recording its response with :meth:`record_write` or
+        :meth:`record_deletion` clears the mark.
         """
 
     def is_uncertain(self, gvk: GVK, key: NamespacedName) -> bool:

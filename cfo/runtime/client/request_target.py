@@ -47,7 +47,7 @@ async def resolve_collection(
     """Resolve all objects of a kind in a namespace.
 
     ``all_namespaces`` allows an empty namespace, which then means every namespace. Raises :class:`ValueError` for a
-    missing namespace, and whatever :meth:`~cfo.runtime.discovery.RESTMapper.resource` raises.
+    missing namespace, and all exceptions of :meth:`~cfo.runtime.discovery.RESTMapper.resource`.
     """
     resource = await mapper.resource(gvk)
     if not resource.namespaced:
@@ -59,7 +59,7 @@ async def resolve_collection(
 
 async def resolve_object(mapper: RESTMapper, gvk: GVK, key: NamespacedName, subresource: str = "") -> RequestTarget:
     """Resolve one object; raises :class:`ValueError` also for a name that no object can have."""
-    # An empty name would give the path of the collection: deleting one object would delete all of them.
+    # An empty name would result in the collection's path: deleting one object would delete all of them.
     if not key.name or key.name in {".", ".."} or "/" in key.name or "%" in key.name:
         raise ValueError(f"{gvk}: name {key.name!r}: must not be empty, '.' or '..', and must not contain '/' or '%'")
     target = await resolve_collection(mapper, gvk, key.namespace)

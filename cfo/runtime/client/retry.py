@@ -1,8 +1,8 @@
 """Retries of failed requests, and the error to raise when there is no retry.
 
-A request is retried in three cases: it was never sent (the connection could not be established), the server asked for
-a retry (429 or 503 with ``Retry-After``), or the connection broke before the response and the request is idempotent.
-Every other failure is raised, because only the caller knows how to handle it.
+A request is retried in three cases: it was never sent (the connection could not be established), the server requested a
+retry (429 or 503 with ``Retry-After``), or the connection broke before the response and the request is idempotent. All
+other failures are raised to the caller, because only the caller knows how to handle them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The HTTP transport: requests to an API server and their responses, as bytes.
 
 A :class:`Transport` is one connection pool to one server. It authenticates and renews credentials that the server
-rejects, honors ``Retry-After``, retries requests where that is safe (:mod:`cfo.runtime.client.retry`), applies an
-optional client-side rate limit, and turns every failure into an :class:`~cfo.runtime.client.errors.APIError` or a
+rejects, honors ``Retry-After``, retries requests if that is safe (:mod:`cfo.runtime.client.retry`), applies an optional
+client-side rate limit, and turns every failure into an :class:`~cfo.runtime.client.errors.APIError` or a
 :class:`~cfo.runtime.client.errors.TransportError` that names the request. It logs methods, paths and status codes,
 never request headers or bodies.
 """
@@ -54,7 +54,7 @@ TCP_USER_TIMEOUT: milliseconds that sent data may remain unacknowledged.
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _MAX_LOGGED_WARNINGS = 512
 
-_log = structlog.get_logger("cfo.client")
+_log = structlog.get_logger(__name__)
 
 
 class Response(NamedTuple):
@@ -70,7 +70,7 @@ class Exchange(NamedTuple):
 
     ``seconds`` is the time until the response was read (for a stream: until it began). ``sent`` and ``received`` are
     the bytes of the bodies, uncompressed (for a stream: 0). ``retry_of`` is the status code of the previous attempt,
-    empty for the first one; ``rate_limit_delay`` the seconds that client-side rate limiting delayed the request,
+    empty for the first one; ``rate_limit_delay`` is the delay of the request by client-side rate limiting in seconds,
     ``None`` without a rate limit.
     """
 
@@ -102,7 +102,7 @@ class _GatedRequest(aiohttp.ClientRequest):
     """A request that checks the write gate at the last moment, when its connection is established."""
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """Send the request; raises :class:`~cfo.runtime.client.write_gate.WriteRefused`."""
+        """Send the request; raises :class:`~cfo.runtime.client.write_gate.WriteRejected`."""
         gate = write_gate.get()
         if gate is not None and self.method not in ("GET", "HEAD"):
             gate.check()
@@ -160,7 +160,8 @@ class Transport:
     async def _replace_pool(self, unresponsive: aiohttp.ClientSession | None) -> None:
         """Open a new pool if ``unresponsive`` is the current one; requests in flight on the old pool continue.
 
-        When one connection is dead (a load balancer dropped its state), all connections of the same age may be.
+        If one connection is dead (for example because a load balancer dropped its state), other connections of the same
+        age may be dead, too.
         """
         if unresponsive is None or unresponsive is not self._session:
             return
@@ -207,10 +208,10 @@ class Transport:
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """Send a GET with a long-running response (a watch) and yield its body; nothing is retried.
 
-        ``read_timeout``: seconds without a byte after which reading fails. Of ``request``, ``timeout``, ``idempotent``
-        and ``new_connection`` have no effect: a stream has no time limit once the response begins, and always gets its
-        own connection. Connection failures, also while the body is read inside the ``async with``, are raised as
-        :class:`~cfo.runtime.client.errors.TransportError`, error responses as
+        ``read_timeout``: seconds without a byte after which reading fails. The fields ``timeout``, ``idempotent`` and
+        ``new_connection`` of ``request`` have no effect: a stream has no time limit once the response begins, and
+        always gets its own connection. Connection failures, also while the body is read inside the ``async with``, are
+        raised as :class:`~cfo.runtime.client.errors.TransportError`. Error responses are raised as
         :class:`~cfo.runtime.client.errors.APIError`.
         """
         attempt = _first_attempt(request, is_stream=True)
@@ -312,9 +313,9 @@ class Transport:
     ) -> None:
         seconds = self._clock.monotonic() - started
         method, path = attempt.request.method, attempt.request.path
-        # An unconfigured structlog prints every level: a script should not print each of its requests.
+        # Unconfigured structlog prints all levels, and scripts should not print each request.
         if structlog.is_configured():
-            _log.debug("Request", method=method, path=path, code=code, seconds=round(seconds, 4))
+            _log.debug("Sent request", method=method, path=path, code=code, seconds=round(seconds, 4))
         if self._observe is not None:
             self._observe(
                 Exchange(
@@ -332,7 +333,7 @@ class Transport:
             )
 
     def _error(self, attempt: _Attempt, response: aiohttp.ClientResponse, body: bytes) -> APIError:
-        """Return the error for a response: from its Status, or from a plain-text body, or from the HTTP status."""
+        """Return the error for a response, based on its Status, a plain-text body, or the HTTP status."""
         status = _status(body)
         message = f"the server responded with {response.status} {response.reason or ''}".rstrip()
         if not status and response.content_type == "text/plain":
@@ -365,7 +366,7 @@ class Transport:
         return max(0.0, (moment - self._clock.now()).total_seconds())
 
     def _log_warnings(self, response: aiohttp.ClientResponse) -> None:
-        """Log the API server's warnings (deprecated versions, unknown fields), each text once."""
+        """Log the API server's warnings (deprecated versions, unknown fields), each message once."""
         for header in response.headers.getall("Warning", ()):
             for text in _WARNING.findall(header):
                 if text not in self._logged_warnings:

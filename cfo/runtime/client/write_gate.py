@@ -1,9 +1,9 @@
-"""The write gate: blocks writes of tasks that require the leader lease when this process is not the leader.
+"""The write gate: rejects writes of leader-only tasks while this process is not the leader.
 
-Leader-only work must not write after this process loses the lease, and need not know about the lease. The manager
-starts leader-only tasks with :data:`write_gate` set, and all tasks that they start inherit it. The transport checks the
-gate when the connection is established, right before the first byte is sent. Reads are never blocked, and neither are
-the writes of other tasks.
+Leader-only code must not write after this process loses the Lease, but should not have to check the Lease itself. The
+manager starts leader-only tasks with :data:`write_gate` set, and all tasks that they start inherit it. The transport
+checks the gate when the connection is established, right before the first byte is sent. Reads, and writes of other
+tasks, are never blocked.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Protocol
 
 from cfo.runtime.client.errors import TransportError
 
-__all__ = ["WriteGate", "WriteRefused", "write_gate"]
+__all__ = ["WriteGate", "WriteRejected", "write_gate"]
 
 
-class WriteRefused(TransportError):
-    """The request was not sent because this process is not allowed to write now."""
+class WriteRejected(TransportError):
+    """Raised instead of sending a request, because this process is not allowed to write now."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, outcome_unknown=False)
@@ -27,7 +27,7 @@ class WriteGate(Protocol):
     """Decides whether this process is allowed to write."""
 
     def check(self) -> None:
-        """Return if writing is allowed; raise :class:`WriteRefused` with the reason if it is not."""
+        """Return if writing is allowed; raise :class:`WriteRejected` with the reason if it is not."""
 
 
 write_gate: ContextVar[WriteGate | None] = ContextVar("cfo_write_gate", default=None)

@@ -1,8 +1,8 @@
 """Admission requests and responses, and the protocols that admission webhooks implement.
 
 A :class:`Defaulter` changes an object before it is stored, a :class:`Validator` accepts or denies it, and a
-:class:`Handler` responds to any request. Their methods take the object and the :class:`AdmissionRequest`, and are sync,
-or async if they have to wait for something. They deny a request by raising one of these exceptions:
+:class:`Handler` responds to any request. Their methods take the object and the :class:`AdmissionRequest`, and can be
+sync or async. They deny a request by raising one of these exceptions:
 
 * :class:`~cfo.runtime.field.FieldErrors`: the response is 403 Forbidden with the message and the causes.
   controller-runtime responds with the same message to an error of a validator, but without the causes.
@@ -19,13 +19,14 @@ Source: `AdmissionReview v1`_ and controller-runtime's ``pkg/webhook/admission``
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 from cfo.runtime.field import FieldError, FieldErrors, go_quote
 from cfo.runtime.objects import GVK, GVR, Object
+from cfo.runtime.webhook.worker import ReviewWorker
 
 __all__ = [
     "AdmissionRequest",
@@ -44,12 +45,15 @@ __all__ = [
     "patched",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 Warnings: TypeAlias = Sequence[str] | None
 """Warnings for the user about a request that a validator allows; ``None`` if there are none."""
 
 
 class Operation(StrEnum):
-    """The operation on the object."""
+    """The operation of an admission request."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -73,13 +77,14 @@ _NO_RESOURCE = GVR("", "", "")
 
 @dataclass(slots=True, kw_only=True)
 class AdmissionRequest:
-    """An admission request. Its recipient owns ``object`` and ``old_object`` and may modify them.
+    """An admission request. The handler owns ``object`` and ``old_object`` and may modify them.
 
-    ``kind``, ``resource`` and ``sub_resource`` are those that the webhook is registered for, and ``object`` is in that
-    version; ``request_kind``, ``request_resource`` and ``request_sub_resource`` are those of the user's request, which
-    may have another version. ``name`` is empty on a create for which the API server generates the name. ``object`` is
-    ``None`` on a delete, ``old_object`` on a create. With ``dry_run`` nothing is stored, so the webhook must not have
-    side effects either. ``options`` are the CreateOptions, UpdateOptions or DeleteOptions.
+    ``kind``, ``resource`` and ``sub_resource`` identify the resource for which the webhook is registered, and
+    ``object`` has that version; ``request_kind``, ``request_resource`` and ``request_sub_resource`` identify the
+    resource of the user's request, which may have another version. ``name`` is empty on a create for which the API
+    server generates the name. ``object`` is ``None`` on a delete, ``old_object`` on a create. With ``dry_run`` nothing
+    is stored, so the webhook must not have side effects either. ``options`` are the CreateOptions, UpdateOptions or
+    DeleteOptions.
     """
 
     operation: Operation = Operation.CREATE
@@ -101,9 +106,22 @@ class AdmissionRequest:
     audit_annotations: dict[str, str] = field(default_factory=dict)
     raw_object: bytes = field(default=b"", repr=False)
     """``object`` as received, from which a JSON patch to the defaulted object is computed."""
+    size: int = 0
+    """The size of the request body in bytes."""
+    worker: ReviewWorker | None = field(default=None, repr=False)
+    """Runs the CPU-bound work of large requests; ``None`` to run it in the event loop."""
+
+    async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return ``function(*args, **kwargs)``, computed in a thread if the request is large.
+
+        For CPU-bound work. Its time must be bounded, because it cannot be interrupted.
+        """
+        if self.worker is None:
+            return function(*args, **kwargs)
+        return await self.worker.run(self.size, function, *args, **kwargs)
 
     def warn(self, *warnings: str) -> None:
-        """Add warnings for the user, to be returned whether the request is allowed or not; duplicates are dropped."""
+        """Add warnings for the user, which are returned with allowed and denied responses; duplicates are dropped."""
         self.warnings += [text for text in dict.fromkeys(warnings) if text not in self.warnings]
 
     def audit(self, key: str, value: str) -> None:
@@ -113,7 +131,7 @@ class AdmissionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionResponse:
-    """An admission response. ``code``, ``reason``, ``message`` and ``details`` are the Status that the user gets.
+    """An admission response. ``code``, ``reason``, ``message`` and ``details`` form the Status that the user gets.
 
     ``patch`` is a JSON Patch (RFC 6902), only for mutating webhooks.
     """
@@ -165,7 +183,7 @@ class Denied(Exception):
 
 
 class InvalidObject(FieldErrors):
-    """Raised to deny an invalid object with 422 and the message that the API server has for built-in kinds.
+    """Raised to deny an invalid object with 422 and the API server's message for built-in kinds.
 
     ``name`` is the object's name; empty if it has none yet.
     """
@@ -217,5 +235,5 @@ class Handler(Protocol):
     """Responds to all admission requests of one path."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Respond to the request; exceptions have the same meaning as those of a validator (see the module)."""
+        """Respond to the request; exceptions have the same meaning as in a validator (see the module)."""
         ...

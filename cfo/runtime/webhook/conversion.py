@@ -1,4 +1,4 @@
-"""ConversionReviews: convert custom resources from one version of their CRD to another.
+"""ConversionReviews, which convert custom resources from one version of their CRD to another.
 
 Source: `Webhook conversion`_ and controller-runtime's ``pkg/webhook/conversion``.
 
@@ -23,7 +23,7 @@ __all__ = ["Converter", "convert"]
 _API_VERSION: Final = "apiextensions.k8s.io/v1"
 _KIND: Final = "ConversionReview"
 
-_log = structlog.get_logger("cfo.runtime.webhook")
+_log = structlog.get_logger(__name__)
 
 
 class Converter(Protocol):
@@ -55,7 +55,7 @@ _reviews = msgspec.json.Decoder(_Review)
 
 
 async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) -> tuple[bytes, bool]:
-    """Return the encoded answer to the review in ``body``, and whether a converter failed unexpectedly.
+    """Return the encoded response to the review in ``body``, and whether a converter failed unexpectedly.
 
     ``converters`` are indexed by group and kind. Raises :class:`BadReview` if ``body`` is not a ConversionReview.
     """
@@ -78,7 +78,7 @@ async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) 
             gvk = gvk_of(obj)
             message = f"{gvk.kind} {name_of(obj)!r} to {review.request.desired}: {error or type(error).__name__}"
             failed = not isinstance(error, ValueError)
-            _log.error("Cannot convert object", error=message, exc_info=error if failed else None)
+            _log.error("Failed to convert object", error=message, exc_info=error if failed else None)
             converted, result = [], {"status": "Failure", "message": message}
             break
     response = {"uid": review.request.uid, "convertedObjects": converted, "result": result}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -30,9 +30,9 @@ from cfo.runtime.webhook.admission import (
 )
 from cfo.runtime.webhook.review import json_patch
 
-__all__ = ["DefaultingHandler", "ValidatingHandler", "answer", "refusal"]
+__all__ = ["DefaultingHandler", "ValidatingHandler", "denial", "respond"]
 
-_log = structlog.get_logger("cfo.runtime.webhook")
+_log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -56,9 +56,13 @@ class DefaultingHandler:
             return allowed()
         if request.object is None:
             return errored(400, f"{request.operation} without object")
-        original = orjson.loads(request.raw_object or orjson.dumps(request.object))
+        raw = request.raw_object or orjson.dumps(request.object)
         result: Object | None = await _await_if_needed(self._defaulter.default(request.object, request))
-        return patched("", *json_patch(original, request.object if result is None else result))
+        return patched("", *await request.compute(_patch, raw, request.object if result is None else result))
+
+
+def _patch(raw: bytes, changed: Object) -> Sequence[Mapping[str, Any]]:
+    return json_patch(orjson.loads(raw), changed)
 
 
 class ValidatingHandler:
@@ -91,8 +95,8 @@ class ValidatingHandler:
         return allowed().with_warnings(*(warnings or ()))
 
 
-def refusal(error: Exception, request: AdmissionRequest) -> AdmissionResponse | None:
-    """Return the response that ``error`` means; ``None`` if it is an unexpected error of the webhook itself."""
+def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | None:
+    """Return the response for ``error``; ``None`` if it is an unexpected error of the webhook itself."""
     match error:
         case Denied() | InvalidObject():
             return error.response
@@ -106,18 +110,18 @@ def refusal(error: Exception, request: AdmissionRequest) -> AdmissionResponse | 
             return None
 
 
-async def answer(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
+async def respond(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
     """Return the handler's response, and whether it failed unexpectedly.
 
-    An exception that is not a refusal (see :func:`refusal`) is logged, and becomes a response with code 500.
+    An exception that is not a denial (see :func:`denial`) is logged, and becomes a response with code 500.
     """
     failed = False
     try:
         response = await handler.handle(request)
     except Exception as error:  # noqa: BLE001 - an error in a webhook must not stop the server
-        refused = refusal(error, request)
-        failed = refused is None
-        response = refused or errored(500, f"the webhook failed: {type(error).__name__}: {error}")
+        denied_response = denial(error, request)
+        failed = denied_response is None
+        response = denied_response or errored(500, f"the webhook failed: {type(error).__name__}: {error}")
         if failed:
             _log.error("Webhook failed", error=f"{type(error).__name__}: {error}", exc_info=error)
     return (

@@ -11,7 +11,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class WebhookMetrics:
-    """The metrics ``controller_runtime_webhook_*``, most of them by path, and those of conversion webhooks."""
+    """The metrics ``controller_runtime_webhook_*``, most of them by path, and the metrics of conversion webhooks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -54,7 +54,7 @@ class WebhookMetrics:
         return self._in_flight.labels(path)
 
     def observe(self, path: str, code: int, seconds: float) -> None:
-        """Record a request that was answered with the HTTP status ``code`` after ``seconds``."""
+        """Record a request whose response had the HTTP status ``code`` and took ``seconds``."""
         self._requests.labels(path, str(code)).inc()
         self._latency.labels(path).observe(seconds)
 

@@ -1,4 +1,4 @@
-"""Options of the webhook server: its address, the names in its certificate, and where the certificate comes from."""
+"""Options of the webhook server: its address, the names in its certificate, and the source of the certificate."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class ServiceReference:
 
     @property
     def dns_names(self) -> tuple[str, ...]:
-        """The DNS names that a certificate for the Service needs: the one that API servers verify."""
+        """The DNS names that the Service's certificate must contain; API servers verify this name."""
         return (f"{self.name}.{self.namespace}.svc",)
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookURL:
-    """The address at which an API server reaches webhooks that run outside of its cluster: ``https://HOST:PORT``."""
+    """The address at which an API server reaches webhooks that run outside its cluster: ``https://HOST:PORT``."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ class WebhookURL:
     def parse(cls, text: str) -> WebhookURL:
         """Parse ``https://HOST[:PORT]``; the default port is 443.
 
-        Raises :class:`ValueError` with the string and what is allowed if ``text`` has another form.
+        Raises :class:`ValueError` with the string and the expected format if ``text`` is malformed.
         """
         message = (
             f"{text!r}: must be https://HOST:PORT, where HOST is a name or IP address that the API server can reach"
@@ -82,13 +82,13 @@ class WebhookURL:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotatedCertificates:
-    """A CA of our own and a serving certificate, stored in a Secret and renewed before they expire.
+    """A self-managed CA and serving certificate, stored in a Secret and renewed before they expire.
 
     ``common_name`` and ``organization`` are in the subject of the CA. ``key_algorithm`` is used for new keys: ECDSA
-    (P-256), or RSA (2048 bits), which is slow to generate. ``ca_lifetime`` and ``lifetime`` are the lifetimes of the
-    CA and of serving certificates; both are renewed when a third of it is left. ``overlap`` is how long a former CA
-    stays trusted after it was replaced. ``propagation`` is the time in seconds that API servers get to load a changed
-    CA bundle, before a certificate of a new CA replaces a serving certificate that is still valid.
+    (P-256), or RSA (2048 bits), which is slow to generate. ``ca_lifetime`` and ``lifetime`` are the lifetimes of the CA
+    and of serving certificates; both are renewed when a third of it is left. ``overlap`` is how long a former CA stays
+    trusted after it was replaced. ``propagation`` is the time in seconds that API servers have to load a changed CA
+    bundle, before a certificate of a new CA replaces a serving certificate that is still valid.
     """
 
     secret: NamespacedName
@@ -107,9 +107,11 @@ class RotatedCertificates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFiles:
-    """A certificate that another tool (cert-manager, OLM) issues, mounts and renews, and whose CA it injects.
+    """A serving certificate in files that another tool (cert-manager, OLM) issues and renews.
 
-    The file ``ca`` is optional. If it exists and the webhooks are served at a URL, we inject the CA bundle.
+    ``certificate``, ``key`` and ``ca`` are the names of PEM files in ``directory``. A changed pair is loaded while the
+    server runs. Normally the other tool injects its CA into the webhook configurations. If the webhooks are served at a
+    URL, we inject the CA bundle in the file ``ca``; without this optional file the bundles stay unchanged.
     """
 
     directory: Path = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108 (controller-runtime's default)
@@ -122,12 +124,12 @@ class CertificateFiles:
 class WebhookOptions:
     """Options of the webhook server.
 
-    ``mutating_configuration`` and ``validating_configuration`` are the names of the webhook configurations that
-    we manage; empty if we manage none. ``conversion_crds`` are the names of the CRDs whose conversion webhook is ours.
-    ``url`` is for webhooks outside of the cluster: the server listens on its port instead of on ``bind_address``, and
-    the webhook configurations contain the URL for as long as the server runs. ``reuse_port`` lets several processes
-    listen on the same port. ``drain`` is how long, in seconds, open connections are served after the server stopped
-    accepting new ones.
+    ``mutating_configuration`` and ``validating_configuration`` are the names of the webhook configurations that we
+    manage; empty if we manage none. ``conversion_crds`` are the names of the CRDs whose conversion webhook is ours.
+    ``url`` is for webhooks outside the cluster: the server listens on its port instead of on ``bind_address``, and the
+    webhook configurations contain the URL while the server runs. ``reuse_port`` lets several processes listen on the
+    same port. ``drain`` is how long, in seconds, open connections are served after the server stopped accepting new
+    ones.
     """
 
     service: ServiceReference

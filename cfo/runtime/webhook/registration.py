@@ -1,7 +1,7 @@
-"""The registered webhooks, and the webhook configurations that announce them to API servers.
+"""The registered webhooks, and the webhook configurations that register them with API servers.
 
-The registrations are the only source: the server dispatches requests by them, and manifests are generated from them
-(:meth:`Webhooks.configuration`). Paths and default names are those of controller-runtime and kubebuilder.
+The registrations are the single source of truth: the server dispatches requests to them, and manifests are generated
+from them (:meth:`Webhooks.configuration`). Paths and default names match controller-runtime and kubebuilder.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _WRITES = (Operation.CREATE, Operation.UPDATE)
 class Webhook:
     """One admission webhook: its handler, and the requests for which the API server calls it.
 
-    The fields are those of `ValidatingWebhook`_ in a webhook configuration. ``resources`` are plural names,
-    ``versions`` are API versions of ``groups``, and ``timeout_seconds`` must be 1 to 30.
+    The fields match `ValidatingWebhook`_ in a webhook configuration. ``resources`` are plural names, ``versions`` are
+    API versions of ``groups``, and ``timeout_seconds`` must be 1 to 30.
 
     .. _ValidatingWebhook: https://kubernetes.io/docs/reference/kubernetes-api/extend-resources/
     """
@@ -120,9 +120,9 @@ class Webhooks:
     def add(self, webhook: Webhook) -> None:
         """Register a webhook. Raises :class:`ValueError` if its path or name is already registered."""
         if webhook.path in self._by_path or webhook.path == CONVERSION_PATH:
-            raise ValueError(f"path: {webhook.path!r}: is already used by another webhook")
+            raise ValueError(f"path: {webhook.path!r}: already used by another webhook")
         if any(webhook.name == other.name and webhook.mutating == other.mutating for other in self):
-            raise ValueError(f"name: {webhook.name!r}: is already used by another webhook")
+            raise ValueError(f"name: {webhook.name!r}: already used by another webhook")
         self._by_path[webhook.path] = webhook
 
     def register(
@@ -191,7 +191,7 @@ class Webhooks:
     ) -> Object | None:
         """Return the webhook configuration ``name`` of ``kind``, with all webhooks of that kind sorted by name.
 
-        Returns ``None`` if there are no such webhooks. ``address`` is where API servers call them.
+        Returns ``None`` if there are no such webhooks. ``address`` is the address at which API servers call them.
         ``annotations`` can request CA injection (``cert-manager.io/inject-ca-from``); ``ca_bundle`` is base64.
         """
         found = sorted(

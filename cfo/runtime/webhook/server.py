@@ -3,19 +3,22 @@
 It runs on every replica, whether leader or not. It starts to listen as soon as there is a serving certificate, and
 always presents the current one
 (:class:`~cfo.runtime.webhook.certificates.serving_certificate.ServingCertificate`). Errors in handlers do not stop it:
-an exception becomes a response with code 500, and a handler that takes longer than the API server's timeout is
-cancelled. The size of request bodies is limited.
+an exception becomes a response with code 500, and a review that takes longer than the API server's timeout is
+cancelled; the CPU-bound work of large reviews runs in a thread (:mod:`~cfo.runtime.webhook.worker`).
 
-When it is stopped, it accepts no new connections, and serves the open ones for a while: each is closed after its next
-response.
+The size of request bodies is limited, and so are the reviews and their bytes in flight: beyond that, the response is
+429. Bodies that arrive slowly cannot fill the memory: if all incomplete bodies together are too large, the oldest is
+rejected.
+
+When stopped, it accepts no new connections and drains the open ones: each is closed after its next response.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import anyio
@@ -29,28 +32,39 @@ from cfo.runtime.endpoint import parse_bind_address
 from cfo.runtime.webhook.admission import errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert
-from cfo.runtime.webhook.handlers import answer
+from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
 from cfo.runtime.webhook.review import BadReview, read_review, write_review
+from cfo.runtime.webhook.worker import ReviewWorker
 
-__all__ = ["MAX_BODY", "WebhookServer"]
+__all__ = ["MAX_BODY", "MAX_BYTES", "MAX_REVIEWS", "WebhookServer"]
 
 MAX_BODY: Final = 7 * 1024 * 1024
 """The maximum size of a request body in bytes: enough for an object and its old version, each of the maximum size in
 etcd. controller-runtime has the same limit."""
 
+MAX_REVIEWS: Final = 100
+"""The maximum number of reviews in flight."""
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The maximum size in bytes of the bodies of all reviews in flight, and of all bodies that are being received. Decoded,
+they take up to 20 times as much memory (a list of empty lists)."""
+
+_MAX_TIMEOUT: Final = 30.0
+"""The longest timeout of a webhook in seconds, which is also used if the request has none."""
+
 _KEEP_ALIVE: Final = 180.0  # API servers close idle connections after 90 s; they have to close first
 _READ_TIMEOUT: Final = 30.0
 
-_log = structlog.get_logger("cfo.runtime.webhook")
+_log = structlog.get_logger(__name__)
 
 
 class WebhookServer:
     """Serves ``webhooks`` on ``bind_address``.
 
     ``reuse_port`` allows other processes to listen on the same port. ``drain`` is how long, in seconds, open
-    connections are served after the server stopped accepting new ones; ``before_drain`` is awaited in between.
+    connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before this period.
     """
 
     name = "webhooks"
@@ -80,6 +94,10 @@ class WebhookServer:
         self._drain = drain
         self._before_drain = before_drain
         self._clock = clock or SystemClock()
+        self._worker = ReviewWorker()
+        self._bodies = _Bodies()
+        self._reviews = 0
+        self._bytes = 0
         self._stopping = asyncio.Event()
         self._draining = False
         self._socket: socket.socket | None = None
@@ -91,7 +109,7 @@ class WebhookServer:
         return int(self._socket.getsockname()[1]) if self._socket is not None else 0
 
     def stop(self) -> None:
-        """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is over."""
+        """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is up."""
         self._stopping.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -118,11 +136,12 @@ class WebhookServer:
             self.listening = False
             with anyio.CancelScope(shield=True):
                 await runner.cleanup()
+            self._worker.close()
             self._socket.close()
             self._socket = None
 
     async def _wait_for_certificate(self) -> bool:
-        """Wait until a certificate is available; return false if the server is stopped before that."""
+        """Wait for a certificate or for a stop request; return false if a stop was requested."""
         await first_of(self._certificate.available.wait, self._stopping.wait)
         return not self._stopping.is_set()
 
@@ -160,21 +179,34 @@ class WebhookServer:
         if content_type != "application/json":
             return _error_response(400, f"contentType={content_type}, expected application/json")
         try:
-            async with asyncio.timeout(_READ_TIMEOUT):
-                body = await _body(request)
+            body = await self._bodies.read(request)
         except TimeoutError:
             return _error_response(408, f"timed out reading the body after {_READ_TIMEOUT:g} s")
+        except _TooManyBytes:
+            return _error_response(429, f"too many requests: limit is {MAX_BYTES} bytes that are being received")
         if body is None:
             return _error_response(413, f"request entity is too large: limit is {MAX_BODY} bytes")
+        if self._reviews >= MAX_REVIEWS or self._bytes + len(body) > MAX_BYTES:
+            limit = f"{MAX_REVIEWS} reviews or {MAX_BYTES} bytes in flight"
+            return _error_response(429, f"too many requests: limit is {limit}")
         try:
-            document = await (self._convert(body) if webhook is None else self._review(request, webhook, body))
+            with self._in_flight(len(body)):
+                document = await (self._convert(body) if webhook is None else self._review(request, webhook, body))
         except BadReview as error:
             _log.warning("Received a request that is not a valid review", webhook=request.path, error=str(error))
             return _error_response(400, str(error))
         return _json(document)
 
     async def _review(self, request: web.BaseRequest, webhook: Webhook, body: bytes) -> bytes:
-        review = read_review(body)
+        seconds = _timeout(request.query.get("timeout", ""))
+        ends = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(ends):
+                review = await self._worker.run(len(body), read_review, body)
+        except TimeoutError:
+            _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
+            return write_review("", errored(504, f"the webhook did not respond within {seconds:g} s"))
+        review.size, review.worker = len(body), self._worker
         with structlog.contextvars.bound_contextvars(
             webhook=webhook.path,
             kind=review.kind.kind,
@@ -183,10 +215,9 @@ class WebhookServer:
             operation=str(review.operation),
             requestID=review.uid,
         ):
-            seconds = _timeout(request.query.get("timeout", ""))
             try:
-                async with asyncio.timeout(seconds) if seconds else nullcontext():
-                    response, failed = await answer(webhook.handler, review)
+                async with asyncio.timeout_at(ends):
+                    response, failed = await respond(webhook.handler, review)
             except TimeoutError:
                 _log.error("Webhook timed out", seconds=seconds)
                 response, failed = errored(504, f"the webhook did not respond within {seconds:g} s"), False
@@ -200,6 +231,16 @@ class WebhookServer:
             )
             return write_review(review.uid, response, mutating=webhook.mutating)
 
+    @contextmanager
+    def _in_flight(self, size: int) -> Iterator[None]:
+        self._reviews += 1
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._reviews -= 1
+            self._bytes -= size
+
     async def _convert(self, body: bytes) -> bytes:
         document, failed = await convert(body, self._webhooks.converters)
         if failed:
@@ -207,26 +248,61 @@ class WebhookServer:
         return document
 
 
-async def _body(request: web.BaseRequest) -> bytes | None:
-    """Read the body; return ``None`` if it exceeds :data:`MAX_BODY`, compressed or decompressed."""
-    if (request.content_length or 0) > MAX_BODY:
-        return None
-    chunks, size = [], 0
-    async for chunk in request.content.iter_any():
-        size += len(chunk)
-        if size > MAX_BODY:
+class _TooManyBytes(Exception):
+    """Raised by :meth:`_Bodies.read` for a body that was given up in favour of newer ones."""
+
+
+class _Bodies:
+    """The bodies that are being received; together they have at most :data:`MAX_BYTES`."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[asyncio.Timeout, int] = {}
+        self._total = 0
+        self._rejected: set[asyncio.Timeout] = set()
+
+    async def read(self, request: web.BaseRequest) -> bytes | None:
+        """Read the body; return ``None`` if it exceeds :data:`MAX_BODY`, compressed or decompressed.
+
+        Raises :class:`TimeoutError` if that takes too long, :class:`_TooManyBytes` if newer bodies need the memory.
+        """
+        if (request.content_length or 0) > MAX_BODY:
             return None
-        chunks.append(chunk)
-    return b"".join(chunks)
+        timeout = asyncio.timeout(_READ_TIMEOUT)
+        chunks: list[bytes] = []
+        try:
+            async with timeout:
+                self._sizes[timeout] = 0
+                async for chunk in request.content.iter_any():
+                    if self._sizes[timeout] + len(chunk) > MAX_BODY:
+                        return None
+                    chunks.append(chunk)
+                    self._add(timeout, len(chunk))
+        except TimeoutError:
+            if timeout in self._rejected:
+                raise _TooManyBytes from None
+            raise
+        finally:
+            self._rejected.discard(timeout)
+            self._total -= self._sizes.pop(timeout, 0)
+        return b"".join(chunks)
+
+    def _add(self, timeout: asyncio.Timeout, size: int) -> None:
+        self._sizes[timeout] += size
+        self._total += size
+        if self._total > MAX_BYTES:
+            oldest = next((one for one in self._sizes if one not in self._rejected), None)
+            if oldest is not None:
+                self._rejected.add(oldest)
+                oldest.reschedule(asyncio.get_running_loop().time())
 
 
-def _timeout(text: str) -> float | None:
-    """Parse the ``timeout`` query parameter, the API server's timeout; return seconds, or ``None`` if there is none."""
+def _timeout(text: str) -> float:
+    """Return the seconds in the ``timeout`` query parameter, the API server's timeout; at most 30, also without one."""
     try:
         seconds: float = durationpy.from_str(text).total_seconds()
     except ValueError:
-        return None
-    return seconds if seconds > 0 else None
+        return _MAX_TIMEOUT
+    return min(seconds, _MAX_TIMEOUT) if seconds > 0 else _MAX_TIMEOUT
 
 
 def _json(document: bytes, code: int = 200) -> web.Response:

@@ -42,7 +42,7 @@ _MAX_BACKOFF: Final = 5.0  # seconds; short, because a broken webhook blocks all
 
 
 def webhook_rules(options: WebhookOptions) -> list[Rule]:
-    """Return the permissions that serving webhooks in the cluster needs."""
+    """Return the permissions that serving webhooks in the cluster requires."""
     granted: list[Rule] = []
     if isinstance(options.certificates, RotatedCertificates):
         secret = options.certificates.secret
@@ -54,7 +54,7 @@ def webhook_rules(options: WebhookOptions) -> list[Rule]:
         (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
         (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
     ):
-        if name:  # delete: removes a configuration left by a killed process that ran with a URL
+        if name:  # delete: removes a configuration left behind by a killed process that used a URL
             granted.append(Rule(gvk.group, f"{gvk.kind.lower()}s", (*READ, "delete", "patch"), [name]))
     if options.conversion_crds:
         verbs = (*READ, "patch")
@@ -145,7 +145,7 @@ class WebhookService:
             handler = EnqueueRequestsFromMapFunc(lambda _: (request,))
             controller.watch(Kind(informer, handler, mapper=mapper, clock=clock))
         start = Channel()
-        start.enqueue([request])  # no event arrives if no object exists yet
+        start.enqueue([request])  # no event is delivered if no object exists yet
         controller.watch(start)
         self._dependencies.add_controller(controller)
 
@@ -154,7 +154,7 @@ class WebhookService:
         await self._injector.restore(self._source.bundle, trusted)
 
     def check(self) -> None:
-        """Raise :class:`RuntimeError` with the missing conditions until API servers can call the webhooks."""
+        """Raise :class:`RuntimeError` with the unmet conditions until API servers can call the webhooks."""
         pair = self._serving.pair
         problems: list[str] = []
         if pair is None or self._serving.leaf is None:
@@ -177,7 +177,7 @@ class WebhookService:
 
 
 class _ConfigurationReconciler:
-    """Points webhook configurations to our URL and back; leaves caBundle alone unless we manage the certificate."""
+    """Points webhook configurations to our URL, or restores them; changes caBundle only together with a URL."""
 
     def __init__(self, injector: CAInjector, files: CertificateFilesWatcher) -> None:
         self._injector = injector

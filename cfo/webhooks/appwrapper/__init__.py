@@ -1,4 +1,4 @@
-"""Admission of AppWrappers: label them with their creator, and reject those that cannot run.
+"""Admission of AppWrappers: label them with their creator, and reject AppWrappers that cannot run.
 
 An AppWrapper lets its creator create objects through the operator. It may therefore contain only objects that its
 creator is allowed to create, in its own namespace. Nothing that was validated on creation can change later.
@@ -6,8 +6,8 @@ creator is allowed to create, in its own namespace. Nothing that was validated o
 * :mod:`.webhook`: the defaulter and validator that API servers call, and ``setup()``.
 * :mod:`.defaulting`: set the labels.
 * :mod:`.access`: ask the API server whether the wrapped kinds are served, and whether the user can create them.
-* :mod:`.validation`: check an AppWrapper. Pure functions. The other errors that it finds would otherwise be found only
-  when the components are created, or never.
+* :mod:`.validation`: check an AppWrapper. Pure functions. It also finds errors that would otherwise surface only when
+  components are created, or never.
 """
 
 from cfo.webhooks.appwrapper.webhook import AppWrapperWebhook, rules, setup

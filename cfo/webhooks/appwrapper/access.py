@@ -29,7 +29,7 @@ class Access:
 
 
 class AccessReviewer:
-    """Asks the API server which kinds it serves and, with ``check_permissions``, what users are allowed to create."""
+    """Asks the API server which kinds are served and, with ``check_permissions``, which kinds users can create."""
 
     def __init__(self, client: Client, *, check_permissions: bool) -> None:
         self._client = client
@@ -76,7 +76,7 @@ class AccessReviewer:
         if user.extra:
             spec["extra"] = {key: list(values) for key, values in user.extra.items()}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = await self._client.create(review)
-        if (answer.get("status") or {}).get("allowed"):
+        response = await self._client.create(review)
+        if (response.get("status") or {}).get("allowed"):
             return ""
         return f"User {user.username} is not authorized to create {resource.plural} in {namespace}"

@@ -18,7 +18,7 @@ _INVALID_CHARACTER = re.compile(r"[^-_.A-Za-z0-9]")
 def set_labels(appwrapper: Object, user: UserInfo, default_queue_name: str) -> None:
     """Set the labels of the creator, replacing existing ones, and the label of the default queue if there is none.
 
-    An existing but empty queue label is kept: it means that the AppWrapper is not to be queued.
+    An existing but empty queue label is kept: it means that the AppWrapper must not be queued.
     """
     metadata = appwrapper.setdefault("metadata", {})
     labels = metadata["labels"] = metadata.get("labels") or {}

@@ -1,12 +1,13 @@
-"""Validation of AppWrappers. Pure functions that return all errors at once.
+"""Validation of AppWrappers. Pure functions that return all errors.
 
-Fields and messages are those of the Go operator's webhook, except that a denial never contains whole templates, in
-which the actual error is hard to find.
+Fields and messages equal the Go operator's, except that a denial never contains whole templates, because the actual
+error would be hard to find.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -25,6 +26,7 @@ from cfo.api.appwrapper import (
 )
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
 from cfo.runtime.field import (
+    MAX_ERRORS,
     OMIT,
     Path,
     Verbatim,
@@ -35,12 +37,17 @@ from cfo.runtime.field import (
     invalid,
     required,
     too_long,
+    too_many,
     type_invalid,
 )
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
 
-__all__ = ["component_kinds", "create_errors", "update_errors"]
+__all__ = ["MAX_COMPONENTS", "component_kinds", "count_errors", "create_errors", "update_errors"]
+
+MAX_COMPONENTS: Final = 100
+"""The maximum number of components. For each kind in them, the API server is asked for permission; for each component,
+the controller reads an object."""
 
 _COMPONENTS = Path("spec", "components")
 _REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
@@ -53,12 +60,26 @@ def component_kinds(appwrapper: Object) -> set[GVK]:
     return {gvk_of(template) for template in readable if not _is_nested(template)}
 
 
+def count_errors(appwrapper: Object) -> list[FieldError]:
+    """Return an error if ``appwrapper`` has more components or declared pod sets than are allowed. Reads no template.
+
+    To be called before any other check, whose work these counts bound.
+    """
+    components = _components(appwrapper)
+    if len(components) > MAX_COMPONENTS:
+        return [too_many(_COMPONENTS, len(components), MAX_COMPONENTS)]
+    declared = sum(len(component.get("podSets") or ()) for component in components)
+    return [_too_many_pod_sets(declared)] if declared > MAX_POD_SETS else []
+
+
 def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Access]) -> list[FieldError]:
-    """Return the errors in an AppWrapper that is to be created in ``namespace``.
+    """Return the errors in a new AppWrapper in ``namespace``.
 
     ``access`` has the access of its creator to each of its kinds (:func:`component_kinds`).
     """
-    errors: list[FieldError] = []
+    errors = count_errors(appwrapper)
+    if errors:
+        return errors
     if len(name_of(appwrapper).encode()) > MAX_LABEL_VALUE:
         errors.append(too_long(Path("metadata", "name"), name_of(appwrapper), MAX_LABEL_VALUE))
     pod_sets, pods = 0, 0
@@ -81,26 +102,32 @@ def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Acces
     elif pods == 0:
         errors.append(invalid(_COMPONENTS, OMIT, "components contains no pods: all podspecs have 0 replicas"))
     if pod_sets > MAX_POD_SETS:
-        detail = f"components contains {pod_sets} podspecs; at most {MAX_POD_SETS} are allowed"
-        errors.append(invalid(_COMPONENTS, OMIT, detail))
+        errors.append(_too_many_pod_sets(pod_sets))
     return errors
+
+
+def _too_many_pod_sets(count: int) -> FieldError:
+    return invalid(_COMPONENTS, OMIT, f"components contains {count} podspecs; at most {MAX_POD_SETS} are allowed")
 
 
 def update_errors(old: Object, new: Object) -> list[FieldError]:
-    """Return an error for each immutable field that was changed."""
+    """Return an error for each immutable field that was changed; stop after the number that is reported."""
+    return list(islice(_changes(old, new), MAX_ERRORS + 1))
+
+
+def _changes(old: Object, new: Object) -> Iterator[FieldError]:
     before, after = _components(old), _components(new)
     if len(before) != len(after):
-        return [_immutable(_COMPONENTS)]
-    errors: list[FieldError] = []
+        yield _immutable(_COMPONENTS)
+        return
     for index, (was, now) in enumerate(zip(before, after, strict=True)):
-        errors += _component_changes(was, now, _COMPONENTS.index(index))
+        yield from _component_changes(was, now, _COMPONENTS.index(index))
     labels = Path("metadata", "labels")
     for label in (USER_LABEL, USER_ID_LABEL):
         if labels_of(old).get(label, "") != labels_of(new).get(label, ""):
-            errors.append(_immutable(labels.key(label)))
+            yield _immutable(labels.key(label))
     if _spec(old).get("managedBy") != _spec(new).get("managedBy"):
-        errors.append(_immutable(Path("spec", "managedBy")))
-    return errors
+        yield _immutable(Path("spec", "managedBy"))
 
 
 def _spec(appwrapper: Object) -> Mapping[str, Any]:
@@ -112,7 +139,7 @@ def _components(appwrapper: Object) -> list[dict[str, Any]]:
 
 
 def _malformed(component: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """Return the errors because of which a component's template cannot be read."""
+    """Return the errors that prevent a component's template from being read."""
     path = path.child("template")
     template = component.get("template")
     if not isinstance(template, dict):
@@ -160,13 +187,13 @@ def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]
     elif not access.resource.namespaced:
         yield forbidden(path, f"AppWrappers cannot create cluster-scoped objects such as {access.resource.plural}")
     elif not access.resource.verbs >= _REQUIRED_VERBS:
-        yield forbidden(path, f"AppWrappers cannot create {access.resource.plural}, which are not stored")
+        yield forbidden(path, f"AppWrappers cannot create {access.resource.plural}, which are not persisted")
     elif access.denial:
         yield forbidden(path, access.denial)
 
 
 def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]]) -> Iterator[FieldError]:
-    """Reject an object that an earlier component creates, too; ``names`` are the objects of earlier components."""
+    """Reject an object that an earlier component also creates; ``names`` are the objects of earlier components."""
     gvk = gvk_of(template)
     name: Any = (template.get("metadata") or {}).get("name") or ""
     if not isinstance(name, str):
@@ -184,14 +211,18 @@ class _PodSets:
         template, declared = component["template"], component.get("podSets") or []
         sets_path = path.child("podSets")
         self.errors: list[FieldError] = []
-        for index, pod_set in enumerate(declared):
-            self.errors += _declared_errors(template, pod_set, sets_path.index(index))
         inferred: list[Object] = []
-        self.count = 0
+        failure = ""
         try:
             inferred = infer_pod_sets(template)
         except PodSetError as error:
-            self.errors.append(invalid(path.child("template"), OMIT, f"error inferring PodSets: {error}"))
+            failure = f"error inferring PodSets: {error}"
+        problems = {pod_set["path"]: "" for pod_set in inferred}  # their templates have been read
+        for index, pod_set in enumerate(declared):
+            self.errors += _declared_errors(template, pod_set, sets_path.index(index), problems)
+        self.count = 0
+        if failure:
+            self.errors.append(invalid(path.child("template"), OMIT, failure))
         else:
             self.count = max(len(declared), len(inferred))
             self.errors += [
@@ -202,17 +233,28 @@ class _PodSets:
         self.pods = 1 if self.errors else expected_pods(declared or inferred)
 
 
-def _declared_errors(template: Object, pod_set: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+def _declared_errors(
+    template: Object, pod_set: Mapping[str, Any], path: Path, problems: dict[str, str]
+) -> Iterator[FieldError]:
+    """Yield the errors in ``pod_set``; ``problems`` are those of the paths that were read before, empty if none."""
     where = pod_set.get("path") or ""
     if not where:
         yield required(path.child("path"), "podspec must specify path")
-    try:
-        pod_template_at(template, where)
-    except PodSetError as error:
-        yield invalid(path.child("path"), where, f"path does not refer to a v1.PodSpecTemplate: {error}")
+    if where not in problems:
+        problems[where] = _template_problem(template, where)
+    if problems[where]:
+        yield invalid(path.child("path"), where, f"path does not refer to a v1.PodSpecTemplate: {problems[where]}")
     replicas = replicas_of(pod_set)
     if not 0 <= replicas <= _MAX_REPLICAS:
         yield invalid(path.child("replicas"), replicas, f"must be between 0 and {_MAX_REPLICAS}, inclusive")
+
+
+def _template_problem(template: Object, path: str) -> str:
+    try:
+        pod_template_at(template, path)
+    except PodSetError as error:
+        return str(error)
+    return ""
 
 
 def _as_go_prints(declared: list[Mapping[str, Any]]) -> Verbatim:

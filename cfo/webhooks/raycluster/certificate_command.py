@@ -2,20 +2,20 @@
 
 It runs in an init container with the image ``CERT_GENERATOR_IMAGE``, where the CA of the RayCluster is mounted at
 :data:`CA_DIRECTORY`, and writes key and certificate to :data:`TLS_DIRECTORY`. Clients of the head verify one of the
-names in its certificate: workers the address that they get from KubeRay, clients inside of the Kubernetes cluster the
-name of the head's Service, and clients outside of it the host of the client's Route or Ingress.
+names in its certificate: workers verify the address that they get from KubeRay, clients in the Kubernetes cluster
+verify the name of the head's Service, and external clients verify the host of the client Route or Ingress.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.raycluster.naming import client_host, head_service_name
 from cfo.runtime import namespace_of
 
-__all__ = ["CA_DIRECTORY", "TLS_DIRECTORY", "certificate_command", "head_host_names", "replace_head_service"]
+__all__ = ["CA_DIRECTORY", "TLS_DIRECTORY", "certificate_command", "head_host_names", "head_service_replacement"]
 
 CA_DIRECTORY: Final = "/home/ray/workspace/ca"
 TLS_DIRECTORY: Final = "/home/ray/workspace/tls"
@@ -31,8 +31,8 @@ _HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 def head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
     """Return the host names of the head of ``cluster``: the client's host in ``domain``, unless empty, and its Service.
 
-    Strings that are not host names are left out, because the names become part of a shell command, and because no
-    client could reach the head by them.
+    Strings that are not host names are left out, because the names become part of a shell command, and because clients
+    could not reach the head through them.
     """
     names = [client_host(cluster, domain)] if domain else []
     return [name for name in (*names, _service_host(cluster)) if _HOST.fullmatch(name)]
@@ -61,9 +61,9 @@ def certificate_command(names: Iterable[str]) -> list[str]:
     return ["sh", "-c", " && ".join(steps)]
 
 
-def replace_head_service(command: Sequence[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the ``command`` of the head of ``old``, with the name of the head Service that ``new`` specifies."""
+def head_service_replacement(old: Mapping[str, Any], new: Mapping[str, Any]) -> Callable[[Sequence[str]], list[str]]:
+    """Return a function that replaces the name of the head Service of ``old`` in a command by that of ``new``."""
     before, after = (_service_host({**cluster, "status": None}) for cluster in (old, new))
     if before == after or not _HOST.fullmatch(after):
-        return list(command)
-    return [word.replace(f' = {before}"', f' = {after}"') for word in command]
+        return list
+    return lambda command: [word.replace(f' = {before}"', f' = {after}"') for word in command]

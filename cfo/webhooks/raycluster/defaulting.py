@@ -1,10 +1,9 @@
-"""Defaulting of RayClusters: the object to store, and warnings about what its user wrote and does not get."""
+"""Defaulting of RayClusters: computes the object to store, and warnings about user input that was replaced."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,14 +33,14 @@ class DefaultingResult:
 
 
 def default(cluster: Object, old: Object | None, settings: InjectionSettings) -> DefaultingResult:
-    """Return ``cluster`` as it is to be stored in place of ``old`` (``None`` if it is new); modifies neither.
+    """Return the defaulted ``cluster`` that replaces ``old`` (``None`` if it is new); modifies neither.
 
-    A RayCluster that is being deleted is returned unchanged, and so is one with wrong JSON types, which the
-    validation rejects.
+    A RayCluster that is being deleted is returned unchanged, and so is one with wrong JSON types, which validation
+    rejects.
     """
     if is_deleting(cluster) or json_type_errors(cluster):
         return DefaultingResult(cluster)
-    result = deepcopy(cluster)
+    result = _copied(cluster)
     warnings = [*_set_version(result, old, settings.version)]
     if old is None:
         warnings += _name_warnings(name_of(cluster))
@@ -50,8 +49,33 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     return DefaultingResult(result, tuple(warnings))
 
 
+def _copied(cluster: Object) -> Object:
+    """Copy what the injection modifies: metadata, and the groups down to their containers; the rest is shared."""
+    result = {**cluster}
+    if isinstance(cluster.get("metadata"), dict):
+        result["metadata"] = {**cluster["metadata"]}
+    if not cluster.get("spec"):
+        return result
+    spec = result["spec"] = {**cluster["spec"]}
+    if spec.get("headGroupSpec"):
+        spec["headGroupSpec"] = _copied_group(spec["headGroupSpec"])
+    if spec.get("workerGroupSpecs"):
+        spec["workerGroupSpecs"] = [_copied_group(group) for group in spec["workerGroupSpecs"]]
+    return result
+
+
+def _copied_group(group: Object) -> Object:
+    template: Object = {**(group.get("template") or {})}
+    pod: Object = {**(template.get("spec") or {})}
+    if pod.get("containers"):
+        pod["containers"] = [{**container} for container in pod["containers"]]
+    if template.get("spec") is not None:
+        template["spec"] = pod
+    return {**group, "template": template} if group.get("template") is not None else {**group}
+
+
 def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[str]:
-    """Set the version annotation of a new RayCluster; restore that of an old one, whose child names depend on it."""
+    """Set the version annotation of a new RayCluster; restore it in an old one, whose child names depend on it."""
     annotations = annotations_of(cluster)
     current = annotations.get(VERSION_ANNOTATION)
     wanted = version if old is None else annotations_of(old).get(VERSION_ANNOTATION)
@@ -75,7 +99,7 @@ def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[
 def _name_warnings(name: str) -> Iterator[str]:
     if len(name) > _KUBERAY_NAME_LIMIT:
         yield (
-            f"metadata.name: is longer than {_KUBERAY_NAME_LIMIT} characters; "
+            f"metadata.name: longer than {_KUBERAY_NAME_LIMIT} characters; "
             "KubeRay 1.3 and later ignore RayClusters with such names"
         )
     elif name and not _DNS_1035_LABEL.fullmatch(name):
@@ -86,7 +110,7 @@ def _name_warnings(name: str) -> Iterator[str]:
 
 
 def _apply(step: InjectionStep) -> Iterator[str]:
-    """Apply ``step`` to its group, and yield warnings about what the user wrote and does not get."""
+    """Apply ``step`` to its group, and yield warnings about user input that was replaced."""
     pod, path = step.group.pod, step.group.pod_path
     match step.action:
         case Action.INJECT:
@@ -101,7 +125,7 @@ def _apply(step: InjectionStep) -> Iterator[str]:
             if at:
                 yield (
                     f"{path.child('containers').index(0)}: KubeRay starts Ray in the first container, but the settings "
-                    f"for Ray were injected into {pod['containers'][at].get('name')!r}: make that the first container"
+                    f"for Ray were injected into {pod['containers'][at].get('name')!r}; make it the first container"
                 )
         case Action.KEEP:
             former = step.former_group

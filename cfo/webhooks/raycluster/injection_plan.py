@@ -1,9 +1,11 @@
-"""Decides what is injected into, kept in or removed from each group of a RayCluster, for defaulting and validation.
+"""Plans which entries are injected into, kept in or removed from each group of a RayCluster.
 
-A new RayCluster gets what the settings enable. On an update, the injected entries of the old object are kept: a new
-version of the operator or other images do not change a pod template, and a RayCluster that was created without the
-entries does not get them. Only the user's own edit can change them: a new worker group gets what the head group has,
-and if the user enables or disables KubeRay's own TLS or authentication, the operator's are removed or injected.
+Defaulting and validation both follow this plan.
+
+A new RayCluster gets all enabled features. On an update, the injected entries of the old object are kept: a new version
+of the operator or other images do not change a pod template, and RayClusters created without the entries never get
+them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if the
+user enables or disables KubeRay's own TLS or authentication, the operator's entries are removed or injected.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from typing import Any, Final
 
 from cfo.api.raycluster.cluster import uses_kuberay_auth, uses_kuberay_tls
 from cfo.runtime import Object
+from cfo.webhooks.raycluster.certificate_command import head_service_replacement
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
-from cfo.webhooks.raycluster.mtls import mtls_additions, with_head_service_of
+from cfo.webhooks.raycluster.mtls import mtls_additions, with_command
 from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
-from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_of
+from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_by_key, pod_groups_of
 
 __all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "plan_injection"]
 
@@ -38,8 +41,8 @@ class Feature:
     """A feature that the operator injects into pod templates.
 
     ``is_enabled`` returns whether the settings enable it. ``is_done_by_kuberay`` returns whether the RayCluster uses
-    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns what
-    the feature adds to a group; ``None`` if it adds nothing to such a group.
+    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns the
+    additions to a group; ``None`` if it adds nothing to such a group.
     """
 
     name: str
@@ -89,37 +92,71 @@ def plan_injection(
     """Yield the steps for ``cluster``, whose groups are ``groups``; ``old`` is ``None`` for a new RayCluster."""
     if old is not None and json_type_errors(old):
         return
-    # Users can write the status, too, but only the stored status comes from KubeRay.
+    # Users can also write the status, but only the stored status comes from KubeRay.
     with_stored_status = {**cluster, "status": (old or {}).get("status")}
     former_groups = pod_groups_of(old) if old is not None else []
     for feature in (OAUTH, MTLS):
+        plan = _FeaturePlan(feature, with_stored_status, old, former_groups, settings)
         for group in groups:
-            step = _step(feature, with_stored_status, group, old, former_groups, settings)
+            step = plan.step(group)
             if step is not None:
                 yield step
 
 
-def _step(
-    feature: Feature,
-    cluster: Object,
-    group: PodGroup,
-    old: Object | None,
-    former_groups: list[PodGroup],
-    settings: InjectionSettings,
-) -> InjectionStep | None:
-    wanted = feature.is_wanted(cluster, settings)
-    if old is None or not feature.is_wanted(old, settings):
-        additions = feature.additions(cluster, group, settings) if wanted else None
-        return InjectionStep(Action.INJECT, feature, group, additions) if additions is not None else None
-    former_group = group.counterpart(former_groups)
-    reference = former_group or former_groups[0]  # a new group gets what the head group has
-    expected = feature.additions(old, reference, settings)
-    if expected is None or not expected.were_added_to(reference.pod):
-        return None
-    if former_group is None:
-        additions = feature.additions(cluster, group, settings)
-        return InjectionStep(Action.INJECT, feature, group, additions) if wanted and additions is not None else None
-    found = expected.found_in(former_group.pod)
-    if not wanted:
-        return InjectionStep(Action.REMOVE, feature, group, found, former_group, found)
-    return InjectionStep(Action.KEEP, feature, group, with_head_service_of(found, old, cluster), former_group, found)
+class _FeaturePlan:
+    """The steps of one feature. What depends only on the RayCluster or on a group of ``old`` is computed once."""
+
+    def __init__(
+        self,
+        feature: Feature,
+        cluster: Object,
+        old: Object | None,
+        former_groups: list[PodGroup],
+        settings: InjectionSettings,
+    ) -> None:
+        self._feature = feature
+        self._cluster = cluster
+        self._old = old
+        self._settings = settings
+        self._wanted = feature.is_wanted(cluster, settings)
+        self._was_wanted = old is not None and feature.is_wanted(old, settings)
+        self._head = former_groups[0] if former_groups else None
+        self._former = pod_groups_by_key(former_groups)
+        self._additions: dict[tuple[bool, bool], PodAdditions | None] = {}
+        self._command = head_service_replacement(old, cluster) if old is not None else list
+        self._found: dict[tuple[bool, str], PodAdditions | None] = {}
+
+    def step(self, group: PodGroup) -> InjectionStep | None:
+        """Return the step for ``group``; ``None`` if the group needs no change."""
+        if self._old is None or self._head is None or not self._was_wanted:
+            return self._injection(group)
+        former_group = self._former.get(group.key)
+        found = self._found_in(former_group or self._head)  # a new group gets what the head group has
+        if found is None:
+            return None
+        if former_group is None:
+            return self._injection(group)
+        if not self._wanted:
+            return InjectionStep(Action.REMOVE, self._feature, group, found, former_group, found)
+        additions = with_command(found, self._command)
+        return InjectionStep(Action.KEEP, self._feature, group, additions, former_group, found)
+
+    def _injection(self, group: PodGroup) -> InjectionStep | None:
+        additions = self._additions_to(self._cluster, group) if self._wanted else None
+        return InjectionStep(Action.INJECT, self._feature, group, additions) if additions is not None else None
+
+    def _additions_to(self, cluster: Object, group: PodGroup) -> PodAdditions | None:
+        key = (cluster is self._cluster, group.is_head)
+        if key not in self._additions:
+            self._additions[key] = self._feature.additions(cluster, group, self._settings)
+        return self._additions[key]
+
+    def _found_in(self, former_group: PodGroup) -> PodAdditions | None:
+        """Return the entries that were injected into ``former_group`` of the old object; ``None`` if none were."""
+        key = former_group.key
+        if key not in self._found:
+            assert self._old is not None
+            expected = self._additions_to(self._old, former_group)
+            added = expected is not None and expected.were_added_to(former_group.pod)
+            self._found[key] = expected.found_in(former_group.pod) if expected is not None and added else None
+        return self._found[key]

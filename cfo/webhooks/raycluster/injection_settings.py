@@ -19,7 +19,7 @@ _CERT_GENERATOR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The images of the injected containers; the defaults are those of the Go operator."""
+    """The images of the injected containers; the defaults equal the Go operator's."""
 
     oauth_proxy: str = _OAUTH_PROXY
     cert_generator: str = _CERT_GENERATOR

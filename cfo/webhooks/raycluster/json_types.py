@@ -6,10 +6,12 @@ API servers call mutating webhooks before they validate an object against its sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import Path, type_invalid
+from cfo.runtime.field import MAX_ERRORS, Path, type_invalid
+from cfo.webhooks.raycluster.limits import count_errors
 from cfo.webhooks.raycluster.pod_groups import HEAD_GROUP, WORKER_GROUPS
 
 __all__ = ["json_type_errors"]
@@ -18,8 +20,11 @@ _TYPES: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "a 
 
 
 def json_type_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
-    """Return an error for each field that this package reads and that has the wrong JSON type."""
-    return list(_spec_errors(cluster.get("spec")))
+    """Return an error for each field that this package reads and that has the wrong JSON type.
+
+    If ``cluster`` exceeds a limit (:mod:`.limits`), return only the error for that.
+    """
+    return count_errors(cluster) or list(islice(_spec_errors(cluster.get("spec")), MAX_ERRORS + 1))
 
 
 def _spec_errors(spec: object) -> Iterator[FieldError]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.naming import names_of
 from cfo.webhooks.raycluster.certificate_command import (
     CA_DIRECTORY,
     TLS_DIRECTORY,
     certificate_command,
     head_host_names,
-    replace_head_service,
 )
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 
-__all__ = ["mtls_additions", "with_head_service_of"]
+__all__ = ["mtls_additions", "with_command"]
 
 _CA_VOLUME: Final = "ca-vol"
 _CERTIFICATE_VOLUME: Final = "server-cert"
@@ -27,7 +27,7 @@ _MOUNTS: Final = (
 )
 _ENV: Final = (
     {"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-    {"name": "RAY_USE_TLS", "value": "1"},
+    TLS_VARIABLE,
     {"name": "RAY_TLS_SERVER_CERT", "value": f"{TLS_DIRECTORY}/server.crt"},
     {"name": "RAY_TLS_SERVER_KEY", "value": f"{TLS_DIRECTORY}/server.key"},
     {"name": "RAY_TLS_CA_CERT", "value": f"{TLS_DIRECTORY}/ca.crt"},
@@ -37,7 +37,7 @@ _ENV: Final = (
 def mtls_additions(cluster: Mapping[str, Any], image: str, domain: str, *, is_head: bool) -> PodAdditions:
     """Return the additions for a pod template of ``cluster``; the head's certificate has more names than a worker's."""
     create_certificate = {
-        "name": "create-cert",
+        "name": CERTIFICATE_CONTAINER,
         "image": image,
         "command": certificate_command(head_host_names(cluster, domain) if is_head else ()),
         "volumeMounts": [dict(mount) for mount in _MOUNTS],
@@ -49,10 +49,10 @@ def mtls_additions(cluster: Mapping[str, Any], image: str, domain: str, *, is_he
     return PodAdditions(init_containers=(create_certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
 
 
-def with_head_service_of(additions: PodAdditions, old: Mapping[str, Any], new: Mapping[str, Any]) -> PodAdditions:
-    """Return the ``additions`` of ``old`` with the name of the head Service of ``new`` in the certificate."""
+def with_command(additions: PodAdditions, command: Callable[[Sequence[str]], list[str]]) -> PodAdditions:
+    """Return ``additions`` with the commands of the init containers converted by ``command``."""
     containers = tuple(
-        {**item, "command": replace_head_service(item["command"], old, new)} if item.get("command") else item
+        {**item, "command": command(item["command"])} if item.get("command") else item
         for item in additions.init_containers
     )
     return replace(additions, init_containers=containers)

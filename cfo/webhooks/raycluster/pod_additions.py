@@ -1,7 +1,7 @@
-"""The additions to a pod template: how they are added, found, restored and removed.
+"""Adds, finds, restores and removes entries of a pod template.
 
-Entries are identified by name, and added as copies. An entry that has the name of an addition is replaced in its place;
-everything else stays unchanged and in its place. Adding is therefore idempotent.
+Entries are identified by name, and added as copies. An entry with the name of an addition is replaced at its position;
+everything else keeps its value and position. Adding is therefore idempotent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
     "PodAdditions",
     "PodSpec",
     "are_equal_entries",
-    "is_same_mount",
+    "mount_key",
     "ray_container_index",
 ]
 
@@ -30,7 +30,7 @@ PROXY_CONTAINER: Final = "oauth-proxy"
 
 
 def ray_container_index(pod: Mapping[str, Any]) -> int | None:
-    """Return the index of the container that runs Ray: as in KubeRay the first one, except for the proxy."""
+    """Return the index of the container that runs Ray: the first container, as in KubeRay, ignoring the proxy."""
     containers: Sequence[Object] = pod.get("containers") or ()
     return next((at for at, item in enumerate(containers) if item.get("name") != PROXY_CONTAINER), None)
 
@@ -68,7 +68,7 @@ class PodAdditions:
     service_account: str = ""
 
     def were_added_to(self, pod: Mapping[str, Any]) -> bool:
-        """Return whether some version of the operator has added such entries to ``pod``.
+        """Return whether any version of the operator has added these entries to ``pod``.
 
         Decided by the names of the containers and the Secrets of the volumes.
         """
@@ -88,9 +88,7 @@ class PodAdditions:
             init_containers=_with_same_names(self.init_containers, pod.get("initContainers")),
             volumes=_with_same_names(self.volumes, pod.get("volumes")),
             env=_with_same_names(self.env, ray.get("env")),
-            mounts=tuple(
-                item for mount in self.mounts for item in ray.get("volumeMounts") or () if is_same_mount(mount, item)
-            ),
+            mounts=_with_same_mounts(self.mounts, ray.get("volumeMounts")),
             service_account=str(pod.get("serviceAccountName") or "") if self.service_account else "",
         )
 
@@ -163,9 +161,14 @@ def _secret_of(volume: Object) -> Any:
     return (volume.get("secret") or {}).get("secretName")
 
 
-def is_same_mount(one: Object, other: Object) -> bool:
-    """Return whether both mount the same volume at the same path."""
-    return bool(one["name"] == other.get("name") and _path(one) == _path(other))
+def _with_same_mounts(additions: Iterable[Object], mounts: Iterable[Object] | None) -> tuple[Object, ...]:
+    found = {mount_key(mount): mount for mount in reversed(list(mounts or ()))}
+    return tuple(found[mount_key(addition)] for addition in additions if mount_key(addition) in found)
+
+
+def mount_key(mount: Object) -> tuple[Any, str]:
+    """Return the volume and the path of ``mount``; two mounts of one volume at one path are the same mount."""
+    return mount.get("name"), _path(mount)
 
 
 def _path(mount: Object) -> str:
@@ -201,8 +204,8 @@ def _upsert(items: list[Object], addition: Object, former: Sequence[Object]) -> 
     expected = not others and any(are_equal_entries(items[first], item) for item in (addition, *former))
     if not are_equal_entries(items[first], addition):
         items[first] = deepcopy(addition)
-    for at in reversed(others):  # the last of several environment variables of one name wins, so remove the others
-        del items[at]
+    if others:  # the last of several environment variables of one name wins, so remove the others
+        items[first + 1 :] = [item for item in items[first + 1 :] if item.get("name") != addition["name"]]
     return _Upsert.EXPECTED if expected else _Upsert.REPLACED
 
 
@@ -211,7 +214,7 @@ def _upsert_mount(items: list[Object], addition: Object, former: Sequence[Object
     place = next((at for at, item in enumerate(items) if are_equal_entries(item, addition)), None)
     result = _Upsert.EXPECTED
     if place is None:
-        place = next((at for at, item in enumerate(items) if is_same_mount(addition, item)), None)
+        place = next((at for at, item in enumerate(items) if mount_key(item) == mount_key(addition)), None)
         if place is None:
             place = next((at for at, item in enumerate(items) if item.get("name") == addition["name"]), None)
         if place is None:
@@ -222,17 +225,20 @@ def _upsert_mount(items: list[Object], addition: Object, former: Sequence[Object
         if not any(are_equal_entries(items[place], item) for item in former):
             result = _Upsert.REPLACED
         items[place] = deepcopy(addition)
-    for at in reversed(range(len(items))):
-        if at != place and _path(items[at]) == _path(addition):
-            del items[at]
-            result = _Upsert.REPLACED
+    kept = [item for at, item in enumerate(items) if at == place or _path(item) != _path(addition)]
+    if len(kept) < len(items):
+        items[:] = kept
+        result = _Upsert.REPLACED
     return result
 
 
 def _remove(owner: Object, field: str, additions: Sequence[Object], path: str = "") -> Change:
     items: list[Object] = owner.get(field) or []
-    removed = [item for item in items if any(are_equal_entries(item, addition) for addition in additions)]
-    kept = [item for item in items if item not in removed]
+    removed: list[Object] = []
+    kept: list[Object] = []
+    for item in items:
+        matches = any(are_equal_entries(item, addition) for addition in additions)
+        (removed if matches else kept).append(item)
     if removed and (kept or field == "containers"):
         owner[field] = kept
     elif removed:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cfo.runtime.field import Path
 from cfo.webhooks.raycluster.pod_additions import PodSpec
 
-__all__ = ["HEAD_GROUP", "WORKER_GROUPS", "PodGroup", "pod_groups_of"]
+__all__ = ["HEAD_GROUP", "WORKER_GROUPS", "PodGroup", "pod_groups_by_key", "pod_groups_of"]
 
 HEAD_GROUP = Path("spec", "headGroupSpec")
 WORKER_GROUPS = Path("spec", "workerGroupSpecs")
@@ -29,14 +29,23 @@ class PodGroup:
         """The path of :attr:`pod`."""
         return self.path.child("template", "spec")
 
-    def counterpart(self, others: list[PodGroup]) -> PodGroup | None:
-        """Return the same group in ``others``, the groups of another version of the RayCluster."""
-        return next((other for other in others if (other.is_head, other.name) == (self.is_head, self.name)), None)
+    @property
+    def key(self) -> tuple[bool, str]:
+        """Identifies the group in other versions of the RayCluster."""
+        return self.is_head, self.name
 
 
 def pod_groups_of(cluster: Mapping[str, Any]) -> list[PodGroup]:
     """Return the groups of ``cluster``, the head group first. Their pod specs are not copied."""
     return list(_groups(cluster.get("spec") or {}))
+
+
+def pod_groups_by_key(groups: Iterable[PodGroup]) -> dict[tuple[bool, str], PodGroup]:
+    """Return ``groups`` by :attr:`PodGroup.key`; of several groups with one name the first."""
+    found: dict[tuple[bool, str], PodGroup] = {}
+    for group in groups:
+        found.setdefault(group.key, group)
+    return found
 
 
 def _groups(spec: Mapping[str, Any]) -> Iterator[PodGroup]:

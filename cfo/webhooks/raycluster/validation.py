@@ -1,6 +1,6 @@
 """Validation of RayClusters.
 
-It checks the result of the defaulting again, because other mutating webhooks may have changed it since: the injected
+It rechecks the result of defaulting, because other mutating webhooks may have changed it afterwards: the injected
 entries must exist, and on an update must be unchanged. A RayCluster that is being deleted is not validated, so that its
 finalizers can be removed.
 """
@@ -8,22 +8,24 @@ finalizers can be removed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
-from cfo.runtime.field import Path, invalid, required, too_long
+from cfo.runtime.field import MAX_ERRORS, Path, invalid, required, too_long
 from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
+from cfo.webhooks.raycluster.limits import count_errors
 from cfo.webhooks.raycluster.pod_additions import (
     PROXY_CONTAINER,
     PodAdditions,
     are_equal_entries,
-    is_same_mount,
+    mount_key,
     ray_container_index,
 )
-from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_of
+from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_by_key, pod_groups_of
 
 __all__ = ["create_errors", "update_errors"]
 
@@ -31,9 +33,9 @@ _NAME_LIMIT: Final = 63
 """KubeRay labels each pod with the name of its RayCluster, and label values have at most 63 characters."""
 
 _NO_INGRESS: Final = "RayCluster with enableIngress set to true is not allowed"
-_NO_CONTAINER: Final = "the group must have a container that runs Ray"
+_NO_CONTAINER: Final = "must contain a container that runs Ray"
 _ONLY_PROXY: Final = (
-    f"the group must have a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
+    f"must contain a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
 )
 
 
@@ -45,21 +47,26 @@ def create_errors(cluster: Object, settings: InjectionSettings) -> list[FieldErr
     name = name_of(cluster)
     if len(name) > _NAME_LIMIT:
         errors.append(too_long(Path("metadata", "name"), name, _NAME_LIMIT))
-    return [*errors, *_errors(cluster, None, settings)]
+    return [*errors, *_reported(_errors(cluster, None, settings))]
 
 
 def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> list[FieldError]:
     """Return the errors in the update of ``old`` to ``cluster``."""
     if is_deleting(cluster):
         return []
-    errors = json_type_errors(cluster)
+    errors = json_type_errors(cluster) or count_errors(old)
     if errors:
         return errors
     path = Path("metadata", "annotations").key(VERSION_ANNOTATION)
     current = annotations_of(cluster).get(VERSION_ANNOTATION)
     if current != annotations_of(old).get(VERSION_ANNOTATION):
         errors.append(invalid(path, current, "the version that the RayCluster was created with is immutable"))
-    return [*errors, *_errors(cluster, old, settings)]
+    return [*errors, *_reported(_errors(cluster, old, settings))]
+
+
+def _reported(errors: Iterator[FieldError]) -> Iterator[FieldError]:
+    """Compute no more errors than are reported, and one more, so that the report says that there are more."""
+    return islice(errors, MAX_ERRORS + 1)
 
 
 def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[FieldError]:
@@ -67,11 +74,13 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     if head.get("enableIngress"):
         yield invalid(Path("spec", "headGroupSpec", "enableIngress"), head["enableIngress"], _NO_INGRESS)
     groups = pod_groups_of(cluster)
-    steps = list(plan_injection(cluster, groups, old, settings))
-    old_groups = pod_groups_of(old) if old is not None and not json_type_errors(old) else []
+    steps: dict[Path, list[InjectionStep]] = {}
+    for step in plan_injection(cluster, groups, old, settings):
+        steps.setdefault(step.group.path, []).append(step)
+    old_groups = pod_groups_by_key(pod_groups_of(old) if old is not None and not json_type_errors(old) else ())
     for group in groups:
-        group_steps = [step for step in steps if step.group is group]
-        error = _container_error(group, group.counterpart(old_groups), group_steps)
+        group_steps = steps.get(group.path, [])
+        error = _container_error(group, old_groups.get(group.key), group_steps)
         if error is not None:
             yield error
             continue
@@ -80,7 +89,7 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
 
 
 def _container_error(group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]) -> FieldError | None:
-    """Return the error if no container of ``group`` can run Ray, unless none could before the update either."""
+    """Return the error if no container of ``group`` can run Ray, unless this was already the case before the update."""
     path = group.pod_path.child("containers")
     if not group.pod.get("containers"):
         return required(path, _NO_CONTAINER) if before is None or before.pod.get("containers") else None
@@ -131,6 +140,7 @@ def _volumes_message(step: InjectionStep) -> str:
 
 
 def _mount_errors(path: Path, additions: PodAdditions, mounts: Sequence[Object]) -> Iterator[FieldError]:
+    present = {mount_key(mount) for mount in mounts}
     for addition in additions.mounts:
-        if not any(is_same_mount(addition, mount) for mount in mounts):
+        if mount_key(addition) not in present:
             yield required(path, "ca-vol and server-cert volume mounts are immutable")

@@ -34,9 +34,9 @@ _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 class RayClusterWebhook:
     """The defaulter and validator of RayClusters.
 
-    ``is_openshift`` and ``ingress_domain`` return facts about the platform that may not be known at startup. If they
-    raise an error, all requests are denied with 503, because what is not injected into a new RayCluster is never
-    injected later.
+    ``is_openshift`` and ``ingress_domain`` return platform properties that may be unknown at startup. If they raise an
+    error, all requests are denied with 503, because entries that are missing in a new RayCluster are never injected
+    later.
     """
 
     def __init__(
@@ -55,21 +55,22 @@ class RayClusterWebhook:
         self._ingress_domain = ingress_domain
 
     async def default(self, obj: Object, request: AdmissionRequest) -> Object:
-        """Return the object with everything injected; warn about what was replaced or reverted."""
+        """Return the object with everything injected; warn about replaced and reverted entries."""
         if is_deleting(obj):
             return obj
-        result = default(_with_name(obj, request), request.old_object, await self._settings())
+        settings = await self._settings()
+        result = await request.compute(default, _with_name(obj, request), request.old_object, settings)
         request.warn(*result.warnings)
         return result.cluster
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the RayCluster is invalid."""
-        FieldErrors.check(create_errors(obj, await self._settings()))
+        FieldErrors.check(await request.compute(create_errors, obj, await self._settings()))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
         if not is_deleting(obj):
-            FieldErrors.check(update_errors(old, obj, await self._settings()))
+            FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings()))
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
@@ -85,7 +86,7 @@ class RayClusterWebhook:
                 images=self._images,
             )
         except (DiscoveryIncomplete, APIError, TransportError) as error:
-            message = f"cannot determine what to inject into the RayCluster, try again: {error}"
+            message = f"cannot determine which entries to inject into the RayCluster, try again later: {error}"
             raise Denied(message, code=503, reason="ServiceUnavailable") from error
 
 

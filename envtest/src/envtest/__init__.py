@@ -1,10 +1,10 @@
 """A Kubernetes control plane for development and tests: in pure Python, or the real one, behind one interface.
 
-``ControlPlane.embedded()`` answers as kube-apiserver 1.36 does, in this process, ready in a fraction of a second.
-``ControlPlane.real()`` starts the real etcd and kube-apiserver. The layers of the embedded control plane, each of which
-imports only those before it: ``storage`` (revisions, history, watches), ``schema`` and ``builtins`` (types, defaults,
-validation), ``apply`` (patches, field ownership), ``auth`` and ``admission``, the write path (``create_update``,
-``deletion``), ``handlers`` (HTTP), ``server``.
+``ControlPlane.embedded()`` behaves like kube-apiserver 1.36; it runs in this process and is ready in a fraction of a
+second. ``ControlPlane.real()`` starts the real etcd and kube-apiserver. The layers of the embedded control plane, each
+of which imports only those before it: ``storage`` (revisions, history, watches), ``schema`` and ``builtins`` (types,
+defaults, validation), ``apply`` (patches, field ownership), ``auth`` and ``admission``, the write path
+(``create_update``, ``deletion``), ``handlers`` (HTTP), ``server``.
 
 The names below are imported on first use, because pytest imports this package in every project that has it installed.
 """

@@ -1,4 +1,4 @@
-"""A small asynchronous HTTP client for tests that check what an API server answers.
+"""A small asynchronous HTTP client for tests that check API server responses.
 
 It sends each request once and returns the response: no retries, no cache, no types.
 """
@@ -16,13 +16,13 @@ import aiohttp
 
 from envtest.base import BaseControlPlane
 
-__all__ = ["PATIENCE", "APIClient", "Answer", "Watch"]
+__all__ = ["TIMEOUT_SECONDS", "APIClient", "Response", "Watch"]
 
-PATIENCE = 10.0
+TIMEOUT_SECONDS = 10.0
 """Seconds to wait for a watch event or a condition before a test fails."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response: status code, body (decoded when it is JSON) and headers."""
 
     code: int
@@ -38,8 +38,8 @@ class Watch:
 
     async def event(self) -> dict[str, Any]:
         """Return the next event."""
-        line = await asyncio.wait_for(self._response.content.readline(), PATIENCE)
-        assert line, "the watch ended"
+        line = await asyncio.wait_for(self._response.content.readline(), TIMEOUT_SECONDS)
+        assert line, "the server closed the watch"
         event: dict[str, Any] = json.loads(line)
         return event
 
@@ -50,7 +50,7 @@ class Watch:
 
     async def ended(self) -> bool:
         """Wait for the server to close the watch; return false if another event arrives first."""
-        return await asyncio.wait_for(self._response.content.readline(), PATIENCE) == b""
+        return await asyncio.wait_for(self._response.content.readline(), TIMEOUT_SECONDS) == b""
 
 
 class APIClient:
@@ -86,7 +86,7 @@ class APIClient:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send one request; ``body`` is sent as JSON unless it is bytes. ``headers`` override the default ones."""
         assert self._session is not None
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -94,29 +94,31 @@ class APIClient:
         async with self._session.request(method, path, data=data, params=query, headers=sent) as response:
             raw = await response.read()
             is_json = response.content_type == "application/json"
-            return Answer(response.status, json.loads(raw) if is_json and raw else raw.decode(), response.headers)
+            return Response(response.status, json.loads(raw) if is_json and raw else raw.decode(), response.headers)
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
+    async def get(self, path: str, query: Mapping[str, str] | None = None, **more: Any) -> Response:
         """GET ``path``."""
         return await self.request("GET", path, query=query, **more)
 
-    async def post(self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
+    async def post(self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any) -> Response:
         """POST ``body`` to ``path``."""
         return await self.request("POST", path, body, query=query, **more)
 
-    async def put(self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
+    async def put(self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any) -> Response:
         """PUT ``body`` to ``path``."""
         return await self.request("PUT", path, body, query=query, **more)
 
-    async def delete(self, path: str, body: Any = None, query: Mapping[str, str] | None = None, **more: Any) -> Answer:
+    async def delete(
+        self, path: str, body: Any = None, query: Mapping[str, str] | None = None, **more: Any
+    ) -> Response:
         """DELETE ``path``."""
         return await self.request("DELETE", path, body, query=query, **more)
 
-    async def merge(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Answer:
+    async def merge(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Response:
         """PATCH ``path`` with a JSON merge patch."""
         return await self.request("PATCH", path, body, query=query, content_type="application/merge-patch+json")
 
-    async def apply(self, path: str, body: Any, manager: str, query: Mapping[str, str] | None = None) -> Answer:
+    async def apply(self, path: str, body: Any, manager: str, query: Mapping[str, str] | None = None) -> Response:
         """PATCH ``path`` with a server-side apply patch."""
         parameters = {"fieldManager": manager, **(query or {})}
         return await self.request("PATCH", path, body, query=parameters, content_type="application/apply-patch+yaml")
@@ -132,11 +134,11 @@ class APIClient:
             assert response.status == 200, await response.text()
             yield Watch(response)
 
-    async def until(self, path: str, code: int) -> Answer:
-        """Repeat a GET every 20 ms until it answers with ``code``."""
-        async with asyncio.timeout(PATIENCE):
+    async def until(self, path: str, code: int) -> Response:
+        """Repeat a GET every 20 ms until the response has status ``code``."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
-                answer = await self.get(path)
-                if answer.code == code:
-                    return answer
+                response = await self.get(path)
+                if response.code == code:
+                    return response
                 await asyncio.sleep(0.02)

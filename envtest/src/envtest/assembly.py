@@ -26,8 +26,8 @@ from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, method_not_allowed_here
 from envtest.fault_injection import faults_page
 from envtest.faults import Faults
-from envtest.health import HealthChecks, RequestMetrics, version_answer
-from envtest.http import Answer, Call, Page, Reply, json_reply
+from envtest.health import HealthChecks, RequestMetrics, version_response
+from envtest.http import Page, PageResponse, Request, Response, json_response
 from envtest.objects import Object
 from envtest.server import Server
 from envtest.server_core import Core
@@ -72,7 +72,7 @@ def assemble(
     service_accounts: bool = False,
     token_key: bytes | None = None,
 ) -> APIServer:
-    """Create the parts; nothing runs and nothing is stored yet.
+    """Create the parts without starting them or storing anything.
 
     ``service_accounts`` enables their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
     """
@@ -128,10 +128,10 @@ def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
         yield str(resource), core.store.count(resource)
 
 
-def _reply(answer: Answer) -> Reply:
-    headers = dict(answer.headers)
+def _response(response: PageResponse) -> Response:
+    headers = dict(response.headers)
     content_type = headers.pop("Content-Type", "application/json")
-    return Reply(answer.body, answer.code, content_type, headers)
+    return Response(response.body, response.code, content_type, headers)
 
 
 def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Page]:
@@ -147,34 +147,36 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
 
         return OpenAPI(core.registry)
 
-    async def documents(call: Call) -> Reply | None:
-        headers = call.headers
+    async def documents(request: Request) -> Response | None:
+        headers = request.headers
         accept, known = headers.get("Accept", ""), headers.get("If-None-Match", "")
-        if call.path.startswith("/openapi/v"):
-            answer = openapi().answer(call.path, accept, known, call.query.get("hash", ""))
+        if request.path.startswith("/openapi/v"):
+            response = openapi().respond(request.path, accept, known, request.query.get("hash", ""))
         else:
-            answer = discovery().answer(call.path, accept, known, address=headers.get("Host", ""))
-        if answer is None:
+            response = discovery().respond(request.path, accept, known, address=headers.get("Host", ""))
+        if response is None:
             return None
-        if call.method not in {"GET", "HEAD"}:
+        if request.method not in {"GET", "HEAD"}:
             raise method_not_allowed_here()
-        return _reply(answer)
+        return _response(response)
 
-    async def status(call: Call) -> Reply | None:
-        if call.path.rstrip("/") == "/version":
-            if call.method not in {"GET", "HEAD"}:
+    async def status(request: Request) -> Response | None:
+        if request.path.rstrip("/") == "/version":
+            if request.method not in {"GET", "HEAD"}:
                 raise method_not_allowed_here()
-            return _reply(version_answer())
-        if call.path == "/metrics":
-            return _reply(metrics.answer())
-        answer = health.answer(call.path, verbose="verbose" in call.query, exclude=call.query.getall("exclude", []))
-        return None if answer is None else _reply(answer)
+            return _response(version_response())
+        if request.path == "/metrics":
+            return _response(metrics.respond())
+        response = health.respond(
+            request.path, verbose="verbose" in request.query, exclude=request.query.getall("exclude", [])
+        )
+        return None if response is None else _response(response)
 
-    async def issuer(call: Call) -> Reply | None:
-        if call.path == "/.well-known/openid-configuration":
-            return json_reply(core.tokens.configuration(call.headers.get("Host", "")))
-        if call.path == "/openid/v1/jwks":
-            return Reply(orjson.dumps(core.tokens.key_set()), content_type="application/jwk-set+json")
+    async def issuer(request: Request) -> Response | None:
+        if request.path == "/.well-known/openid-configuration":
+            return json_response(core.tokens.configuration(request.headers.get("Host", "")))
+        if request.path == "/openid/v1/jwks":
+            return Response(orjson.dumps(core.tokens.key_set()), content_type="application/jwk-set+json")
         return None
 
     return [status, issuer, documents]

@@ -13,12 +13,12 @@ import orjson
 
 from envtest.auth.attributes import Attributes
 from envtest.auth.user import user_info
-from envtest.http import Call
+from envtest.http import Request
 
 __all__ = ["AuditLog"]
 
 KEEP = 10_000
-"""How many events are kept in memory."""
+"""Number of events that are kept in memory."""
 
 
 def _micros(moment: datetime) -> str:
@@ -46,20 +46,20 @@ class AuditLog:
         """Clear the events that :attr:`events` returns."""
         self._latest.clear()
 
-    def record(self, call: Call, attributes: Attributes, code: int, received: datetime) -> None:
-        """Record a request that was answered with ``code``."""
-        impersonator = call.audit.get("impersonator")
+    def record(self, request: Request, attributes: Attributes, code: int, received: datetime) -> None:
+        """Record a request and its response code."""
+        impersonator = request.audit.get("impersonator")
         event: dict[str, Any] = {
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
             "level": "Metadata",
-            "auditID": call.audit_id,
+            "auditID": request.audit_id,
             "stage": "ResponseComplete",
-            "requestURI": str(call.raw.rel_url),
+            "requestURI": str(request.raw.rel_url),
             "verb": attributes.verb,
-            "user": user_info(impersonator or call.user),
-            "sourceIPs": [call.raw.remote or ""],
-            "userAgent": call.headers.get("User-Agent", ""),
+            "user": user_info(impersonator or request.user),
+            "sourceIPs": [request.raw.remote or ""],
+            "userAgent": request.headers.get("User-Agent", ""),
             "responseStatus": {"metadata": {}, "code": code},
             "requestReceivedTimestamp": _micros(received),
             "stageTimestamp": _micros(datetime.now(UTC)),
@@ -68,16 +68,16 @@ class AuditLog:
             reference = {
                 "resource": attributes.resource,
                 "namespace": attributes.namespace,
-                "name": attributes.name or call.audit.get("name", ""),
+                "name": attributes.name or request.audit.get("name", ""),
                 "apiGroup": attributes.group,
                 "apiVersion": attributes.version,
                 "subresource": attributes.subresource,
             }
             event["objectRef"] = {key: value for key, value in reference.items() if value}
         if impersonator is not None:
-            event["impersonatedUser"] = user_info(call.user)
-        annotations = dict(call.audit.get("annotations") or {})
-        decision = call.audit.get("decision")
+            event["impersonatedUser"] = user_info(request.user)
+        annotations = dict(request.audit.get("annotations") or {})
+        decision = request.audit.get("decision")
         if decision is not None:
             annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
             annotations["authorization.k8s.io/reason"] = decision.reason

@@ -1,4 +1,4 @@
-"""The interface that the embedded and the real control plane share, and what they implement in the same way.
+"""The interface that the embedded and the real control plane share, and their common implementation.
 
 The public class is :class:`envtest.ControlPlane`, which adds the factories.
 """
@@ -50,10 +50,10 @@ class BaseControlPlane(abc.ABC):
     async def install_webhooks(self, *sources: Manifests, server: LocalWebhooks | Path | str) -> LocalWebhooks:
         """Create or update webhook configurations, and CRDs with conversion webhooks, that call a local server.
 
-        Every service reference is replaced by a url of ``server``: the return value of an earlier call, or a folder,
-        in which a certificate is created for a server on a free port of 127.0.0.1. Other objects of ``sources`` are
-        ignored. Start the server, with the certificate and key of the return value, before the next write. Raises as
-        :meth:`install_crds`.
+        Every service reference is replaced by a URL of ``server``: the return value of an earlier call, or a folder, in
+        which a certificate is created for a server on a free port of 127.0.0.1. Other objects of ``sources`` are
+        ignored. Start the server, with the certificate and key of the return value, before the next write. Raises the
+        same exceptions as :meth:`install_crds`.
         """
         found = list(load_manifests(sources, *WEBHOOK_CONFIGURATIONS, CRD))
         local = server if isinstance(server, LocalWebhooks) else LocalWebhooks.prepare(Path(server))
@@ -65,7 +65,7 @@ class BaseControlPlane(abc.ABC):
         return local
 
     async def remove_webhooks(self, *sources: Manifests) -> None:
-        """Delete the webhook configurations of ``sources`` that exist. Raises as :meth:`install_crds`."""
+        """Delete the webhook configurations of ``sources`` that exist. Raises the same as :meth:`install_crds`."""
         for obj in load_manifests(sources, *WEBHOOK_CONFIGURATIONS):
             await self._remove(obj)
 

@@ -44,7 +44,7 @@ def _unchanged(obj: Object) -> Object:
 
 
 ATTEMPTS = 64
-"""How often an update is tried when other requests keep changing the object."""
+"""Maximum number of attempts of an update under concurrent writes to the object."""
 
 
 def registry_key(ctx: RequestContext) -> str:
@@ -127,7 +127,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
         raise already_exists(info.resource, name)
     record = core.store.create(info.storage, stored)
     if info.api_version != info.storage_version:
-        shown = await from_storage(info, record)  # fields that the storage version lacks are lost
+        shown = await from_storage(info, record)  # fields that do not exist in the storage version are lost
         obj.clear()
         obj.update(shown)
     obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
@@ -165,7 +165,7 @@ async def update_object(
     """Update the object that ``ctx`` names; return it as the response contains it, and whether it was created.
 
     ``uid`` is a precondition. ``create`` allows an absent object of any kind to be created (apply). ``admission_view``
-    converts the object to what validating admission receives; ``skip_validating`` skips validating admission.
+    converts the object to the form that validating admission receives; ``skip_validating`` skips validating admission.
     """
     info = ctx.info
     namespace = ctx.namespace if info.namespaced else ""
@@ -207,7 +207,7 @@ async def _create_by_update(core: Core, ctx: RequestContext, transform: Transfor
 async def _replace(
     core: Core, ctx: RequestContext, record: Record, old: Object, new: Object, admission_view: AdmissionView | None
 ) -> Object | None:
-    """Replace ``record`` by ``new``; return ``None`` if another write came first."""
+    """Replace ``record`` by ``new``; return ``None`` on a concurrent write."""
     info, metadata = ctx.info, new["metadata"]
     revision = _sent_revision(metadata.get("resourceVersion") or "")
     if not revision:

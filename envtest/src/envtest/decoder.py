@@ -1,7 +1,7 @@
 """Decodes request bodies into objects of the resource's kind.
 
-The checks are those of apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind), then
-the fields, which the resource's strategy decodes.
+The checks follow apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind), then the
+fields, which the resource's strategy decodes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import orjson
 from envtest.builtins.catalog import all_resources
 from envtest.context import RequestContext
 from envtest.errors import bad_request, unsupported_media_type
-from envtest.http import Call
+from envtest.http import Request
 from envtest.negotiation import SERVED
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
@@ -103,15 +103,15 @@ def load_yaml(data: bytes) -> Any:
         raise JSONError(str(error)) from None
 
 
-def media_type(call: Call) -> str:
+def media_type(request: Request) -> str:
     """Return the media type of the body, without parameters; JSON if the client sent no Content-Type."""
-    return call.headers.get("Content-Type", "application/json").split(";")[0].strip() or "application/json"
+    return request.headers.get("Content-Type", "application/json").split(";")[0].strip() or "application/json"
 
 
-async def parse_object(call: Call, info: ResourceInfo) -> tuple[Object, bytes]:
+async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, bytes]:
     """Return the object of a POST or PUT, with its identity checked, and the JSON from which it was decoded."""
-    media = media_type(call)
-    data = await call.body()
+    media = media_type(request)
+    data = await request.body()
     if media == PROTOBUF and not info.is_crd:
         return _parse_protobuf(data, info)
     if media not in {"application/json", "application/yaml"}:
@@ -215,8 +215,8 @@ def _builtin_kinds() -> frozenset[tuple[str, str]]:
 def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", version: str = "") -> None:
     """Handle the errors of strict decoding according to ``fieldValidation``.
 
-    Strict rejects the request, Warn adds warnings, Ignore drops the errors. ``kind`` and ``version`` are those of the
-    body if it is not an object of the resource.
+    Strict rejects the request, Warn adds warnings, Ignore drops the errors. ``kind`` and ``version`` describe the body
+    if it is not an object of the resource.
     """
     if not problems or ctx.field_validation == "Ignore":
         return
@@ -230,20 +230,20 @@ def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", ve
         ctx.warn(problem)
 
 
-async def parse_typed(call: Call, *, group: str, version: str, kind: str) -> tuple[Object, bytes]:
+async def parse_typed(request: Request, *, group: str, version: str, kind: str) -> tuple[Object, bytes]:
     """Do the same as :func:`parse_object` for a body whose built-in kind is not the resource's (a subresource)."""
     info = ResourceInfo(group, version, "", "", kind, namespaced=True, strategy=Strategy())
-    return await parse_object(call, info)
+    return await parse_object(request, info)
 
 
-async def decode_object(call: Call, ctx: RequestContext) -> Object:
+async def decode_object(request: Request, ctx: RequestContext) -> Object:
     """Return the object of a POST or PUT, pruned. Raises StatusError (400, 413, 415)."""
-    obj, data = await parse_object(call, ctx.info)
+    obj, data = await parse_object(request, ctx.info)
     problems: list[str] = []
     if ctx.field_validation != "Ignore":
         problems = duplicate_fields(data, obj)
-        if media_type(call) == "application/yaml":
-            problems = yaml_problems(await call.body(), ctx) or problems
+        if media_type(request) == "application/yaml":
+            problems = yaml_problems(await request.body(), ctx) or problems
     problems += decode_fields(obj, ctx)
     check_strict(problems, ctx)
     return obj
@@ -270,7 +270,7 @@ def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
 def duplicate_fields(data: bytes, obj: Any) -> list[str]:
     """Return ``duplicate field "path"`` for each key that occurs twice in an object of the JSON.
 
-    If the JSON has no more colons after quotes than its decoded form when encoded again, it has no duplicate keys.
+    If the JSON has no more ``":`` sequences than its re-encoded form, it has no duplicate keys.
     """
     if data.count(b'":') + data.count(b'" :') <= orjson.dumps(obj).count(b'":'):
         return []

@@ -1,7 +1,7 @@
 """Deletes objects: finalizers, propagation policies, grace periods, preconditions.
 
-The rules are those of ``BeforeDelete`` and ``deletionFinalizersForGarbageCollection`` of apiserver's generic registry:
-an object is removed at once if it has neither finalizers nor a grace period, and marked for deletion otherwise.
+The rules follow ``BeforeDelete`` and ``deletionFinalizersForGarbageCollection`` of apiserver's generic registry: an
+object is removed immediately if it has neither finalizers nor a grace period, and marked for deletion otherwise.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from envtest.server_core import Core
 from envtest.storage import Record
 from envtest.storage_version import from_storage, to_storage
 
-__all__ = ["Deleted", "delete_object", "deletes_during_update", "mark_deleting"]
+__all__ = ["DeletionResult", "delete_object", "deletes_during_update", "mark_deleting"]
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
-class Deleted(NamedTuple):
+class DeletionResult(NamedTuple):
     """The result of a deletion: ``obj`` is the last state of the object.
 
     ``removed``: it was removed from the store. ``marked``: it waits for its finalizers or for its grace period to end.
@@ -168,7 +168,7 @@ def _set_gc_finalizers(obj: Object, ctx: RequestContext, options: DeleteOptions)
 
 async def delete_object(
     core: Core, ctx: RequestContext, options: DeleteOptions, *, skip_admission: bool = False
-) -> Deleted:
+) -> DeletionResult:
     """Delete or mark the object that ``ctx`` names. Raises StatusError (404, 409, or the error of admission).
 
     ``skip_admission`` is for deletions that are part of an operation that admission has already allowed.
@@ -184,7 +184,7 @@ async def delete_object(
         if not skip_admission:
             grace = _begin_grace(copy_json(obj), ctx, options)
             if grace.pending:
-                return Deleted(obj, removed=False)
+                return DeletionResult(obj, removed=False)
             if grace.graceful:
                 ctx.options["gracePeriodSeconds"] = grace.seconds
             await core.admission.mutate(ctx, {}, obj)
@@ -198,28 +198,30 @@ async def delete_object(
             return result
 
 
-async def _mark(core: Core, ctx: RequestContext, options: DeleteOptions, record: Record, obj: Object) -> Deleted | None:
+async def _mark(
+    core: Core, ctx: RequestContext, options: DeleteOptions, record: Record, obj: Object
+) -> DeletionResult | None:
     """Store an object that its strategy marked, of a kind with its own deletion procedure (Namespace, CRD)."""
     _set_gc_finalizers(obj, ctx, options)
     if ctx.dry_run:
-        return Deleted(obj, removed=False, marked=True)
+        return DeletionResult(obj, removed=False, marked=True)
     stored = await to_storage(ctx.info, obj)
     if not core.store.is_current(ctx.info.storage, record):
         return None
     obj["metadata"]["resourceVersion"] = str(core.store.update(ctx.info.storage, stored, record).revision)
-    return Deleted(obj, removed=False, marked=True)
+    return DeletionResult(obj, removed=False, marked=True)
 
 
 async def _delete_current(
     core: Core, ctx: RequestContext, options: DeleteOptions, record: Record, obj: Object
-) -> Deleted | None:
-    """Try the deletion on the current record; return ``None`` if another write came first."""
+) -> DeletionResult | None:
+    """Try the deletion on the current record; return ``None`` on a concurrent write."""
     info = ctx.info
     if info.strategy.begin_deletion(obj, ctx):
         return await _mark(core, ctx, options, record, obj)
     grace = _begin_grace(obj, ctx, options)
     if grace.pending:
-        return Deleted(obj, removed=False)
+        return DeletionResult(obj, removed=False)
     changed = _set_gc_finalizers(obj, ctx, options)
     has_finalizers = bool(obj["metadata"].get("finalizers"))
     if grace.graceful or has_finalizers or changed:
@@ -227,16 +229,16 @@ async def _delete_current(
             mark_deleting(obj, ctx)
         stays = has_finalizers or grace.seconds > 0
         if ctx.dry_run:
-            return Deleted(obj, removed=not stays, marked=stays)
+            return DeletionResult(obj, removed=not stays, marked=stays)
         stored = await to_storage(info, obj)
         if not core.store.is_current(info.storage, record):
             return None
         record = core.store.update(info.storage, stored, record)
         obj["metadata"]["resourceVersion"] = str(record.revision)
         if stays:
-            return Deleted(obj, removed=False, marked=True)
+            return DeletionResult(obj, removed=False, marked=True)
     if ctx.dry_run:
-        return Deleted(obj, removed=True)
+        return DeletionResult(obj, removed=True)
     last = core.store.delete(info.storage, record)
     info.strategy.release(record.uid)
-    return Deleted(await from_storage(info, last), removed=True)
+    return DeletionResult(await from_storage(info, last), removed=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from envtest.errors import resource_not_found
-from envtest.http import Answer
+from envtest.http import PageResponse
 from envtest.negotiation import Output, negotiate
 from envtest.registry import Registry, ResourceInfo, Subresource
 from envtest.response_transform import encode_as
@@ -65,17 +65,19 @@ _VERSION = re.compile(r"^v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?$")
 
 
 class Discovery:
-    """Answers ``/``, ``/api``, ``/apis`` and the paths below."""
+    """Serves ``/``, ``/api``, ``/apis`` and the paths below."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._generation = -1
         self._encoded: dict[tuple[str, str], bytes] = {}
 
-    def answer(self, path: str, accept: str = "", if_none_match: str = "", *, address: str = "") -> Answer | None:
+    def respond(
+        self, path: str, accept: str = "", if_none_match: str = "", *, address: str = ""
+    ) -> PageResponse | None:
         """Return the response to a GET, or ``None`` if the path is not served at all (a plain 404).
 
-        ``address`` is that of this server, ``host:port``. Raises StatusError: 404 for a version that a built-in group
+        ``address`` is the ``host:port`` of this server. Raises StatusError: 404 for a version that a built-in group
         does not have, 406 if ``accept`` contains no supported media type.
         """
         parts = path.strip("/").split("/")
@@ -85,7 +87,7 @@ class Discovery:
                 return self._aggregated(parts[0], aggregated, if_none_match)
         output = negotiate(accept, is_crd=False, tables=False)
         body = self._document(parts, address, output)
-        return None if body is None else Answer(200, {"Content-Type": output.content_type}, body)
+        return None if body is None else PageResponse(200, {"Content-Type": output.content_type}, body)
 
     def _document(self, parts: list[str], address: str, output: Output) -> bytes | None:
         self._refresh()
@@ -157,7 +159,7 @@ class Discovery:
         group_version = f"{group}/{version}" if group else version
         return {**head, "groupVersion": group_version, "resources": resources}
 
-    def _aggregated(self, root: str, version: str, if_none_match: str) -> Answer:
+    def _aggregated(self, root: str, version: str, if_none_match: str) -> PageResponse:
         self._refresh()
         body = self._encoded.get((version, root))
         if body is None:
@@ -177,8 +179,8 @@ class Discovery:
             "Cache-Control": "public",
         }
         if if_none_match and if_none_match.strip() in (etag, etag.strip('"')):
-            return Answer(304, headers, b"")
-        return Answer(200, headers, body)
+            return PageResponse(304, headers, b"")
+        return PageResponse(200, headers, body)
 
     def _discovered_group(self, group: str) -> dict[str, Any]:
         versions = [

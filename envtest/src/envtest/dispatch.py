@@ -15,15 +15,15 @@ from envtest.handlers.subresources import SUBRESOURCES
 from envtest.handlers.watch import watch_objects
 from envtest.handlers.write import create, delete, delete_collection, update
 from envtest.health import RequestLabels, RequestMetrics
-from envtest.http import Call, Reply, not_found_page
+from envtest.http import Request, Response, not_found_page
 from envtest.negotiation import Output, negotiate
 from envtest.registry import ResourceInfo
 from envtest.server_core import Core
 
 __all__ = ["Dispatcher"]
 
-Answer = Reply | web.StreamResponse
-Handler = Callable[[Core, Call, RequestContext, Output], Awaitable[Answer]]
+AnyResponse = Response | web.StreamResponse
+Handler = Callable[[Core, Request, RequestContext, Output], Awaitable[AnyResponse]]
 
 _VERBS: dict[str, Handler] = {
     "get": get_object,
@@ -54,9 +54,9 @@ class Dispatcher:
             self._builtin_groups = {info.group for info in registry if not info.is_crd}
         return group in self._builtin_groups
 
-    async def dispatch(self, call: Call, attributes: Attributes) -> Answer:
-        """Answer a request for a resource. Raises StatusError."""
-        if call.path.startswith("//"):  # authorization ignores empty segments, routing does not
+    async def dispatch(self, request: Request, attributes: Attributes) -> AnyResponse:
+        """Return the response to a request for a resource. Raises StatusError."""
+        if request.path.startswith("//"):  # authorization ignores empty segments, routing does not
             return not_found_page()
         info = self._core.registry.lookup(attributes.group, attributes.version, attributes.resource)
         if info is None:
@@ -69,23 +69,23 @@ class Dispatcher:
             return misplaced
         handler = self._handler(info, attributes, on_collection=on_collection)
         ctx = RequestContext(
-            user=call.user,
+            user=request.user,
             verb=attributes.verb,
             info=info,
             namespace=attributes.namespace if info.namespaced else "",
-            name=_path_name(attributes, call),
+            name=_path_name(attributes, request),
             subresource=attributes.subresource,
-            warnings=call.warnings,
+            warnings=request.warnings,
         )
-        output = negotiate(call.headers.get("Accept", ""), info.is_crd)
-        if call.flag("pretty"):
+        output = negotiate(request.headers.get("Accept", ""), info.is_crd)
+        if request.flag("pretty"):
             output = output._replace(pretty=True)
-        call.audit["annotations"] = ctx.audit
+        request.audit["annotations"] = ctx.audit
         ctx.warn(info.deprecation)
         try:
-            return await handler(self._core, call, ctx, output)
+            return await handler(self._core, request, ctx, output)
         finally:
-            call.audit["name"] = ctx.name
+            request.audit["name"] = ctx.name
 
     def _handler(self, info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Handler:
         verb = attributes.verb
@@ -116,9 +116,9 @@ class Dispatcher:
         except KeyError:
             raise method_not_allowed_here() from None
 
-    def observe(self, attributes: Attributes, answer: Answer, seconds: float) -> None:
+    def observe(self, attributes: Attributes, response: AnyResponse, seconds: float) -> None:
         """Record a finished request in the metrics."""
-        code = answer.status if isinstance(answer, web.StreamResponse) else answer.code
+        code = response.status if isinstance(response, web.StreamResponse) else response.code
         scope = ""
         if attributes.is_resource_request:
             scope = "resource" if attributes.name else "namespace" if attributes.namespace else "cluster"
@@ -139,17 +139,17 @@ class Dispatcher:
 _METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 
-def _path_name(attributes: Attributes, call: Call | None = None) -> str:
-    """Return the object name in the path; a name that only a field selector gives does not count."""
-    if attributes.verb == "watch" and call is not None and call.path.rstrip("/").endswith(f"/{attributes.name}"):
-        return attributes.name if "/watch/" in call.path else ""
+def _path_name(attributes: Attributes, request: Request | None = None) -> str:
+    """Return the object name in the path; a name that is only in a field selector does not count."""
+    if attributes.verb == "watch" and request is not None and request.path.rstrip("/").endswith(f"/{attributes.name}"):
+        return attributes.name if "/watch/" in request.path else ""
     if attributes.verb in {"list", "watch", "deletecollection"}:
         return ""
     return attributes.name
 
 
-def _misplaced(info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Reply | None:
-    """Return the response to a path that has a namespace although the resource is cluster-scoped, or lacks one."""
+def _misplaced(info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Response | None:
+    """Return the response to a path whose namespace, or its absence, does not match the scope of the resource."""
     if info.namespaced and not attributes.namespace and attributes.verb not in {"list", "watch"}:
         if info.is_crd:
             return not_found_page()

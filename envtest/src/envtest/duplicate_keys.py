@@ -14,7 +14,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def repeated_keys(data: bytes) -> list[str]:
-    """Return ``line 4: key "a" already set in map`` for each duplicate key; the line is that of its value."""
+    """Return ``line 4: key "a" already set in map`` for each duplicate key; the line is the line of its value."""
     return list(_walk(yaml.compose(data, Loader=_Loader)))
 
 

@@ -12,7 +12,7 @@ from envtest.auth.authenticator import load_token_file
 from envtest.base import BaseControlPlane, InstallError
 from envtest.certificates import CertificateAuthority, KeyPair, server_context
 from envtest.context import User
-from envtest.controllers import Runner, make_runner
+from envtest.controllers import Runner, create_runner
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
 from envtest.faults import Faults
@@ -43,9 +43,9 @@ def _open_archive(folder: Path) -> Archive:
 
 
 class EmbeddedServer(BaseControlPlane):
-    """Runs the API server; the parameters are those of :meth:`envtest.ControlPlane.embedded`.
+    """Runs the API server; see :meth:`envtest.ControlPlane.embedded` for the parameters.
 
-    ``store``, ``faults`` and ``audit`` let tests inspect and disturb it.
+    ``store``, ``faults`` and ``audit`` let tests inspect it and inject faults.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class EmbeddedServer(BaseControlPlane):
             names = (self._host, *(name for name in ("127.0.0.1", *_NAMES) if name != self._host))
             context = server_context(self._authority.server(names), self.ca_pem)
             await api_server.server.start(self._host, self._port, context)
-            self._runner = make_runner(api_server.core, self._controllers, ca=self.ca_pem)
+            self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem)
             self._runner.start()
         except BaseException:
             await self.stop()
@@ -167,7 +167,7 @@ class EmbeddedServer(BaseControlPlane):
         return tuple(self._authority.client(user, groups))  # type: ignore[return-value]
 
     def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
-        """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must name the Service."""
+        """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must contain its DNS name."""
         self.api_server.endpoints.register(namespace, name, url, port=port)
 
     def add_user(self, token: str, user: User) -> None:

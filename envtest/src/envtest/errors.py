@@ -1,7 +1,7 @@
 """The errors of kube-apiserver: a ``Status`` with code, reason, message and details.
 
 The request pipeline reports errors by raising :class:`StatusError`; the server converts it to the response. The
-constructors are those of apimachinery's ``api/errors`` package, with its messages.
+constructors mirror apimachinery's ``api/errors`` package and have its messages.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ def forbidden(
     resource: GroupResource, name: str, why: str, *, causes: Sequence[Mapping[str, Any]] | None = None
 ) -> StatusError:
     """Return a 403 for a resource; ``why`` is the text after ``is forbidden:``. ``name`` may be empty."""
-    what = f'{resource} "{name}"' if name else str(resource)
+    description = f'{resource} "{name}"' if name else str(resource)
     if not resource.resource:
         return StatusError(403, "Forbidden", f"forbidden: {why}", {})
     return StatusError(
-        403, "Forbidden", f"{what} is forbidden: {why}", _details(resource, name, causes=list(causes or ()))
+        403, "Forbidden", f"{description} is forbidden: {why}", _details(resource, name, causes=list(causes or ()))
     )
 
 
@@ -217,7 +217,7 @@ def unsupported_media_type_here() -> StatusError:
 
 def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """Return a 422 ``Invalid`` with one cause for each field error; joined as in apimachinery."""
-    what = f"{kind}.{group}" if group else kind
+    qualified_kind = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {}
     if name:
         details["name"] = name
@@ -227,7 +227,7 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
         details["kind"] = kind
     if errors:
         details["causes"] = [error.cause() for error in errors]
-    return StatusError(422, "Invalid", f'{what} "{name}" is invalid: {aggregate(errors)}', details)
+    return StatusError(422, "Invalid", f'{qualified_kind} "{name}" is invalid: {aggregate(errors)}', details)
 
 
 def too_many_requests(message: str, retry_after: int, *, details: Mapping[str, Any] | None = None) -> StatusError:
@@ -242,7 +242,7 @@ def internal_error(message: str) -> StatusError:
 
 
 def plain_error(message: str) -> StatusError:
-    """Return a 500 without a reason, as kube-apiserver reports an error that is not a ``Status``."""
+    """Return a 500 without a reason, as kube-apiserver reports errors that are not a ``Status``."""
     return StatusError(500, "", message)
 
 

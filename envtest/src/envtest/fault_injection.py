@@ -1,4 +1,4 @@
-"""Carries out the faults of :mod:`envtest.faults`, and serves them to other programs at ``/envtest/faults``."""
+"""Executes the faults of :mod:`envtest.faults`, and serves them to other programs at ``/envtest/faults``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envtest.auth.attributes import Attributes
 from envtest.decoder import JSONError, load_json
 from envtest.errors import StatusError, bad_request, error_of_code, expired, method_not_allowed_here
 from envtest.faults import Fault, Faults
-from envtest.http import Call, Page, Reply, json_reply, status_reply
+from envtest.http import Page, Request, Response, json_response, status_response
 
 __all__ = ["FAULTS_PATH", "faults_page", "inject"]
 
@@ -19,20 +19,20 @@ FAULTS_PATH = "/envtest/faults"
 _FIELDS = {each.name for each in fields(Fault)} - {"injected", "since"}
 
 
-async def inject(fault: Fault, call: Call, attributes: Attributes) -> Reply | None:
-    """Carry out ``fault`` on a request; ``None`` means that the request is processed normally."""
+async def inject(fault: Fault, request: Request, attributes: Attributes) -> Response | None:
+    """Apply ``fault`` to a request; ``None`` means that the request is processed normally."""
     fault.injected += 1
     if fault.latency:
         await asyncio.sleep(fault.latency)
     if fault.reset:
-        transport = call.raw.transport
+        transport = request.raw.transport
         if transport is not None:
             transport.abort()
         raise ConnectionResetError("connection reset by an injected fault")
     if fault.code:
-        return status_reply(_error(fault))
+        return status_response(_error(fault))
     if fault.expired and attributes.verb != "watch":
-        return status_reply(expired(fault.message or "too old resource version: 1 (2)"))
+        return status_response(expired(fault.message or "too old resource version: 1 (2)"))
     return None
 
 
@@ -60,23 +60,23 @@ def faults_page(faults: Faults) -> Page:
     """Return the page ``/envtest/faults``.
 
     GET lists the rules, POST adds one (or pauses the server, with ``?paused=true``), DELETE removes them all. The page
-    also answers while the server is paused, so that another program can end the pause.
+    also responds while the server is paused, so that another program can end the pause.
     """
 
-    async def page(call: Call) -> Reply | None:
-        if call.path != FAULTS_PATH:
+    async def page(request: Request) -> Response | None:
+        if request.path != FAULTS_PATH:
             return None
-        if call.method == "DELETE":
+        if request.method == "DELETE":
             faults.clear()
-        elif call.method == "POST" and call.flag("paused"):
+        elif request.method == "POST" and request.flag("paused"):
             faults.pause()
-        elif call.method == "POST":
+        elif request.method == "POST":
             try:
-                faults.add(_parse_rule(load_json(await call.body())))
+                faults.add(_parse_rule(load_json(await request.body())))
             except (JSONError, TypeError) as error:
                 raise bad_request(str(error)) from None
-        elif call.method != "GET":
+        elif request.method != "GET":
             raise method_not_allowed_here()
-        return json_reply({"faults": [asdict(rule) for rule in faults.rules]})
+        return json_response({"faults": [asdict(rule) for rule in faults.rules]})
 
     return page

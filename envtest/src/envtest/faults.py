@@ -1,8 +1,8 @@
-"""Faults that tests inject into the API server: which requests fail, how, how often and for how long.
+"""Faults that tests inject into the API server: the requests that fail, and how, how often and how long they fail.
 
 A :class:`Fault` is matched before the server does anything else with a request. Rules are tried in the order in which
 they were added; the first that matches is injected. :class:`Faults` holds the rules and two settings of the whole
-server: whether it is paused, and a stale revision of the watch cache. ``fault_injection`` carries the faults out and
+server: whether it is paused, and a stale revision of the watch cache. ``fault_injection`` executes the faults and
 serves them to other programs at ``/envtest/faults``.
 """
 
@@ -25,7 +25,7 @@ class Fault:
     It matches requests by ``verbs``, ``resources`` (plurals, ``pods/status`` for a subresource) and ``namespaces``;
     an empty tuple matches any. ``count`` limits how often it is injected, ``seconds`` for how long from now on.
 
-    The server waits ``latency`` seconds, then resets the connection (``reset``), or answers with ``code`` (and
+    The server waits ``latency`` seconds, then resets the connection (``reset``), or responds with ``code`` (and
     ``reason``, ``message``, ``retry_after`` in seconds), or reports that the resourceVersion is too old (``expired``:
     as the status of a list, as an ERROR event of a watch). A watch with ``cut_after`` loses its connection after that
     many events, in the middle of the next line if ``torn``. With none of these the request is processed normally.

@@ -180,7 +180,7 @@ def too_few(path: str, actual: int, limit: int) -> FieldError:
 
 
 def internal(path: str, detail: str) -> FieldError:
-    """Return the error for a check that failed itself."""
+    """Return the error for a check that could not be performed."""
     return FieldError("InternalError", path, "", detail)
 
 

@@ -12,7 +12,7 @@ RFC3339: Final = "2006-01-02T15:04:05Z07:00"
 MICRO: Final = "2006-01-02T15:04:05.000000Z07:00"
 
 
-class _Part(NamedTuple):
+class _LayoutPart(NamedTuple):
     name: str
     layout: str
     pattern: re.Pattern[str]
@@ -21,17 +21,17 @@ class _Part(NamedTuple):
 
 _TWO: Final = re.compile(r"[0-9]{2}")
 _PARTS: Final = (
-    _Part("year", "2006", re.compile(r"[0-9]{4}")),
-    _Part("", "-", re.compile("-")),
-    _Part("month", "01", _TWO, range(1, 13)),
-    _Part("", "-", re.compile("-")),
-    _Part("day", "02", _TWO),
-    _Part("", "T", re.compile("T")),
-    _Part("hour", "15", re.compile(r"[0-9]{1,2}"), range(24)),
-    _Part("", ":", re.compile(":")),
-    _Part("minute", "04", _TWO, range(60)),
-    _Part("", ":", re.compile(":")),
-    _Part("second", "05", _TWO, range(60)),
+    _LayoutPart("year", "2006", re.compile(r"[0-9]{4}")),
+    _LayoutPart("", "-", re.compile("-")),
+    _LayoutPart("month", "01", _TWO, range(1, 13)),
+    _LayoutPart("", "-", re.compile("-")),
+    _LayoutPart("day", "02", _TWO),
+    _LayoutPart("", "T", re.compile("T")),
+    _LayoutPart("hour", "15", re.compile(r"[0-9]{1,2}"), range(24)),
+    _LayoutPart("", ":", re.compile(":")),
+    _LayoutPart("minute", "04", _TWO, range(60)),
+    _LayoutPart("", ":", re.compile(":")),
+    _LayoutPart("second", "05", _TWO, range(60)),
 )
 _FRACTION: Final = re.compile(r"([.,][0-9]+)?")
 _MICROSECONDS: Final = re.compile(r"[.,][0-9]{6}")
@@ -73,9 +73,9 @@ def time_problem(text: str, layout: str = RFC3339) -> str:
     zone = _ZONE.match(rest)
     if zone is None:
         return mismatch(rest, "Z07:00")
-    for number, limit, what in ((zone[1], 24, "hour"), (zone[2], 60, "minute")):
+    for number, limit, unit in ((zone[1], 24, "hour"), (zone[2], 60, "minute")):
         if int(number or 0) > limit:
-            return f"{start}: time zone offset {what} out of range"
+            return f"{start}: time zone offset {unit} out of range"
     if rest := rest[zone.end() :]:
         return f"{start}: extra text: {_quote(rest)}"
     days = monthrange(values["year"] or 4, values["month"])[1]

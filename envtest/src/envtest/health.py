@@ -1,7 +1,7 @@
 """``/healthz``, ``/livez``, ``/readyz``, ``/version`` and ``/metrics``: health, version and request metrics.
 
-The formats are those of ``k8s.io/apiserver``'s ``healthz`` package (``?verbose``, ``?exclude=``, one path for each
-check) and of its request metrics.
+The formats follow ``k8s.io/apiserver``'s ``healthz`` package (``?verbose``, ``?exclude=``, one path for each check) and
+its request metrics.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from envtest.http import Answer
+from envtest.http import PageResponse
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["HealthChecks", "RequestLabels", "RequestMetrics", "version_answer"]
+__all__ = ["HealthChecks", "RequestLabels", "RequestMetrics", "version_response"]
 
 MAJOR, MINOR = "1", "36"
 GIT_VERSION: Final = "v1.36.0"
@@ -45,7 +45,7 @@ class HealthChecks:
         for endpoint in endpoints:
             self._checks[endpoint][name] = check
 
-    def answer(self, path: str, *, verbose: bool = False, exclude: Sequence[str] = ()) -> Answer | None:
+    def respond(self, path: str, *, verbose: bool = False, exclude: Sequence[str] = ()) -> PageResponse | None:
         """Return the response to a GET, or ``None`` if the path is not a health endpoint or names an unknown check."""
         endpoint, _, name = path.strip("/").partition("/")
         checks = self._checks.get(endpoint)
@@ -55,8 +55,8 @@ class HealthChecks:
             if name not in checks:
                 return None
             if checks[name]():
-                return Answer(200, dict(_TEXT), b"ok")
-            return Answer(500, dict(_TEXT), b"internal server error: reason withheld\n")
+                return PageResponse(200, dict(_TEXT), b"ok")
+            return PageResponse(500, dict(_TEXT), b"internal server error: reason withheld\n")
         lines = []
         failed = False
         for check_name, check in checks.items():
@@ -72,13 +72,13 @@ class HealthChecks:
             listed = ", ".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {listed}")
         if failed:
-            return Answer(500, dict(_TEXT), "\n".join([*lines, f"{endpoint} check failed", ""]).encode())
+            return PageResponse(500, dict(_TEXT), "\n".join([*lines, f"{endpoint} check failed", ""]).encode())
         if verbose:
-            return Answer(200, dict(_TEXT), "\n".join([*lines, f"{endpoint} check passed", ""]).encode())
-        return Answer(200, dict(_TEXT), b"ok")
+            return PageResponse(200, dict(_TEXT), "\n".join([*lines, f"{endpoint} check passed", ""]).encode())
+        return PageResponse(200, dict(_TEXT), b"ok")
 
 
-def version_answer() -> Answer:
+def version_response() -> PageResponse:
     """Return the response to ``/version``: the Kubernetes version that this control plane emulates."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     document = {
@@ -96,7 +96,7 @@ def version_answer() -> Answer:
         "compiler": platform.python_implementation().lower(),
         "platform": f"{platform.system().lower()}/{machine}",
     }
-    return Answer(200, {"Content-Type": "application/json"}, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    return PageResponse(200, {"Content-Type": "application/json"}, orjson.dumps(document, option=orjson.OPT_INDENT_2))
 
 
 class RequestLabels(NamedTuple):
@@ -112,7 +112,7 @@ class RequestLabels(NamedTuple):
     dry_run: str = ""
 
 
-class _Observed:
+class _Histogram:
     __slots__ = ("buckets", "count", "total")
 
     def __init__(self, buckets: int) -> None:
@@ -127,7 +127,7 @@ class RequestMetrics:
     _BOUNDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 30.0)
 
     def __init__(self, objects: Callable[[], Iterator[tuple[str, int]]] = lambda: iter(())) -> None:
-        self._observed: dict[RequestLabels, _Observed] = {}
+        self._observed: dict[RequestLabels, _Histogram] = {}
         self._objects = objects
         self.inflight = {"mutating": 0, "readOnly": 0}
         self.watches = 0
@@ -136,19 +136,19 @@ class RequestMetrics:
         """Count one request that took ``seconds``."""
         observed = self._observed.get(labels)
         if observed is None:
-            observed = self._observed[labels] = _Observed(len(self._BOUNDS) + 1)
+            observed = self._observed[labels] = _Histogram(len(self._BOUNDS) + 1)
         observed.count += 1
         observed.total += seconds
         observed.buckets[bisect_left(self._BOUNDS, seconds)] += 1
 
-    def answer(self) -> Answer:
+    def respond(self) -> PageResponse:
         """Return the response to ``/metrics``, in Prometheus' text format."""
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collector(self._families))
-        return Answer(200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}, generate_latest(registry))
+        return PageResponse(200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}, generate_latest(registry))
 
     def _families(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -181,16 +181,16 @@ class RequestMetrics:
             stored.add_metric([resource], count)
         yield stored
 
-    def _by_resource(self) -> dict[RequestLabels, _Observed]:
-        joined: dict[RequestLabels, _Observed] = {}
+    def _by_resource(self) -> dict[RequestLabels, _Histogram]:
+        joined: dict[RequestLabels, _Histogram] = {}
         for labels, observed in self._observed.items():
-            sum_of = joined.setdefault(labels._replace(code=""), _Observed(len(self._BOUNDS) + 1))
+            sum_of = joined.setdefault(labels._replace(code=""), _Histogram(len(self._BOUNDS) + 1))
             sum_of.count += observed.count
             sum_of.total += observed.total
             sum_of.buckets = [left + right for left, right in zip(sum_of.buckets, observed.buckets, strict=True)]
         return joined
 
-    def _cumulative(self, observed: _Observed) -> list[tuple[str, float]]:
+    def _cumulative(self, observed: _Histogram) -> list[tuple[str, float]]:
         buckets: list[tuple[str, float]] = []
         so_far = 0
         for bound, count in zip((*map(str, self._BOUNDS), "+Inf"), observed.buckets, strict=True):

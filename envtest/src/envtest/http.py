@@ -1,7 +1,7 @@
 """The request and response types that handlers use.
 
-A :class:`Call` wraps aiohttp's low-level request: the body is read once, up to a limit, and query parameters have the
-semantics of Go's ``url.Values``. A :class:`Reply` is bytes with a content type; a handler that streams returns
+A :class:`Request` wraps aiohttp's low-level request: the body is read once, up to a limit, and query parameters have
+the semantics of Go's ``url.Values``. A :class:`Response` is bytes with a content type; a handler that streams returns
 aiohttp's own prepared response.
 """
 
@@ -22,27 +22,27 @@ from envtest.faults import Fault, Faults
 
 __all__ = [
     "BODY_LIMIT",
-    "Answer",
-    "Call",
     "Page",
-    "Reply",
-    "json_reply",
+    "PageResponse",
+    "Request",
+    "Response",
+    "json_response",
     "log_failure",
     "not_found_page",
-    "status_reply",
+    "status_response",
 ]
 
 BODY_LIMIT = 3 * 1024 * 1024
 """Maximum bytes of a request body, as in kube-apiserver."""
 
 BODY_SECONDS = 60.0
-"""How long a client may take to send its body, as kube-apiserver's ``--request-timeout``."""
+"""Maximum seconds for sending a request body, as kube-apiserver's ``--request-timeout``."""
 
 JSON = "application/json"
 
 
-class Answer(NamedTuple):
-    """A response of code that does not depend on HTTP types (discovery, health): status code, headers, body."""
+class PageResponse(NamedTuple):
+    """The response of a page (discovery, OpenAPI, health, metrics), whose code does not use HTTP types."""
 
     code: int
     headers: dict[str, str]
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reply:
+class Response:
     """A response that is complete before it is sent; a large body is a sequence of pieces, to avoid copying it."""
 
     body: bytes | Sequence[bytes | memoryview]
@@ -59,10 +59,10 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Call:
+class Request:
     """One HTTP request.
 
-    ``user`` is set after authentication. ``warnings`` become Warning headers of the response, whatever it is.
+    ``user`` is set after authentication. ``warnings`` become Warning headers of any response.
     ``faults`` are the server's faults, ``fault`` is the rule that was injected into this request.
     """
 
@@ -134,7 +134,7 @@ class Call:
             self.warnings.append(text)
 
 
-Page = Callable[[Call], Awaitable["Reply | web.StreamResponse | None"]]
+Page = Callable[[Request], Awaitable["Response | web.StreamResponse | None"]]
 """Serves paths that are not resources (discovery, OpenAPI, health); returns ``None`` for a path that is not its own."""
 
 
@@ -145,16 +145,16 @@ def log_failure(event: str, **details: str) -> None:
     structlog.get_logger("envtest").exception(event, **details)
 
 
-def json_reply(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+def json_response(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON document as a response."""
-    return Reply(orjson.dumps(document), code, JSON, dict(headers or {}))
+    return Response(orjson.dumps(document), code, JSON, dict(headers or {}))
 
 
-def status_reply(error: StatusError) -> Reply:
+def status_response(error: StatusError) -> Response:
     """Return the response that reports ``error``."""
-    return Reply(orjson.dumps(error.status()), error.code, JSON, dict(error.headers))
+    return Response(orjson.dumps(error.status()), error.code, JSON, dict(error.headers))
 
 
-def not_found_page() -> Reply:
+def not_found_page() -> Response:
     """Return the response of Go's ``ServeMux`` for a path that is not served."""
-    return Reply(b"404 page not found\n", 404, "text/plain; charset=utf-8", {"X-Content-Type-Options": "nosniff"})
+    return Response(b"404 page not found\n", 404, "text/plain; charset=utf-8", {"X-Content-Type-Options": "nosniff"})

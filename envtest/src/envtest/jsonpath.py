@@ -1,7 +1,7 @@
 r"""Kubernetes' JSONPath (client-go's ``util/jsonpath``), as far as CRDs use it in columns and scale paths.
 
 Supported are fields (``.spec.size``, ``['a.b']``, ``.a\.b``), indexes and slices (``[0]``, ``[-1]``, ``[0:2]``),
-wildcards, recursive descent (``..name``) and filters (``[?(@.type=="Ready")]``). Missing keys give no result.
+wildcards, recursive descent (``..name``) and filters (``[?(@.type=="Ready")]``). Missing keys have no result.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import orjson
 
 from envtest.errors import GroupResource, StatusError, bad_request, expired, invalid_object, plain_error, rv_too_large
 from envtest.field_errors import FieldError, forbidden, not_supported
-from envtest.http import Call
+from envtest.http import Request
 from envtest.options import META_GROUP, parse_integer
 from envtest.selectors import Selector
 from envtest.storage import Compacted, Record, Store
@@ -48,20 +48,20 @@ class Page:
     remaining: int | None = None
 
 
-def list_options(call: Call, *, watch: bool) -> ListOptions:
+def list_options(request: Request, *, watch: bool) -> ListOptions:
     """Parse the options. Raises StatusError: 400 for invalid values, 422 for invalid combinations."""
-    limit = parse_integer(call.parameter("limit")) if call.parameter("limit") else 0
-    timeout = parse_integer(call.parameter("timeoutSeconds")) if call.parameter("timeoutSeconds") else None
+    limit = parse_integer(request.parameter("limit")) if request.parameter("limit") else 0
+    timeout = parse_integer(request.parameter("timeoutSeconds")) if request.parameter("timeoutSeconds") else None
     options = ListOptions(
-        resource_version=call.parameter("resourceVersion"),
-        match=call.parameter("resourceVersionMatch"),
+        resource_version=request.parameter("resourceVersion"),
+        match=request.parameter("resourceVersionMatch"),
         limit=limit,
-        token=call.parameter("continue"),
-        labels=call.parameter("labelSelector"),
-        fields=call.parameter("fieldSelector"),
+        token=request.parameter("continue"),
+        labels=request.parameter("labelSelector"),
+        fields=request.parameter("fieldSelector"),
         watch=watch,
-        bookmarks=call.flag("allowWatchBookmarks"),
-        initial_events=call.flag("sendInitialEvents") if "sendInitialEvents" in call.query else None,
+        bookmarks=request.flag("allowWatchBookmarks"),
+        initial_events=request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None,
         timeout=timeout,
     )
     errors = _watch_errors(options) if watch else _list_errors(options)

@@ -1,7 +1,7 @@
 """Local servers for the webhooks of an operator under test, and webhook configurations that point to them.
 
 Manifests name a Service, which does not exist in a test. As in controller-runtime's envtest, the service reference of
-each webhook is replaced by a local url, with the CA of a certificate created for the test::
+each webhook is replaced by a local URL, with the CA of a certificate created for the test::
 
     webhooks = await plane.install_webhooks("config/webhook", server=tmp_path)
     serve(webhooks.host, webhooks.port, certfile=webhooks.certificate, keyfile=webhooks.key)
@@ -68,7 +68,7 @@ class LocalWebhooks:
 
     @property
     def url(self) -> str:
-        """The base url of the server."""
+        """The base URL of the server."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"https://{host}:{self.port}"
 

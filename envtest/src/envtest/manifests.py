@@ -28,8 +28,8 @@ def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object
                 continue
             metadata = obj.get("metadata")
             if not isinstance(metadata, Mapping) or not metadata.get("name"):
-                where = "" if isinstance(source, Mapping) else f"{source}: "
-                raise ValueError(f"{where}{obj['kind']}: metadata.name is missing")
+                prefix = "" if isinstance(source, Mapping) else f"{source}: "
+                raise ValueError(f"{prefix}{obj['kind']}: metadata.name is missing")
             yield obj
 
 

@@ -1,7 +1,7 @@
 """Object metadata: the fields that the server sets, the ones it restores on update, and validation.
 
-The rules are those of ``BeforeCreate`` and ``BeforeUpdate`` of apiserver's ``registry/rest`` and of
-``ValidateObjectMeta`` of apimachinery.
+The rules follow ``BeforeCreate`` and ``BeforeUpdate`` of apiserver's ``registry/rest`` and ``ValidateObjectMeta`` of
+apimachinery.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Content negotiation: the form of a response, from ``Accept``, by the rules of apiserver's negotiation.
 
-Resources are served as JSON and YAML, in full, as a Table or as PartialObjectMetadata. Protobuf is listed in errors, as
-kube-apiserver lists it, but skipped when a client accepts it: all such clients also accept JSON.
+Resources are served as JSON and YAML, in full, as a Table or as PartialObjectMetadata. As in kube-apiserver, error
+messages list protobuf as supported; it is never selected, because all clients that accept it also accept JSON.
 """
 
 from __future__ import annotations

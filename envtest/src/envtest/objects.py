@@ -1,6 +1,6 @@
 """Accessors for the metadata of Kubernetes objects.
 
-An object is a plain ``dict`` in its wire form. None of these functions copies it.
+An object is a plain ``dict`` in its wire form. These functions do not copy it.
 """
 
 from __future__ import annotations

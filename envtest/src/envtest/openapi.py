@@ -1,8 +1,8 @@
 """``/openapi/v3`` and ``/openapi/v2``: the types and paths of the served resources.
 
-The documents contain what kubectl needs: types and paths for ``explain``, merge keys for ``apply`` and ``diff``, and
-for ``create --validate`` whether the server itself validates unknown fields. Types come from the shipped tables and
-from CRDs; there are no descriptions.
+The documents contain the parts that kubectl needs: types and paths for ``explain``, merge keys for ``apply`` and
+``diff``, and for ``create --validate`` whether the server itself validates unknown fields. Types come from the shipped
+tables and from CRDs; there are no descriptions.
 
 A document is built on the first request for it and kept until the resources that it describes change.
 """
@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from envtest.builtins.catalog import META, OBJECT_META, all_resources, resolve
-from envtest.http import Answer
+from envtest.http import PageResponse
 from envtest.openapi_v2 import swagger, swagger_protobuf
 from envtest.registry import Registry, ResourceInfo
 
@@ -51,7 +51,7 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 class OpenAPI:
-    """Answers requests below ``/openapi``."""
+    """Serves requests below ``/openapi``."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -60,7 +60,7 @@ class OpenAPI:
         self._hashes: dict[str, str] = {}
         self._documents: dict[tuple[str, str], bytes] = {}
 
-    def answer(self, path: str, accept: str = "", if_none_match: str = "", digest: str = "") -> Answer | None:
+    def respond(self, path: str, accept: str = "", if_none_match: str = "", digest: str = "") -> PageResponse | None:
         """Return the response to a GET, or ``None`` if the path is not below ``/openapi``.
 
         ``digest`` is the query parameter ``hash``: a response to the current hash is immutable.
@@ -71,14 +71,14 @@ class OpenAPI:
         if path != "/openapi/v3" and not path.startswith("/openapi/v3/"):
             return None
         if accept and not any(word in accept for word in ("json", "*/*", "application/*")):
-            return Answer(406, {"Content-Type": "application/json"}, b"")
+            return PageResponse(406, {"Content-Type": "application/json"}, b"")
         self._refresh()
         if path == "/openapi/v3":
             return _document(orjson.dumps({"paths": self._index()}), if_none_match)
         name = path.removeprefix("/openapi/v3/")
         known = self._hashes.get(name)
         if known is None:
-            return Answer(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+            return PageResponse(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
         return self._group_version(name, known, if_none_match, digest)
 
     def _refresh(self) -> None:
@@ -108,21 +108,21 @@ class OpenAPI:
             for name, digest in sorted(self._hashes.items())
         }
 
-    def _group_version(self, name: str, known: str, if_none_match: str, digest: str) -> Answer:
+    def _group_version(self, name: str, known: str, if_none_match: str, digest: str) -> PageResponse:
         headers = {"Content-Type": "application/json", "Etag": f'"{known}"', "Vary": "Accept"}
         if digest == known:
             headers |= {"Cache-Control": "public, immutable", "Expires": "Thu, 31 Dec 2099 23:59:59 GMT"}
         elif digest:
             location = f"/openapi/v3/{name}?hash={known}"
-            return Answer(301, {"Location": location, "Content-Type": "application/json"}, b"")
+            return PageResponse(301, {"Location": location, "Content-Type": "application/json"}, b"")
         if known in if_none_match:
-            return Answer(304, headers, b"")
+            return PageResponse(304, headers, b"")
         body = self._documents.get((name, known))
         if body is None:
             self._documents = {key: kept for key, kept in self._documents.items() if key[0] != name}
             body = orjson.dumps(self._build(self._grouped()[name]))
             self._documents[name, known] = body
-        return Answer(200, headers, body)
+        return PageResponse(200, headers, body)
 
     def _build(self, infos: list[ResourceInfo]) -> dict[str, Any]:
         schemas: dict[str, Any] = {}
@@ -151,14 +151,14 @@ class OpenAPI:
             schemas |= _custom_schemas(info)
         return schemas
 
-    def _swagger(self, accept: str, if_none_match: str) -> Answer:
+    def _swagger(self, accept: str, if_none_match: str) -> PageResponse:
         self._refresh()
         digest = hashlib.sha512("".join(sorted(self._hashes.values())).encode()).hexdigest().upper()
         protobuf = _V2_PROTOBUF in accept or _V2_PROTOBUF_OLD in accept
         kind = "application/octet-stream" if protobuf else "application/json"
         headers = {"Content-Type": kind, "Etag": f'"{digest}"', "Vary": "Accept"}
         if digest in if_none_match:
-            return Answer(304, headers, b"")
+            return PageResponse(304, headers, b"")
         key = f"v2 {kind}", digest
         body = self._documents.get(key)
         if body is None:
@@ -170,15 +170,15 @@ class OpenAPI:
             document = swagger(schemas, paths, _INFO)
             body = swagger_protobuf(document) if protobuf else orjson.dumps(document)
             self._documents[key] = body
-        return Answer(200, headers, body)
+        return PageResponse(200, headers, body)
 
 
-def _document(body: bytes, if_none_match: str) -> Answer:
+def _document(body: bytes, if_none_match: str) -> PageResponse:
     digest = hashlib.sha512(body).hexdigest().upper()
     headers = {"Content-Type": "application/json", "Etag": f'"{digest}"', "Vary": "Accept"}
     if digest in if_none_match:
-        return Answer(304, headers, b"")
-    return Answer(200, headers, body)
+        return PageResponse(304, headers, b"")
+    return PageResponse(200, headers, body)
 
 
 def _add_type(schemas: dict[str, Any], name: str) -> None:

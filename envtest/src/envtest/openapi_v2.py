@@ -1,7 +1,7 @@
 """The OpenAPI v2 form of the published types, as JSON and as the protobuf message that kubectl requests.
 
 The message is ``openapi.v2.Document`` of the gnostic project, reduced to the parts that describe types. Field numbers
-are those of its ``OpenAPIv2.proto``.
+come from its ``OpenAPIv2.proto``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from envtest.context import RequestContext
 from envtest.decoder import PROTOBUF, load_protobuf, media_type
 from envtest.errors import StatusError, bad_request, invalid_object
 from envtest.field_errors import FieldError, forbidden, invalid, not_supported, too_long
-from envtest.http import Call
+from envtest.http import Request
 from envtest.objects import Object
 
 __all__ = ["DeleteOptions", "WriteOptions", "begin_write", "delete_options", "parse_integer", "write_options"]
@@ -88,15 +88,15 @@ def _field_manager_errors(manager: str) -> list[FieldError]:
     return []
 
 
-def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOptions:
+def write_options(request: Request, kind: str, *, is_apply: bool = False) -> WriteOptions:
     """Parse the options of a write; ``kind`` is ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``.
 
     Raises StatusError: 422 with the causes.
     """
-    manager = call.parameter("fieldManager")
-    validation = call.parameter("fieldValidation")
-    dry_run = call.query.getall("dryRun", [])
-    force = call.flag("force") if "force" in call.query else None
+    manager = request.parameter("fieldManager")
+    validation = request.parameter("fieldValidation")
+    dry_run = request.query.getall("dryRun", [])
+    force = request.flag("force") if "force" in request.query else None
     errors: list[FieldError] = []
     if kind == "PatchOptions":
         if is_apply and not manager:
@@ -112,32 +112,34 @@ def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOpti
     return WriteOptions(kind, bool(dry_run), manager, validation or "Warn", force, validation)
 
 
-def begin_write(call: Call, ctx: RequestContext, operation: str, *, kind: str = "", is_apply: bool = False) -> None:
+def begin_write(
+    request: Request, ctx: RequestContext, operation: str, *, kind: str = "", is_apply: bool = False
+) -> None:
     """Parse the options of a write into ``ctx``; ``operation`` is ``CREATE`` or ``UPDATE``, as in admission.
 
-    Raises as :func:`write_options`.
+    Raises the same as :func:`write_options`.
     """
-    options = write_options(call, kind or f"{operation.capitalize()}Options", is_apply=is_apply)
+    options = write_options(request, kind or f"{operation.capitalize()}Options", is_apply=is_apply)
     ctx.operation = operation
     ctx.dry_run, ctx.field_validation = options.dry_run, options.field_validation
-    ctx.field_manager, ctx.options = _manager_name(call, options.field_manager), options.document()
+    ctx.field_manager, ctx.options = _manager_name(request, options.field_manager), options.document()
 
 
-def _manager_name(call: Call, requested: str) -> str:
+def _manager_name(request: Request, requested: str) -> str:
     """Return the field manager: the requested one, or the first part of the User-Agent."""
     if requested:
         return requested
-    agent = call.headers.get("User-Agent", "").split("/", 1)[0][:128]
+    agent = request.headers.get("User-Agent", "").split("/", 1)[0][:128]
     return "".join(character for character in agent if character.isprintable())
 
 
-async def delete_options(call: Call) -> DeleteOptions:
+async def delete_options(request: Request) -> DeleteOptions:
     """Parse the options of a deletion from the body, or from the query if there is no body.
 
     Raises StatusError: 400 for a body that cannot be decoded, 422 for invalid options.
     """
-    body = await call.body()
-    document: dict[str, Any] = _decode_delete_options(call, body) if body else _query_delete_options(call)
+    body = await request.body()
+    document: dict[str, Any] = _decode_delete_options(request, body) if body else _query_delete_options(request)
     dry_run = document.get("dryRun") or []
     propagation = document.get("propagationPolicy")
     orphan = document.get("orphanDependents")
@@ -167,16 +169,16 @@ def _without_identity(document: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in {"apiVersion", "kind"}}
 
 
-def _query_delete_options(call: Call) -> dict[str, Any]:
+def _query_delete_options(request: Request) -> dict[str, Any]:
     document: dict[str, Any] = {}
-    if call.parameter("gracePeriodSeconds"):
-        document["gracePeriodSeconds"] = parse_integer(call.parameter("gracePeriodSeconds"))
-    if call.parameter("propagationPolicy"):
-        document["propagationPolicy"] = call.parameter("propagationPolicy")
-    if call.parameter("orphanDependents"):
-        document["orphanDependents"] = call.flag("orphanDependents")
-    if "dryRun" in call.query:
-        document["dryRun"] = call.query.getall("dryRun")
+    if request.parameter("gracePeriodSeconds"):
+        document["gracePeriodSeconds"] = parse_integer(request.parameter("gracePeriodSeconds"))
+    if request.parameter("propagationPolicy"):
+        document["propagationPolicy"] = request.parameter("propagationPolicy")
+    if request.parameter("orphanDependents"):
+        document["orphanDependents"] = request.flag("orphanDependents")
+    if "dryRun" in request.query:
+        document["dryRun"] = request.query.getall("dryRun")
     return document
 
 
@@ -189,9 +191,9 @@ _TYPES: dict[str, tuple[type, str]] = {
 }
 
 
-def _decode_delete_options(call: Call, body: bytes) -> dict[str, Any]:
+def _decode_delete_options(request: Request, body: bytes) -> dict[str, Any]:
     try:
-        document = load_protobuf(body) if media_type(call) == PROTOBUF else orjson.loads(body)
+        document = load_protobuf(body) if media_type(request) == PROTOBUF else orjson.loads(body)
     except ValueError as error:
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if not isinstance(document, dict):
@@ -207,5 +209,7 @@ def _decode_delete_options(call: Call, body: bytes) -> dict[str, Any]:
 
 def _undecodable(name: str, value: Any, go_type: str) -> StatusError:
     words = {str: "string", bool: "bool", dict: "object", list: "array"}
-    what = words.get(type(value), "number")
-    return bad_request(f"json: cannot unmarshal {what} into Go struct field DeleteOptions.{name} of type {go_type}")
+    json_type = words.get(type(value), "number")
+    return bad_request(
+        f"json: cannot unmarshal {json_type} into Go struct field DeleteOptions.{name} of type {go_type}"
+    )

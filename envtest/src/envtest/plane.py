@@ -1,8 +1,8 @@
-"""The public classes: a control plane to develop and test against, embedded (in this process) or real.
+"""The public classes: control planes for development and tests, embedded (in this process) or real.
 
 ``async with ControlPlane.embedded() as plane`` serves the Kubernetes API on 127.0.0.1 until the block ends.
 ``ControlPlane.real()`` starts etcd and kube-apiserver from ``$KUBEBUILDER_ASSETS``. ``ControlPlane.auto()`` uses the
-real control plane if that variable is set. Tests need not know which of them they run on.
+real control plane if that variable is set. Tests do not depend on which one is used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decodes request bodies in Kubernetes' protobuf format into JSON objects.
 
-``kubectl create`` and client-go's typed clients send built-in kinds in this format. The field numbers are those of the
+``kubectl create`` and client-go's typed clients send built-in kinds in this format. The field numbers come from the
 ``generated.proto`` files of k8s.io/api, shipped as ``data/protobuf.json.gz`` (``hack/generate_protobuf_fields.py``).
 Responses are JSON, which all these clients accept.
 """

@@ -26,9 +26,9 @@ from envtest.objects import Object, find_condition
 __all__ = ["RealServer", "StartFailed"]
 
 READY_SECONDS = 60.0
-"""How long to wait for the API server to become ready, and for a CRD to be established."""
+"""Seconds to wait for the API server to become ready, and for a CRD to be established."""
 STOP_SECONDS = 10.0
-"""How long a program may take to stop before it is killed."""
+"""Seconds that a program may take to stop before it is killed."""
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _COLLECTIONS = {
@@ -79,7 +79,7 @@ class _Program:
 
 
 class RealServer(BaseControlPlane):
-    """Runs etcd and kube-apiserver; the parameters are those of :meth:`envtest.ControlPlane.real`.
+    """Runs etcd and kube-apiserver; see :meth:`envtest.ControlPlane.real` for the parameters.
 
     As in the envtest of controller-runtime, RBAC is enabled, anonymous requests are allowed, the ServiceAccount
     admission plugin is disabled, and no controllers run.
@@ -169,8 +169,8 @@ class RealServer(BaseControlPlane):
                     for program in self._programs:
                         program.check()
                     with suppress(aiohttp.ClientError):
-                        async with self._session.get("/readyz") as answer:
-                            if answer.status == 200:
+                        async with self._session.get("/readyz") as response:
+                            if response.status == 200:
                                 return
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -212,16 +212,16 @@ class RealServer(BaseControlPlane):
     async def _send(self, method: str, obj: Object, *, ignored_status: int = 0, **more: Any) -> None:
         assert self._session is not None
         name = obj["metadata"]["name"]
-        async with self._session.request(method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more) as answer:
-            if answer.status not in {200, 201, ignored_status}:
-                raise InstallError(f"{name}: {(await answer.json()).get('message')}")
+        async with self._session.request(method, f"{_COLLECTIONS[obj['kind']]}/{name}", **more) as response:
+            if response.status not in {200, 201, ignored_status}:
+                raise InstallError(f"{name}: {(await response.json()).get('message')}")
 
     async def _wait_established(self, name: str) -> None:
         assert self._session is not None
         async with asyncio.timeout(READY_SECONDS):
             while True:
-                async with self._session.get(f"{_CRDS}/{name}") as answer:
-                    conditions = ((await answer.json()).get("status") or {}).get("conditions")
+                async with self._session.get(f"{_CRDS}/{name}") as response:
+                    conditions = ((await response.json()).get("status") or {}).get("conditions")
                 established = find_condition(conditions, "Established")
                 if established is not None and established.get("status") == "True":
                     return

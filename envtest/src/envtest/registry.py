@@ -1,8 +1,8 @@
 """The registry of served resources, built-in and custom, by URL and by kind.
 
 A :class:`ResourceInfo` describes one resource in one served version. Versions of the same resource, and resources that
-serve the same objects (``events`` of the core group and of ``events.k8s.io``), share their ``storage``. The behaviour
-specific to a kind is in its :class:`~envtest.strategy.Strategy`.
+serve the same objects (``events`` of the core group and of ``events.k8s.io``), share their ``storage``. Kind-specific
+behavior is in its :class:`~envtest.strategy.Strategy`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Converter = Callable[[Sequence[Object], str], Awaitable[list[Object]]]
 class Subresource:
     """A subresource as discovery lists it.
 
-    ``group``, ``version`` and ``kind`` are those of its body (``autoscaling/v1 Scale``, ...); if empty, those of the
-    resource itself. ``settings`` holds data for its handler (a CRD's scale paths).
+    ``group``, ``version`` and ``kind`` describe its body (``autoscaling/v1 Scale``, ...); empty values mean the values
+    of the resource itself. ``settings`` holds data for its handler (a CRD's scale paths).
     """
 
     name: str

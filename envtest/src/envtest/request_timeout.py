@@ -1,6 +1,6 @@
 """Checks the query parameter ``timeout``, as apiserver's ``request_deadline.go`` does.
 
-No request here takes long enough to reach a timeout, but an invalid duration is rejected before anything else.
+No request here takes long enough to reach a timeout, but an invalid duration is rejected, before authentication.
 """
 
 from __future__ import annotations

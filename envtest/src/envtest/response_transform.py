@@ -9,7 +9,7 @@ import orjson
 
 from envtest.errors import bad_request, not_acceptable
 from envtest.field_errors import go_quote
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 from envtest.listing import Page
 from envtest.negotiation import Output
 from envtest.objects import Object
@@ -17,7 +17,7 @@ from envtest.registry import ResourceInfo
 from envtest.storage.record import encode
 from envtest.storage_version import encode_records
 
-__all__ = ["check_include", "encode_as", "list_reply", "object_reply", "partial_metadata"]
+__all__ = ["check_include", "encode_as", "list_response", "object_response", "partial_metadata"]
 
 
 _INCLUDE = ("Metadata", "Object", "None", "")
@@ -35,17 +35,17 @@ def encode_as(document: Any, output: Output) -> bytes:
 
 
 def _table(
-    call: Call, info: ResourceInfo, output: Output, objects: Sequence[Object], metadata: Mapping[str, Any]
+    request: Request, info: ResourceInfo, output: Output, objects: Sequence[Object], metadata: Mapping[str, Any]
 ) -> Object:
     # Imports the printers of all kinds, which most programs never need.
     from envtest.table_convertor import convert_to_table
 
-    return convert_to_table(info, objects, version=output.as_version, include=check_include(call), metadata=metadata)
+    return convert_to_table(info, objects, version=output.as_version, include=check_include(request), metadata=metadata)
 
 
-def check_include(call: Call) -> str:
+def check_include(request: Request) -> str:
     """Return ``includeObject`` of a Table request. Raises StatusError (400)."""
-    include = call.parameter("includeObject")
+    include = request.parameter("includeObject")
     if include not in _INCLUDE:
         raise bad_request(
             "Unable to convert to Table as requested: includeObject: Invalid value: "
@@ -59,13 +59,15 @@ def partial_metadata(obj: Object, version: str) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
 
 
-def object_reply(call: Call, info: ResourceInfo, output: Output, obj: Object | bytes, code: int = 200) -> Reply:
+def object_response(
+    request: Request, info: ResourceInfo, output: Output, obj: Object | bytes, code: int = 200
+) -> Response:
     """Return one object in the form that the client accepts."""
     if not output.as_kind:
         if isinstance(obj, bytes) and not output.yaml and not output.pretty:
-            return Reply(obj + b"\n", code)
+            return Response(obj + b"\n", code)
         document = orjson.loads(obj) if isinstance(obj, bytes) else obj
-        return Reply(encode_as(document, output), code, output.content_type)
+        return Response(encode_as(document, output), code, output.content_type)
     document = orjson.loads(obj) if isinstance(obj, bytes) else obj
     if output.as_kind == "PartialObjectMetadataList":
         name = f"*core.{info.kind}" if not info.is_crd else "*unstructured.Unstructured"
@@ -73,10 +75,10 @@ def object_reply(call: Call, info: ResourceInfo, output: Output, obj: Object | b
             f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
         )
     if output.as_kind == "PartialObjectMetadata":
-        return Reply(encode_as(partial_metadata(document, output.as_version), output), code, output.content_type)
+        return Response(encode_as(partial_metadata(document, output.as_version), output), code, output.content_type)
     metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
-    table = _table(call, info, output, [document], metadata)
-    return Reply(encode_as(table, output), code, output.content_type)
+    table = _table(request, info, output, [document], metadata)
+    return Response(encode_as(table, output), code, output.content_type)
 
 
 def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
@@ -88,12 +90,12 @@ def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
     return metadata
 
 
-async def list_reply(call: Call, info: ResourceInfo, output: Output, page: Page) -> Reply:
+async def list_response(request: Request, info: ResourceInfo, output: Output, page: Page) -> Response:
     """Return a list in the form that the client accepts, assembled from the stored bytes whenever possible."""
     items = await encode_records(info, page.records)
     metadata = _list_metadata(info, page)
     if output.as_kind:
-        return _converted_list(call, info, output, items, metadata)
+        return _converted_list(request, info, output, items, metadata)
     head = orjson.dumps({"kind": info.list_kind, "apiVersion": info.api_version, "metadata": metadata})
     pieces: list[bytes | memoryview] = [head[:-1] + b',"items":[']
     if info.is_crd:
@@ -107,13 +109,13 @@ async def list_reply(call: Call, info: ResourceInfo, output: Output, page: Page)
         pieces.pop()
     pieces.append(b"]}\n")
     if output.yaml or output.pretty:
-        return Reply(encode_as(orjson.loads(b"".join(pieces)), output), 200, output.content_type)
-    return Reply(pieces)
+        return Response(encode_as(orjson.loads(b"".join(pieces)), output), 200, output.content_type)
+    return Response(pieces)
 
 
 def _converted_list(
-    call: Call, info: ResourceInfo, output: Output, items: Sequence[bytes], metadata: dict[str, Any]
-) -> Reply:
+    request: Request, info: ResourceInfo, output: Output, items: Sequence[bytes], metadata: dict[str, Any]
+) -> Response:
     objects = [orjson.loads(item) for item in items]
     if not metadata.get("continue"):
         metadata.pop("continue", None)
@@ -128,5 +130,5 @@ def _converted_list(
             "items": [partial_metadata(obj, output.as_version) for obj in objects],
         }
     else:
-        document = _table(call, info, output, objects, metadata)
-    return Reply(encode_as(document, output), 200, output.content_type)
+        document = _table(request, info, output, objects, metadata)
+    return Response(encode_as(document, output), 200, output.content_type)

@@ -1,6 +1,6 @@
 """Writes responses: headers, the body whole or in pieces, compressed if the client accepts it.
 
-Compression is that of ``deferredResponseWriter`` of ``k8s.io/apiserver``: gzip, at the fastest level, of bodies larger
+Compression follows ``deferredResponseWriter`` of ``k8s.io/apiserver``: gzip, at the fastest level, of bodies larger
 than 128 KiB. Watches do not use this module and are never compressed.
 """
 
@@ -13,12 +13,12 @@ from typing import Final
 from aiohttp import web
 from multidict import CIMultiDict
 
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 
 __all__ = ["COMPRESSED_FROM", "send"]
 
 PIECE: Final = 256 * 1024
-"""How many bytes of a body are sent at once."""
+"""Bytes of a body that are sent in one write."""
 
 COMPRESSED_FROM: Final = 128 * 1024
 """Bytes; larger bodies are compressed."""
@@ -26,24 +26,24 @@ COMPRESSED_FROM: Final = 128 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-async def send(call: Call, reply: Reply) -> web.StreamResponse:
-    """Send a reply, or return the response that aiohttp sends when the handler returns it."""
-    if call.method == "HEAD":
-        return _response(call, reply, b"")
-    pieces = [reply.body] if isinstance(reply.body, bytes) else reply.body
+async def send(request: Request, response: Response) -> web.StreamResponse:
+    """Send a response, or return the one that aiohttp sends when the handler returns it."""
+    if request.method == "HEAD":
+        return _http_response(request, response, b"")
+    pieces = [response.body] if isinstance(response.body, bytes) else response.body
     size = sum(map(len, pieces))
-    compressed = size > COMPRESSED_FROM and _takes_gzip(call)
+    compressed = size > COMPRESSED_FROM and _takes_gzip(request)
     if compressed:
-        reply.headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        response.headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
     if size > PIECE:
-        return await _streamed(call, reply, pieces, None if compressed else size)
+        return await _streamed(request, response, pieces, None if compressed else size)
     body = b"".join(pieces)
-    return _response(call, reply, zlib.compress(body, 1, _GZIP) if compressed else body)
+    return _http_response(request, response, zlib.compress(body, 1, _GZIP) if compressed else body)
 
 
-def _takes_gzip(call: Call) -> bool:
+def _takes_gzip(request: Request) -> bool:
     """Return whether the client accepts gzip; like kube-apiserver, ignore entries with a quality value."""
-    return "gzip" in [token.strip() for token in call.headers.get("Accept-Encoding", "").split(",")]
+    return "gzip" in [token.strip() for token in request.headers.get("Accept-Encoding", "").split(",")]
 
 
 def _warning(text: str) -> str:
@@ -51,42 +51,42 @@ def _warning(text: str) -> str:
     return f'299 - "{escaped}"'
 
 
-def _set_headers(call: Call, reply: Reply, headers: CIMultiDict[str]) -> None:
-    headers["Content-Type"] = reply.content_type
+def _set_headers(request: Request, response: Response, headers: CIMultiDict[str]) -> None:
+    headers["Content-Type"] = response.content_type
     headers["Cache-Control"] = "no-cache, private"
-    headers["Audit-Id"] = call.audit_id
-    for name, value in reply.headers.items():
+    headers["Audit-Id"] = request.audit_id
+    for name, value in response.headers.items():
         headers[name] = value
-    for text in call.warnings:
+    for text in request.warnings:
         headers.add("Warning", _warning(text))
 
 
-def _response(call: Call, reply: Reply, body: bytes) -> web.Response:
-    response = web.Response(body=body, status=reply.code)
-    _set_headers(call, reply, response.headers)
-    return response
+def _http_response(request: Request, response: Response, body: bytes) -> web.Response:
+    http_response = web.Response(body=body, status=response.code)
+    _set_headers(request, response, http_response.headers)
+    return http_response
 
 
 async def _streamed(
-    call: Call, reply: Reply, pieces: Sequence[bytes | memoryview], size: int | None
+    request: Request, response: Response, pieces: Sequence[bytes | memoryview], size: int | None
 ) -> web.StreamResponse:
     """Send a large body as fast as the client reads it, without ever holding it in one piece.
 
     ``size`` is the length of the body; ``None`` compresses it, so its length is not known in advance.
     """
-    response = web.StreamResponse(status=reply.code)
-    _set_headers(call, reply, response.headers)
-    response.content_length = size
+    http_response = web.StreamResponse(status=response.code)
+    _set_headers(request, response, http_response.headers)
+    http_response.content_length = size
     packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP) if size is None else None
-    await response.prepare(call.raw)
+    await http_response.prepare(request.raw)
     for batch in _batches(pieces):
         data = batch if packer is None else packer.compress(batch)
         if data:
-            await response.write(data)
+            await http_response.write(data)
     if packer is not None:
-        await response.write(packer.flush())
-    await response.write_eof()
-    return response
+        await http_response.write(packer.flush())
+    await http_response.write_eof()
+    return http_response
 
 
 def _batches(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes]:

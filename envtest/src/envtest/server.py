@@ -1,6 +1,6 @@
 """The HTTPS server: passes each connection's requests to a handler and turns every failure into a Status.
 
-The order is that of kube-apiserver's filter chain: injected faults, the ``timeout`` parameter, authentication,
+The order follows kube-apiserver's filter chain: injected faults, the ``timeout`` parameter, authentication,
 impersonation, authorization, routing. The audit event is written when the response is complete.
 """
 
@@ -26,14 +26,14 @@ from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
 from envtest.fault_injection import FAULTS_PATH, inject
 from envtest.faults import Faults
-from envtest.http import Call, Page, Reply, log_failure, not_found_page, status_reply
+from envtest.http import Page, Request, Response, log_failure, not_found_page, status_response
 from envtest.request_timeout import check_timeout
 from envtest.response_writer import send
 
 __all__ = ["Server"]
 
 HEADER_LIMIT = 1 << 20
-"""Maximum bytes of a request line or a header, as in Go's ``net/http``: urls with selectors get long."""
+"""Maximum bytes of a request line or a header, as in Go's ``net/http``: URLs with selectors get long."""
 
 
 def _logger() -> logging.Logger:
@@ -95,68 +95,71 @@ class Server:
     async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
         received = datetime.now(UTC)
         started = time.perf_counter()
-        call = Call(raw)
-        attributes = attributes_of(raw.method, call.path, call.query)
+        request = Request(raw)
+        attributes = attributes_of(raw.method, request.path, request.query)
         try:
-            answer = await self._answer(call, attributes)
+            response = await self._respond(request, attributes)
         except StatusError as error:
-            answer = status_reply(error)
+            response = status_response(error)
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - a bug in a handler must not stop the server
-            answer = status_reply(_failure(call, error))
+            response = status_response(_failure(request, error))
         self._audit.record(
-            call, attributes, answer.status if isinstance(answer, web.StreamResponse) else answer.code, received
+            request,
+            attributes,
+            response.status if isinstance(response, web.StreamResponse) else response.code,
+            received,
         )
-        self._dispatcher.observe(attributes, answer, time.perf_counter() - started)
-        if isinstance(answer, web.StreamResponse):
-            return answer
-        return await send(call, answer)
+        self._dispatcher.observe(attributes, response, time.perf_counter() - started)
+        if isinstance(response, web.StreamResponse):
+            return response
+        return await send(request, response)
 
-    async def _answer(self, call: Call, attributes: Attributes) -> Reply | web.StreamResponse:
-        if call.path != FAULTS_PATH:
+    async def _respond(self, request: Request, attributes: Attributes) -> Response | web.StreamResponse:
+        if request.path != FAULTS_PATH:
             await self._faults.wait_while_paused()
-        call.faults = self._faults
-        call.fault = self._faults.match(attributes)
-        if call.fault is not None:
-            answer = await inject(call.fault, call, attributes)
-            if answer is not None:
-                return answer
-        check_timeout(call.parameter("timeout"), attributes)
-        transport = call.raw.transport
+        request.faults = self._faults
+        request.fault = self._faults.match(attributes)
+        if request.fault is not None:
+            injected = await inject(request.fault, request, attributes)
+            if injected is not None:
+                return injected
+        check_timeout(request.parameter("timeout"), attributes)
+        transport = request.raw.transport
         tls = transport.get_extra_info("ssl_object") if transport else None
         certificate = tls.getpeercert(binary_form=True) if tls else None
-        user = self._authenticator.authenticate(call.headers.get("Authorization", ""), certificate)
+        user = self._authenticator.authenticate(request.headers.get("Authorization", ""), certificate)
         if user is None:
             raise unauthorized()
-        call.user = user
+        request.user = user
         attributes = attributes.with_user(user)
-        impersonated = requested_user(call.headers.items())
+        impersonated = requested_user(request.headers.items())
         if impersonated is not None:
-            call.user = impersonate(self._authorizer, attributes, impersonated)
-            call.audit["impersonator"] = user
-            attributes = attributes.with_user(call.user)
+            request.user = impersonate(self._authorizer, attributes, impersonated)
+            request.audit["impersonator"] = user
+            attributes = attributes.with_user(request.user)
         decision = self._authorizer.authorize(attributes)
-        call.audit["decision"] = decision
+        request.audit["decision"] = decision
         if not decision.allowed:
             raise _forbidden(attributes, decision.reason)
         if attributes.is_resource_request:
-            return await self._dispatcher.dispatch(call, attributes)
+            return await self._dispatcher.dispatch(request, attributes)
         for page in self._pages:
-            reply = await page(call)
-            if reply is not None:
-                return reply
+            response = await page(request)
+            if response is not None:
+                return response
         return not_found_page()
 
 
-def _failure(call: Call, error: Exception) -> StatusError:
+def _failure(request: Request, error: Exception) -> StatusError:
     """Return the response to an unexpected exception.
 
     Only a body nested too deeply, which no legitimate client sends, is the client's fault; all others are bugs.
     """
     if isinstance(error, RecursionError) or (isinstance(error, orjson.JSONEncodeError) and "Recursion" in str(error)):
         return bad_request("exceeded max depth")
-    log_failure("Request failed", method=call.method, path=call.path)
+    log_failure("Request failed", method=request.method, path=request.path)
     return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})
 
 

@@ -1,4 +1,4 @@
-"""The behaviour specific to a resource: the hooks that the request pipeline calls, in this order.
+"""Resource-specific behavior: the hooks that the request pipeline calls, in this order.
 
 ``decode`` -> (admission) -> ``default`` -> ``prepare_create`` / ``prepare_update`` -> ``validate``.
 The base class accepts everything. Built-in kinds and custom resources have their own subclasses (``envtest.builtins``,
@@ -29,10 +29,10 @@ class Strategy:
     """Whether PUT without a resourceVersion overwrites the object; custom resources reject it."""
 
     default_propagation = "background"
-    """What a DELETE without a propagation policy does to dependents: ``background`` or ``orphan`` (Job)."""
+    """The propagation policy of a DELETE that specifies none: ``background``, or ``orphan`` (Job)."""
 
     returns_deleted_object = False
-    """Whether DELETE answers with the object instead of a Status (Pod, Service, ServiceAccount)."""
+    """Whether DELETE returns the object instead of a Status (Pod, Service, ServiceAccount)."""
 
     has_spec_generation = False
     """Whether ``metadata.generation`` starts at 1 and counts changes outside metadata and status."""
@@ -46,10 +46,10 @@ class Strategy:
         return []
 
     def restore(self, obj: Object) -> None:
-        """Bring an object, in place, from the schema under which it was stored to the version's present schema."""
+        """Convert an object in place from the schema with which it was stored to the current one of its version."""
 
     def decode_stored(self, obj: Object) -> None:
-        """Bring a stored object, in place, to the schema of this version, to which it has been converted."""
+        """Adapt a stored object, in place, to the schema of this version after conversion to the version."""
         self.default(obj)
 
     def default(self, obj: Object) -> None:
@@ -74,10 +74,10 @@ class Strategy:
         """Clear the fields that a client must not set on creation (``status``); allocate values (cluster IPs)."""
 
     def adopt(self, obj: Object) -> None:
-        """Record as allocated the values of an object that an earlier process stored."""
+        """Mark the values of an object that an earlier process stored as allocated."""
 
     def release(self, uid: str) -> None:
-        """Release the values allocated to an object that was deleted, or was not stored after all."""
+        """Release the values allocated to an object that was deleted or could not be stored."""
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """Restore in ``new`` the fields that this resource, or the subresource in ``ctx``, must not change."""

@@ -1,6 +1,6 @@
 """Converts objects to Tables: rows of cells, the form that ``kubectl get`` requests.
 
-The columns of custom resources are their ``additionalPrinterColumns``, those of built-in kinds are in
+The columns of custom resources are their ``additionalPrinterColumns``; the columns of built-in kinds are in
 :mod:`envtest.printers`. A kind without columns shows its name and creation time.
 """
 
@@ -39,8 +39,8 @@ def convert_to_table(
     """Return the ``Table`` of ``objects`` of one resource.
 
     ``version`` is the version of the group ``meta.k8s.io``. ``include`` selects the object of each row: ``Metadata`` (a
-    PartialObjectMetadata), ``Object`` or ``None``. ``metadata`` is that of the list. Without ``headers`` the columns
-    are null, as in all watch events except the first. Ages are relative to ``now``.
+    PartialObjectMetadata), ``Object`` or ``None``. ``metadata`` is the metadata of the list. Without ``headers`` the
+    columns are null, as in all watch events except the first. Ages are relative to ``now``.
     """
     moment = now or datetime.now(UTC)
     columns, cells = _printer(info)

@@ -1,4 +1,4 @@
-"""A control plane on its own thread and event loop, for programs and tests that are not asynchronous."""
+"""A control plane on its own thread and event loop, for synchronous programs and tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class ThreadedControlPlane:
         self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)
 
     def start(self) -> None:
-        """Start the thread and the control plane; return when it is ready. Raises as the control plane's ``start``."""
+        """Start the thread and the control plane; return when it is ready.
+
+        Raises the same exceptions as the control plane's ``start``.
+        """
         self._thread.start()
         try:
             self.call(self.plane.start())

@@ -1,6 +1,6 @@
 """Reads and writes YAML as the API server does: only the subset that JSON can express.
 
-Import this module only where YAML is handled: most requests are JSON.
+Import this module only to handle YAML: most requests are JSON.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _Dumper.add_representer(str, _represent_string)
 
 
 def load(data: bytes) -> Any:
-    """Decode one document, limited to what JSON can express. Raises YAMLError."""
+    """Decode one document, limited to values that JSON can express. Raises YAMLError."""
     try:
         _check_depth(data)
-        return _Plain(len(data) + _ALIASED).plain(yaml.load(data, Loader=_Loader))  # noqa: S506 - a SafeLoader
+        return _JSONConverter(len(data) + _ALIASED).convert(yaml.load(data, Loader=_Loader))  # noqa: S506 - a SafeLoader
     except YAMLError:
         raise
     except (yaml.YAMLError, ValueError) as error:
@@ -88,17 +88,17 @@ def _check_depth(data: bytes) -> None:
 
 
 _ALIASED: Final = 400_000
-"""How many values aliases may add to those that a document of this length can contain (go-yaml's limit)."""
+"""Maximum number of values that aliases add to the maximum for a document of this length (go-yaml's limit)."""
 
 
-class _Plain:
+class _JSONConverter:
     """Converts YAML values to JSON values: keys become strings, and the expansion of aliases is limited."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
         self._open: set[int] = set()
 
-    def plain(self, value: Any) -> Any:
+    def convert(self, value: Any) -> Any:
         self._left -= 1
         if self._left < 0:
             raise YAMLError("yaml: document contains excessive aliasing")
@@ -106,22 +106,22 @@ class _Plain:
             if id(value) in self._open:
                 raise YAMLError("yaml: anchor value contains itself")
             self._open.add(id(value))
-            plain: Any = (
-                {_key(name): self.plain(item) for name, item in value.items()}
+            converted: Any = (
+                {_key(name): self.convert(item) for name, item in value.items()}
                 if isinstance(value, dict)
-                else [self.plain(item) for item in value]
+                else [self.convert(item) for item in value]
             )
             self._open.remove(id(value))
-            return plain
+            return converted
         if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-            return float(value) if abs(value) < 10**308 else _refuse(value)
+            return float(value) if abs(value) < 10**308 else _unsupported(value)
         if isinstance(value, float) and not math.isfinite(value):
-            return _refuse(value)
+            return _unsupported(value)
         if isinstance(value, bytes):
             return value.decode(errors="replace")
         if value is None or isinstance(value, (str, int, float, bool)):
             return value
-        return _refuse(value)
+        return _unsupported(value)
 
 
 def _key(name: Any) -> str:
@@ -134,7 +134,7 @@ def _key(name: Any) -> str:
     raise YAMLError(f"error converting YAML to JSON: unsupported map key: {str(name)[:100]}")
 
 
-def _refuse(value: Any) -> Any:
+def _unsupported(value: Any) -> Any:
     raise YAMLError(f"error converting YAML to JSON: unsupported value: {str(value)[:100]}")
 
 

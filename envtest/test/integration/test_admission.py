@@ -19,16 +19,16 @@ from envtest.certificates import CertificateAuthority, server_context
 TIMEOUT_SECONDS = 20.0
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+WebhookHandler = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class WebhookServer:
-    """A webhook server whose paths are answered by functions of the admission request."""
+    """A webhook server that serves each path with a function of the admission request."""
 
     def __init__(self, names: list[str]) -> None:
         self._ca = CertificateAuthority(name="hooks-ca")
         self._names = names
-        self.answers: dict[str, Answer] = {}
+        self.handlers: dict[str, WebhookHandler] = {}
         self.requests: list[dict[str, Any]] = []
         self.url = ""
 
@@ -39,7 +39,7 @@ class WebhookServer:
     async def _handle(self, request: web.Request) -> web.Response:
         review = await request.json()
         self.requests.append(review["request"])
-        response = {"uid": review["request"]["uid"], "allowed": True, **self.answers[request.path](review["request"])}
+        response = {"uid": review["request"]["uid"], "allowed": True, **self.handlers[request.path](review["request"])}
         return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     @asynccontextmanager
@@ -86,61 +86,61 @@ async def wait_for(api: APIClient, probe: Callable[[Any], bool], **body: Any) ->
     """
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            answer = await api.post(
+            response = await api.post(
                 f"{MAPS}?dryRun=All", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}, **body}
             )
-            if probe(answer):
-                return answer
+            if probe(response):
+                return response
             await asyncio.sleep(0.05)
 
 
 async def test_mutating_webhook_changes_the_stored_object(api: APIClient, hooks: WebhookServer) -> None:
     patch = b64encode(json.dumps([{"op": "add", "path": "/data", "value": {"by": "hook"}}]).encode()).decode()
-    hooks.answers["/mutate"] = lambda _: {"patch": patch, "patchType": "JSONPatch", "warnings": ["changed"]}
+    hooks.handlers["/mutate"] = lambda _: {"patch": patch, "patchType": "JSONPatch", "warnings": ["changed"]}
     configuration = hooks.configuration("Mutating", {"url": f"{hooks.url}/mutate"})
     assert (await api.post(f"{GROUP}/mutatingwebhookconfigurations", configuration)).code == 201
-    await wait_for(api, lambda answer: "data" in answer.body)
-    answer = await config_map(api, "a")
-    assert answer.body["data"] == {"by": "hook"}
-    assert '299 - "changed"' in answer.headers.getall("Warning")
+    await wait_for(api, lambda response: "data" in response.body)
+    response = await config_map(api, "a")
+    assert response.body["data"] == {"by": "hook"}
+    assert '299 - "changed"' in response.headers.getall("Warning")
     assert hooks.requests[-1]["userInfo"]["groups"][0] == "system:masters"
     assert (await api.get(f"{MAPS}/a")).body["data"] == {"by": "hook"}
 
 
 async def test_validating_webhook_rejects_an_object(api: APIClient, hooks: WebhookServer) -> None:
-    hooks.answers["/validate"] = lambda request: {
+    hooks.handlers["/validate"] = lambda request: {
         "allowed": request["object"].get("data") is None,
         "status": {"message": "no data here", "code": 403},
     }
     configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/validate"})
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-    answer = await wait_for(api, lambda answer: answer.code == 403, data={"a": "b"})
-    assert answer.body["message"] == 'admission webhook "h.acme.io" denied the request: no data here'
+    response = await wait_for(api, lambda response: response.code == 403, data={"a": "b"})
+    assert response.body["message"] == 'admission webhook "h.acme.io" denied the request: no data here'
     assert (await config_map(api, "fine")).code == 201
     assert (await config_map(api, "wrong", data={"a": "b"})).code == 403
     assert (await api.get(f"{MAPS}/wrong")).code == 404
 
 
 async def test_webhook_with_untrusted_certificate_is_not_called(api: APIClient, hooks: WebhookServer) -> None:
-    hooks.answers["/validate"] = lambda _: {}
+    hooks.handlers["/validate"] = lambda _: {}
     other = b64encode(CertificateAuthority(name="other-ca").pem).decode()
     configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/validate", "caBundle": other})
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-    answer = await wait_for(api, lambda answer: answer.code == 500)
-    assert 'failed calling webhook "h.acme.io": failed to call webhook: Post "https://' in answer.body["message"]
-    assert "tls: failed to verify certificate: x509:" in answer.body["message"]
+    response = await wait_for(api, lambda response: response.code == 500)
+    assert 'failed calling webhook "h.acme.io": failed to call webhook: Post "https://' in response.body["message"]
+    assert "tls: failed to verify certificate: x509:" in response.body["message"]
     assert not hooks.requests
 
 
 async def test_service_webhook_requires_a_registered_endpoint(hooks: WebhookServer) -> None:
-    hooks.answers["/check"] = lambda _: {"allowed": False}
+    hooks.handlers["/check"] = lambda _: {"allowed": False}
     service = {"namespace": "acme", "name": "hooks", "path": "/check"}
     async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
         assert isinstance(plane, EmbeddedControlPlane)
         configuration = hooks.configuration("Validating", {"service": service})
         assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-        answer = await config_map(api, "a")
-        assert answer.body["message"].endswith(
+        response = await config_map(api, "a")
+        assert response.body["message"].endswith(
             'Post "https://hooks.acme.svc:443/check?timeout=10s": service "hooks" not found'
         )
         plane.register_service("acme", "hooks", hooks.url)
@@ -152,12 +152,12 @@ async def test_unreachable_webhook_is_handled_by_its_failure_policy(api: APIClie
     unreachable = {"url": "https://127.0.0.1:1/gone"}
     configuration = hooks.configuration("Validating", unreachable, failurePolicy="Fail")
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-    answer = await wait_for(api, lambda answer: answer.code == 500)
-    assert "dial tcp 127.0.0.1:1: connect: connection refused" in answer.body["message"]
+    response = await wait_for(api, lambda response: response.code == 500)
+    assert "dial tcp 127.0.0.1:1: connect: connection refused" in response.body["message"]
     assert (await api.delete(f"{GROUP}/validatingwebhookconfigurations/hooks")).code == 200
     configuration = hooks.configuration("Validating", unreachable, failurePolicy="Ignore")
     assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
-    await wait_for(api, lambda answer: answer.code == 201)
+    await wait_for(api, lambda response: response.code == 201)
 
 
 async def test_validating_admission_policy_denies_a_request(api: APIClient) -> None:
@@ -172,7 +172,7 @@ async def test_validating_admission_policy_denies_a_request(api: APIClient) -> N
     version = {"apiVersion": "admissionregistration.k8s.io/v1"}
     assert (await api.post(f"{GROUP}/validatingadmissionpolicies", version | policy)).code == 201
     assert (await api.post(f"{GROUP}/validatingadmissionpolicybindings", version | policy_binding)).code == 201
-    answer = await wait_for(api, lambda answer: answer.code == 422, data={"a": "1", "b": "2"})
+    response = await wait_for(api, lambda response: response.code == 422, data={"a": "1", "b": "2"})
     denial = "ValidatingAdmissionPolicy 'few' with binding 'few' denied request: too much"
-    assert answer.body["message"] == f'configmaps "probe" is forbidden: {denial}'
+    assert response.body["message"] == f'configmaps "probe" is forbidden: {denial}'
     assert (await config_map(api, "a", data={"a": "1"})).code == 201

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from envtest import ControlPlane, EmbeddedControlPlane
-from envtest.api_client import Answer, APIClient
+from envtest.api_client import APIClient, Response
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 TIMEOUT_SECONDS = 30.0
@@ -30,9 +30,9 @@ async def create_account(api: APIClient, name: str) -> str:
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     assert (await api.post(f"{DEFAULT}/serviceaccounts", body)).code == 201
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
-    answer = await api.post(f"{DEFAULT}/serviceaccounts/{name}/token", request)
-    assert answer.code == 201
-    token: str = answer.body["status"]["token"]
+    response = await api.post(f"{DEFAULT}/serviceaccounts/{name}/token", request)
+    assert response.code == 201
+    token: str = response.body["status"]["token"]
     return token
 
 
@@ -47,17 +47,17 @@ async def grant(api: APIClient, name: str, rules: list[dict[str, Any]]) -> None:
     assert (await api.post(f"{RBAC}/namespaces/default/rolebindings", version | binding)).code == 201
 
 
-async def wait_for_code(send: Callable[[], Awaitable[Answer]], code: int) -> Answer:
+async def wait_for_code(send: Callable[[], Awaitable[Response]], code: int) -> Response:
     """Repeat a request until the response has ``code``: a real server applies RBAC changes with a delay."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            answer = await send()
-            if answer.code == code:
-                return answer
+            response = await send()
+            if response.code == code:
+                return response
             await asyncio.sleep(0.02)
 
 
-async def whoami(api: APIClient, headers: dict[str, str]) -> Answer:
+async def whoami(api: APIClient, headers: dict[str, str]) -> Response:
     return await api.post(SELF_REVIEWS, SELF_REVIEW, headers=headers)
 
 
@@ -92,14 +92,14 @@ async def test_user_cannot_grant_permissions_it_does_not_hold(api: APIClient) ->
     path = f"{RBAC}/namespaces/default/roles"
     await wait_for_code(lambda: api.post(path, role, headers=headers), 201)
     role |= {"metadata": {"name": "more"}, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
-    answer = await api.post(path, role, headers=headers)
-    assert answer.code == 403
-    assert "is attempting to grant RBAC permissions not currently held" in answer.body["message"]
+    response = await api.post(path, role, headers=headers)
+    assert response.code == 403
+    assert "is attempting to grant RBAC permissions not currently held" in response.body["message"]
 
 
 async def test_impersonation_requires_permission(api: APIClient) -> None:
-    answer = await whoami(api, {"Impersonate-User": "bob", "Impersonate-Group": "devs"})
-    assert answer.body["status"]["userInfo"] == {"username": "bob", "groups": ["devs", "system:authenticated"]}
+    response = await whoami(api, {"Impersonate-User": "bob", "Impersonate-Group": "devs"})
+    assert response.body["status"]["userInfo"] == {"username": "bob", "groups": ["devs", "system:authenticated"]}
     refused = await whoami(api, {**bearer(await create_account(api, "nosy")), "Impersonate-User": "bob"})
     assert refused.code == 403
 

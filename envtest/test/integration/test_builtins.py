@@ -253,9 +253,9 @@ def covers(actual: Any, expected: Any) -> bool:
 async def test_defaults_are_set_on_creation(
     api: APIClient, path: str, body: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    answer = await api.post(path, body)
-    assert answer.code == 201, answer.body
-    assert covers(answer.body, expected), answer.body
+    response = await api.post(path, body)
+    assert response.code == 201, response.body
+    assert covers(response.body, expected), response.body
 
 
 @pytest.mark.parametrize(
@@ -386,10 +386,10 @@ async def test_defaults_are_set_on_creation(
     ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) and value.startswith("/") else "",
 )
 async def test_invalid_object_is_rejected(api: APIClient, path: str, body: dict[str, Any], message: str) -> None:
-    answer = await api.post(path, body)
-    assert answer.code == 422, answer.body
-    assert message in answer.body["message"]
-    assert answer.body["details"]["causes"]
+    response = await api.post(path, body)
+    assert response.code == 422, response.body
+    assert message in response.body["message"]
+    assert response.body["details"]["causes"]
 
 
 @pytest.mark.parametrize(
@@ -433,20 +433,20 @@ async def test_immutable_field_cannot_be_changed(
     api: APIClient, path: str, body: dict[str, Any], patch: dict[str, Any], message: str
 ) -> None:
     assert (await api.post(path, body)).code == 201
-    answer = await api.merge(f"{path}/one", patch)
-    assert answer.code == 422, answer.body
-    assert message in answer.body["message"]
+    response = await api.merge(f"{path}/one", patch)
+    assert response.code == 422, response.body
+    assert message in response.body["message"]
     assert (await api.merge(f"{path}/one", {"metadata": {"labels": {"l": "v"}}})).code == 200
 
 
 async def test_image_of_a_pod_can_be_changed(api: APIClient) -> None:
     await api.post(f"{CORE}/pods", pod())
     spec = {"containers": [{"name": "c", "image": "i:2"}]}
-    answer = await api.request(
+    response = await api.request(
         "PATCH", f"{CORE}/pods/one", {"spec": spec}, content_type="application/strategic-merge-patch+json"
     )
-    assert answer.code == 200
-    assert answer.body["spec"]["containers"][0]["image"] == "i:2"
+    assert response.code == 200
+    assert response.body["spec"]["containers"][0]["image"] == "i:2"
 
 
 async def test_service_creation_fails_when_all_cluster_ips_are_allocated(api: APIClient) -> None:
@@ -481,16 +481,16 @@ async def test_dry_run_releases_allocated_addresses(api: APIClient) -> None:
 
 
 async def test_wrong_json_type_is_a_decoding_error(api: APIClient) -> None:
-    answer = await api.post(f"{CORE}/configmaps", obj("v1", "ConfigMap", data={"a": 1}))
-    assert answer.code == 400
-    assert "cannot be handled as a ConfigMap" in answer.body["message"]
-    assert "cannot unmarshal number into Go struct field" in answer.body["message"]
+    response = await api.post(f"{CORE}/configmaps", obj("v1", "ConfigMap", data={"a": 1}))
+    assert response.code == 400
+    assert "cannot be handled as a ConfigMap" in response.body["message"]
+    assert "cannot unmarshal number into Go struct field" in response.body["message"]
 
 
 async def test_null_quantity_is_zero(api: APIClient) -> None:
     body = pod(containers=[{"name": "c", "image": "i", "resources": {"requests": {"cpu": None}}}])
-    answer = await api.post(f"{CORE}/pods", body, {"dryRun": "All"})
-    assert answer.body["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "0"}}
+    response = await api.post(f"{CORE}/pods", body, {"dryRun": "All"})
+    assert response.body["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "0"}}
 
 
 async def test_unknown_and_duplicate_fields_are_reported(api: APIClient) -> None:
@@ -570,8 +570,8 @@ def duplicate_env() -> dict[str, Any]:
 async def test_questionable_object_is_accepted_with_a_warning(
     api: APIClient, path: str, body: dict[str, Any], warnings: list[str]
 ) -> None:
-    answer = await api.post(path, body)
-    assert answer.code == 201, answer.body
-    headers = answer.headers.getall("Warning", [])  # type: ignore[attr-defined]
+    response = await api.post(path, body)
+    assert response.code == 201, response.body
+    headers = response.headers.getall("Warning", [])  # type: ignore[attr-defined]
     escaped = [text.replace('"', '\\"') for text in warnings]
     assert headers == [f'299 - "{text}"' for text in escaped]

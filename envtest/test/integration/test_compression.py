@@ -41,15 +41,15 @@ async def test_list_above_the_threshold_is_compressed(
     api: APIClient, http_client: aiohttp.ClientSession, count: int
 ) -> None:
     await create_config_maps(api, count)
-    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "deflate, gzip"}) as answer:
-        assert answer.headers["Content-Encoding"] == "gzip"
-        assert answer.headers["Vary"] == "Accept-Encoding"
-        body = await answer.read()
+    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "deflate, gzip"}) as response:
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert response.headers["Vary"] == "Accept-Encoding"
+        body = await response.read()
     assert len(body) < count * OBJECT_SIZE / 10
     compressed = json.loads(gzip.decompress(body))
-    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "identity"}) as answer:
-        assert "Content-Encoding" not in answer.headers
-        plain = await answer.read()
+    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "identity"}) as response:
+        assert "Content-Encoding" not in response.headers
+        plain = await response.read()
     assert len(plain) > count * OBJECT_SIZE
     names = [item["metadata"]["name"] for item in compressed["items"]]
     assert compressed == json.loads(plain)
@@ -61,18 +61,18 @@ async def test_small_responses_and_watches_are_not_compressed(
 ) -> None:
     await create_config_maps(api, 3)
     accepts = {"Accept-Encoding": "gzip"}
-    async with http_client.get(f"{CONFIG_MAPS}/big-0", headers=accepts) as answer:
-        assert "Content-Encoding" not in answer.headers
-        assert len(await answer.read()) < THRESHOLD_BYTES
-    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "gzip;q=1"}) as answer:
-        assert "Content-Encoding" not in answer.headers
-    async with http_client.get(CONFIG_MAPS, params={"watch": "1", "timeoutSeconds": "1"}, headers=accepts) as answer:
-        assert "Content-Encoding" not in answer.headers
-        assert json.loads(await answer.content.readline())["type"] == "ADDED"
+    async with http_client.get(f"{CONFIG_MAPS}/big-0", headers=accepts) as response:
+        assert "Content-Encoding" not in response.headers
+        assert len(await response.read()) < THRESHOLD_BYTES
+    async with http_client.get(CONFIG_MAPS, headers={"Accept-Encoding": "gzip;q=1"}) as response:
+        assert "Content-Encoding" not in response.headers
+    async with http_client.get(CONFIG_MAPS, params={"watch": "1", "timeoutSeconds": "1"}, headers=accepts) as response:
+        assert "Content-Encoding" not in response.headers
+        assert json.loads(await response.content.readline())["type"] == "ADDED"
 
 
 async def test_large_object_is_compressed(api: APIClient, http_client: aiohttp.ClientSession) -> None:
     assert (await api.post(CONFIG_MAPS, config_map("huge", {"text": "b" * 700_000}))).code == 201
-    async with http_client.get(f"{CONFIG_MAPS}/huge", headers={"Accept-Encoding": "gzip"}) as answer:
-        assert answer.headers["Content-Encoding"] == "gzip"
-        assert len(json.loads(gzip.decompress(await answer.read()))["data"]["text"]) == 700_000
+    async with http_client.get(f"{CONFIG_MAPS}/huge", headers={"Accept-Encoding": "gzip"}) as response:
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert len(json.loads(gzip.decompress(await response.read()))["data"]["text"]) == 700_000

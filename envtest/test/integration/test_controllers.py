@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from envtest import ControlPlane
-from envtest.api_client import PATIENCE, APIClient
+from envtest.api_client import TIMEOUT_SECONDS, APIClient
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -28,7 +28,7 @@ async def wait_for(
     api: APIClient, folder: str, name: str, condition: Callable[[dict[str, Any]], Any]
 ) -> dict[str, Any]:
     """Watch an object until it satisfies a condition, and return it."""
-    async with asyncio.timeout(PATIENCE), api.watch(folder, {"fieldSelector": f"metadata.name={name}"}) as watch:
+    async with asyncio.timeout(TIMEOUT_SECONDS), api.watch(folder, {"fieldSelector": f"metadata.name={name}"}) as watch:
         while True:
             event = await watch.event()
             obj: dict[str, Any] = event["object"]

@@ -1,4 +1,4 @@
-"""CRDs: their validation, how they become established, and what they do to custom resources."""
+"""CRDs: their validation, their establishment, and their effect on custom resources."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def version(name: str = "v1", **fields: Any) -> dict[str, Any]:
     return {**base, **fields}
 
 
-def make_crd(*versions: dict[str, Any], group: str = "example.com", **names: Any) -> dict[str, Any]:
+def build_crd(*versions: dict[str, Any], group: str = "example.com", **names: Any) -> dict[str, Any]:
     all_names = {"plural": "things", "kind": "Thing", **names}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -51,8 +51,8 @@ def make_crd(*versions: dict[str, Any], group: str = "example.com", **names: Any
 
 
 async def establish(api: APIClient, crd: dict[str, Any]) -> dict[str, Any]:
-    answer = await api.post(CRDS, crd)
-    assert answer.code == 201, answer.body
+    response = await api.post(CRDS, crd)
+    assert response.code == 201, response.body
     group, served = crd["spec"]["group"], crd["spec"]["versions"][0]["name"]
     await api.until(f"/apis/{group}/{served}/{crd['spec']['names']['plural']}", 200)
     stored: dict[str, Any] = (await api.get(f"{CRDS}/{crd['metadata']['name']}")).body
@@ -68,7 +68,7 @@ def conditions(crd: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 async def test_names_are_defaulted_and_accepted(api: APIClient) -> None:
-    crd = await establish(api, make_crd(shortNames=["th"], categories=["all"]))
+    crd = await establish(api, build_crd(shortNames=["th"], categories=["all"]))
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
     names |= {"shortNames": ["th"], "categories": ["all"]}  # type: ignore[dict-item]
     assert crd["spec"]["names"] == crd["status"]["acceptedNames"] == names
@@ -81,8 +81,8 @@ async def test_names_are_defaulted_and_accepted(api: APIClient) -> None:
 
 
 async def test_crd_with_conflicting_names_is_established_when_they_become_free(api: APIClient) -> None:
-    await establish(api, make_crd())
-    second = make_crd(plural="others", kind="Thing", listKind="OtherList")
+    await establish(api, build_crd())
+    second = build_crd(plural="others", kind="Thing", listKind="OtherList")
     assert (await api.post(CRDS, second)).code == 201
     refused = (await api.get(f"{CRDS}/others.example.com")).body
     while not (refused.get("status") or {}).get("conditions"):
@@ -126,9 +126,9 @@ async def test_crd_with_conflicting_names_is_established_when_they_become_free(a
 async def test_invalid_schema_is_rejected(api: APIClient, change: Any, message: str) -> None:
     invalid = version()
     change(invalid["schema"]["openAPIV3Schema"])
-    answer = await api.post(CRDS, make_crd(invalid))
-    assert answer.code == 422
-    assert message in answer.body["message"]
+    response = await api.post(CRDS, build_crd(invalid))
+    assert response.code == 422
+    assert message in response.body["message"]
 
 
 @pytest.mark.parametrize("odd", [None, [], "", 0, "x", True, [{}]], ids=repr)
@@ -140,19 +140,19 @@ async def test_malformed_schema_never_causes_a_server_error(api: APIClient, word
         node: dict[str, Any] = {"type": "array", "items": items}
         (node if place == "list" else items)[word] = odd
         strange["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["strange"] = node
-        assert (await api.post(CRDS, make_crd(strange), {"dryRun": "All"})).code in (201, 400, 422)
+        assert (await api.post(CRDS, build_crd(strange), {"dryRun": "All"})).code in (201, 400, 422)
 
 
 async def test_crd_name_must_match_plural_and_group(api: APIClient) -> None:
-    crd = make_crd()
+    crd = build_crd()
     crd["metadata"]["name"] = "wrong"
-    answer = await api.post(CRDS, crd)
-    assert answer.code == 422
-    assert 'must be spec.names.plural+"."+spec.group' in answer.body["message"]
+    response = await api.post(CRDS, crd)
+    assert response.code == 422
+    assert 'must be spec.names.plural+"."+spec.group' in response.body["message"]
 
 
 async def test_custom_resource_is_defaulted_pruned_and_validated(api: APIClient) -> None:
-    await establish(api, make_crd())
+    await establish(api, build_crd())
     created = await api.post(THINGS, thing(mode="a", stranger=1, free={"any": ["thing"]}))
     assert created.code == 201
     assert created.body["spec"] == {"size": 2, "mode": "a", "free": {"any": ["thing"]}}
@@ -169,7 +169,7 @@ async def test_custom_resource_is_defaulted_pruned_and_validated(api: APIClient)
 
 
 async def test_unknown_field_is_handled_by_field_validation(api: APIClient) -> None:
-    await establish(api, make_crd())
+    await establish(api, build_crd())
     strict = await api.post(THINGS, thing(stranger=1), {"fieldValidation": "Strict"})
     assert strict.code == 400
     assert 'strict decoding error: unknown field "spec.stranger"' in strict.body["message"]
@@ -179,7 +179,7 @@ async def test_unknown_field_is_handled_by_field_validation(api: APIClient) -> N
 
 
 async def test_transition_rule_rejects_a_change(api: APIClient) -> None:
-    await establish(api, make_crd())
+    await establish(api, build_crd())
     await api.post(THINGS, thing(fixed="x"))
     assert (await api.merge(f"{THINGS}/one", {"spec": {"size": 3}})).code == 200
     refused = await api.merge(f"{THINGS}/one", {"spec": {"fixed": "y"}})
@@ -189,7 +189,7 @@ async def test_transition_rule_rejects_a_change(api: APIClient) -> None:
 
 async def test_unchanged_invalid_value_is_tolerated_after_schema_change(api: APIClient) -> None:
     """KEP-4008 (ratcheting): a value that was already invalid and is not changed is not an error."""
-    await establish(api, make_crd())
+    await establish(api, build_crd())
     await api.post(THINGS, thing(mode="a", size=3))
     stricter = [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size"}]
     stricter[0]["value"] = {"type": "integer", "minimum": 10}  # type: ignore[assignment]
@@ -206,7 +206,7 @@ async def test_unchanged_invalid_value_is_tolerated_after_schema_change(api: API
 async def test_status_and_scale_subresources(api: APIClient) -> None:
     scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.replicas"}
     scale["labelSelectorPath"] = ".status.selector"
-    await establish(api, make_crd(version(subresources={"status": {}, "scale": scale})))
+    await establish(api, build_crd(version(subresources={"status": {}, "scale": scale})))
     created = await api.post(THINGS, {**thing(size=3), "status": {"replicas": 9}})
     assert "status" not in created.body
     status = {**created.body, "spec": {"size": 8}, "status": {"replicas": 1, "selector": "a=b"}}
@@ -224,7 +224,7 @@ async def test_status_and_scale_subresources(api: APIClient) -> None:
 async def test_versions_with_conversion_strategy_none(api: APIClient) -> None:
     versions = [version("v2", storage=True), version("v1", storage=False)]
     versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = {"type": "string"}
-    await establish(api, make_crd(*versions))
+    await establish(api, build_crd(*versions))
     newer = {**thing(later="x", size=4), "apiVersion": "example.com/v2"}
     assert (await api.post("/apis/example.com/v2/namespaces/default/things", newer)).code == 201
     old_object = (await api.get(f"{THINGS}/one")).body
@@ -235,7 +235,7 @@ async def test_versions_with_conversion_strategy_none(api: APIClient) -> None:
 async def test_later_default_is_applied_on_read(api: APIClient) -> None:
     """Objects are also defaulted when they are read, with the schema of the version that they are stored in."""
     versions = [version("v1"), version("v1beta1", storage=False)]
-    await establish(api, make_crd(*versions))
+    await establish(api, build_crd(*versions))
     await api.post(THINGS, thing(mode="a"))
     crd = (await api.get(f"{CRDS}/things.example.com")).body
     for position, default in enumerate(("of v1", "of v1beta1")):
@@ -253,7 +253,7 @@ async def test_later_default_is_applied_on_read(api: APIClient) -> None:
 async def test_deprecated_version_warns(api: APIClient) -> None:
     versions = [version("v1"), version("v1beta1", storage=False, deprecated=True)]
     versions.append(version("v1alpha1", storage=False, deprecated=True, deprecationWarning="do not"))
-    await establish(api, make_crd(*versions))
+    await establish(api, build_crd(*versions))
     deprecated = await api.get("/apis/example.com/v1beta1/things")
     assert deprecated.headers["Warning"] == '299 - "example.com/v1beta1 Thing is deprecated; use example.com/v1 Thing"'
     old_object = await api.get("/apis/example.com/v1alpha1/things")
@@ -262,7 +262,7 @@ async def test_deprecated_version_warns(api: APIClient) -> None:
 
 
 async def test_field_selector_uses_selectable_fields(api: APIClient) -> None:
-    await establish(api, make_crd(version(selectableFields=[{"jsonPath": ".spec.mode"}])))
+    await establish(api, build_crd(version(selectableFields=[{"jsonPath": ".spec.mode"}])))
     await api.post(THINGS, thing("one", mode="a"))
     await api.post(THINGS, thing("two", mode="b", size=9))
     selected = (await api.get(THINGS, {"fieldSelector": "spec.mode=b"})).body
@@ -274,7 +274,7 @@ async def test_field_selector_uses_selectable_fields(api: APIClient) -> None:
 
 async def test_table_has_additional_printer_columns(api: APIClient) -> None:
     columns = [{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}]
-    await establish(api, make_crd(version(additionalPrinterColumns=columns)))
+    await establish(api, build_crd(version(additionalPrinterColumns=columns)))
     await api.post(THINGS, thing(mode="a"))
     headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     table = (await api.get(THINGS, headers=headers)).body
@@ -283,17 +283,17 @@ async def test_table_has_additional_printer_columns(api: APIClient) -> None:
 
 
 async def test_deleted_crd_deletes_its_objects(api: APIClient) -> None:
-    await establish(api, make_crd())
+    await establish(api, build_crd())
     await api.post(THINGS, thing())
     assert (await api.delete(f"{CRDS}/things.example.com")).code == 200
     await api.until(f"{CRDS}/things.example.com", 404)
     await api.until(f"{THINGS}/one", 404)
-    await establish(api, make_crd())
+    await establish(api, build_crd())
     assert (await api.get(THINGS)).body["items"] == []
 
 
 async def test_stored_version_cannot_be_removed(api: APIClient) -> None:
-    await establish(api, make_crd(version("v1"), version("v2", storage=False)))
+    await establish(api, build_crd(version("v1"), version("v2", storage=False)))
     crd = (await api.get(f"{CRDS}/things.example.com")).body
     crd["spec"]["versions"] = [{**crd["spec"]["versions"][1], "storage": True}]
     refused = await api.put(f"{CRDS}/things.example.com", crd)

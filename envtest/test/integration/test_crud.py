@@ -29,37 +29,37 @@ async def test_object_lifecycle(api: APIClient) -> None:
 
 async def test_update_without_changes_keeps_the_resource_version(api: APIClient) -> None:
     created = (await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))).body
-    for answer in (
+    for response in (
         await api.put(f"{CONFIG_MAPS}/a", created),
         await api.put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "v"})),
         await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "v"}}),
     ):
-        assert answer.body == created
+        assert response.body == created
 
 
 async def test_update_with_stale_resource_version_is_a_conflict(api: APIClient) -> None:
     created = (await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))).body
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}})
-    answer = await api.put(f"{CONFIG_MAPS}/a", created)
-    assert (answer.code, answer.body["reason"]) == (409, "Conflict")
-    assert answer.body["message"] == (
+    response = await api.put(f"{CONFIG_MAPS}/a", created)
+    assert (response.code, response.body["reason"]) == (409, "Conflict")
+    assert response.body["message"] == (
         'Operation cannot be fulfilled on configmaps "a": the object has been modified; '
         "please apply your changes to the latest version and try again"
     )
 
 
 async def test_name_is_generated_from_generate_name(api: APIClient) -> None:
-    answer = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}})
-    assert answer.code == 201
-    assert answer.body["metadata"]["name"].startswith("some-")
-    assert len(answer.body["metadata"]["name"]) == len("some-") + 5
+    response = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}})
+    assert response.code == 201
+    assert response.body["metadata"]["name"].startswith("some-")
+    assert len(response.body["metadata"]["name"]) == len("some-") + 5
 
 
 async def test_second_object_of_the_same_name_is_rejected(api: APIClient) -> None:
     await api.post(CONFIG_MAPS, config_map("a"))
-    answer = await api.post(CONFIG_MAPS, config_map("a"))
-    assert (answer.code, answer.body["reason"]) == (409, "AlreadyExists")
-    assert answer.body["message"] == 'configmaps "a" already exists'
+    response = await api.post(CONFIG_MAPS, config_map("a"))
+    assert (response.code, response.body["reason"]) == (409, "AlreadyExists")
+    assert response.body["message"] == 'configmaps "a" already exists'
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ async def test_second_object_of_the_same_name_is_rejected(api: APIClient) -> Non
     ids=["syntax", "kind", "namespace", "name", "no-name", "label", "version", "too-large"],
 )
 async def test_invalid_request_is_rejected(api: APIClient, body: Any, code: int, message: str) -> None:
-    answer = await api.post(CONFIG_MAPS, body)
-    assert answer.code == code
-    assert answer.body["kind"] == "Status"
-    assert answer.body["message"].startswith(message)
+    response = await api.post(CONFIG_MAPS, body)
+    assert response.code == code
+    assert response.body["kind"] == "Status"
+    assert response.body["message"].startswith(message)
 
 
 async def test_media_types_are_negotiated(api: APIClient) -> None:
@@ -103,9 +103,9 @@ async def test_unserved_paths_methods_and_resources(api: APIClient) -> None:
 
 
 async def test_dry_run_changes_nothing(api: APIClient) -> None:
-    answer = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}), {"dryRun": "All"})
-    assert answer.code == 201
-    assert "resourceVersion" not in answer.body["metadata"]
+    response = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}), {"dryRun": "All"})
+    assert response.code == 201
+    assert "resourceVersion" not in response.body["metadata"]
     assert (await api.get(f"{CONFIG_MAPS}/a")).code == 404
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
     assert (await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, {"dryRun": "All"})).body["data"] == {"k": "w"}
@@ -143,8 +143,8 @@ async def test_deletion_checks_preconditions(api: APIClient) -> None:
 async def test_delete_collection_deletes_only_selected_objects(api: APIClient) -> None:
     for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
         await api.post(CONFIG_MAPS, config_map(name, labels={"color": color}))
-    answer = await api.delete(CONFIG_MAPS, query={"labelSelector": "color=red"})
-    assert [item["metadata"]["name"] for item in answer.body["items"]] == ["a", "c"]
+    response = await api.delete(CONFIG_MAPS, query={"labelSelector": "color=red"})
+    assert [item["metadata"]["name"] for item in response.body["items"]] == ["a", "c"]
     remaining = await api.get(CONFIG_MAPS, {"labelSelector": "color"})
     assert [item["metadata"]["name"] for item in remaining.body["items"]] == ["b"]
 
@@ -190,9 +190,9 @@ async def test_job_deletion_orphans_pods_with_a_warning(api: APIClient) -> None:
     jobs = "/apis/batch/v1/namespaces/default/jobs"
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     await api.post(jobs, {"metadata": {"name": "j", "finalizers": ["a.b/c"]}, "spec": {"template": template}})
-    answer = await api.delete(f"{jobs}/j")
-    assert answer.headers["Warning"].startswith('299 - "child pods are preserved by default when jobs are deleted;')
-    assert "orphan" in answer.body["metadata"]["finalizers"]
+    response = await api.delete(f"{jobs}/j")
+    assert response.headers["Warning"].startswith('299 - "child pods are preserved by default when jobs are deleted;')
+    assert "orphan" in response.body["metadata"]["finalizers"]
 
 
 async def test_scale_subresource_changes_replicas(api: APIClient) -> None:

@@ -1,4 +1,4 @@
-"""Fault injection: what clients observe of each kind of fault."""
+"""Fault injection: the effect of each kind of fault on clients."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def test_error_response_is_limited_by_verb_resource_and_count(
 ) -> None:
     fault = plane.faults.add(Fault(verbs=("list",), resources=("configmaps",), count=2, code=429, retry_after=3))
     for _ in range(2):
-        answer = await api.get(CONFIG_MAPS)
-        assert (answer.code, answer.headers["Retry-After"]) == (429, "3")
-        assert answer.body["details"]["retryAfterSeconds"] == 3
+        response = await api.get(CONFIG_MAPS)
+        assert (response.code, response.headers["Retry-After"]) == (429, "3")
+        assert response.body["details"]["retryAfterSeconds"] == 3
     assert (await api.get(CONFIG_MAPS)).code == 200
     assert (await api.get("/api/v1/secrets")).code == 200
     assert fault.injected == 2
@@ -79,7 +79,7 @@ async def test_stale_watch_cache(plane: EmbeddedControlPlane, api: APIClient) ->
     assert (await api.get(f"{CONFIG_MAPS}/a", {"resourceVersion": "0"})).body["data"] == {"k": "new"}
 
 
-async def test_paused_server_answers_after_resume(plane: EmbeddedControlPlane, api: APIClient) -> None:
+async def test_paused_server_responds_after_resume(plane: EmbeddedControlPlane, api: APIClient) -> None:
     plane.faults.pause()
     request = asyncio.create_task(api.get(CONFIG_MAPS))
     done, _ = await asyncio.wait([request], timeout=0.05)
@@ -109,8 +109,8 @@ async def test_watcher_that_does_not_read_is_disconnected_without_blocking_write
     monkeypatch.setattr("envtest.handlers.watch._Stream.abort", lambda stream: cut.set())
     async with api.watch(CONFIG_MAPS, {"resourceVersion": "0"}):
         for number in range(300):
-            answer = await api.post(CONFIG_MAPS, config_map(f"c-{number}", {"k": value}))
-            assert answer.code == 201
+            response = await api.post(CONFIG_MAPS, config_map(f"c-{number}", {"k": value}))
+            assert response.code == 201
             if cut.is_set():
                 break
     assert cut.is_set()

@@ -1,4 +1,4 @@
-"""Hostile clients: the server answers or rejects any request, and stays available to other clients."""
+"""Hostile clients: the server handles or rejects any request, and stays available to other clients."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Attacker:
         headers = {"Authorization": f"Bearer {self._plane.token}", **request.headers}
         async with (
             asyncio.timeout(TIMEOUT_SECONDS),
-            self._session.request(request.method, url, data=request.body, headers=headers) as answer,
+            self._session.request(request.method, url, data=request.body, headers=headers) as response,
         ):
             may_stream = "watch" in request.target
-            return answer.status, b"" if may_stream else await answer.read()
+            return response.status, b"" if may_stream else await response.read()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_random_requests_never_cause_internal_errors(
         try:
             code, body = await attacker.send(request)
         except TimeoutError:
-            pytest.fail(f"no answer to request {number} of seed {SEED}: {request}")
+            pytest.fail(f"no response to request {number} of seed {SEED}: {request}")
         codes[code] = codes.get(code, 0) + 1
         assert is_expected(code, body), f"request {number} of seed {SEED}: {request}\n{body.decode()}"
     assert {200, 400, 404, 405, 409, 422} <= codes.keys(), codes
@@ -111,17 +111,17 @@ NESTING = 20_000
     ],
 )
 async def test_malformed_body_is_a_bad_request(victim: APIClient, body: bytes, media: str) -> None:
-    answer = await victim.post(CONFIG_MAPS, body, content_type=media)
-    assert answer.code == 400, answer
-    assert answer.body["reason"] == "BadRequest"
+    response = await victim.post(CONFIG_MAPS, body, content_type=media)
+    assert response.code == 400, response
+    assert response.body["reason"] == "BadRequest"
 
 
 async def test_deeply_nested_custom_resource_is_rejected(embedded: EmbeddedControlPlane, victim: APIClient) -> None:
     await embedded.install_crds(CRD)
     deep = b'{"a":' * 500 + b"1" + b"}" * 500
     body = b'{"kind":"Toy","apiVersion":"acme.io/v1","metadata":{"name":"a"},"status":' + deep + b"}"
-    answer = await victim.post("/apis/acme.io/v1/namespaces/default/toys", body)
-    assert (answer.code, answer.body["message"]) == (400, "exceeded max depth")
+    response = await victim.post("/apis/acme.io/v1/namespaces/default/toys", body)
+    assert (response.code, response.body["message"]) == (400, "exceeded max depth")
 
 
 @pytest.mark.parametrize("opener", ["[", "{a: ", "- ", "? ", "[? ", "- ["])
@@ -142,23 +142,23 @@ def test_moderately_nested_yaml_is_accepted() -> None:
 async def test_yaml_alias_bomb_is_rejected(victim: APIClient) -> None:
     lines = ["kind: ConfigMap", "apiVersion: v1", "x0: &x0 [a,a,a,a,a,a,a,a,a,a]"]
     lines += [f"x{level}: &x{level} [{','.join([f'*x{level - 1}'] * 10)}]" for level in range(1, 10)]
-    answer = await victim.post(CONFIG_MAPS, "\n".join(lines).encode(), content_type="application/yaml")
-    assert answer.code == 400
-    assert "document contains excessive aliasing" in answer.body["message"]
-    answer = await victim.post(CONFIG_MAPS, b"a: &a [*a]", content_type="application/yaml")
-    assert "anchor value contains itself" in answer.body["message"]
+    response = await victim.post(CONFIG_MAPS, "\n".join(lines).encode(), content_type="application/yaml")
+    assert response.code == 400
+    assert "document contains excessive aliasing" in response.body["message"]
+    response = await victim.post(CONFIG_MAPS, b"a: &a [*a]", content_type="application/yaml")
+    assert "anchor value contains itself" in response.body["message"]
 
 
 async def test_oversized_json_patch_is_rejected(victim: APIClient) -> None:
     assert (await victim.post(CONFIG_MAPS, config_map("a", {"x": "y" * 1000}))).code == 201
     doubling = [{"op": "copy", "from": "/data", "path": f"/data/k{number}"} for number in range(40)]
     media = "application/json-patch+json"
-    answer = await victim.request("PATCH", f"{CONFIG_MAPS}/a", doubling, content_type=media)
-    assert (answer.code, answer.body["reason"]) == (422, "Invalid")
+    response = await victim.request("PATCH", f"{CONFIG_MAPS}/a", doubling, content_type=media)
+    assert (response.code, response.body["reason"]) == (422, "Invalid")
     many = [{"op": "remove", "path": "/data/x"}] * 10_001
-    answer = await victim.request("PATCH", f"{CONFIG_MAPS}/a", many, content_type=media)
-    assert answer.code == 413
-    assert answer.body["message"] == "The allowed maximum operations in a JSON patch is 10000, got 10001"
+    response = await victim.request("PATCH", f"{CONFIG_MAPS}/a", many, content_type=media)
+    assert response.code == 413
+    assert response.body["message"] == "The allowed maximum operations in a JSON patch is 10000, got 10001"
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ async def test_oversized_json_patch_is_rejected(victim: APIClient) -> None:
     ],
 )
 async def test_unusual_request_targets(attacker: Attacker, target: str, code: int) -> None:
-    answered, body = await attacker.send(Request("GET", target, {}, None))
-    assert answered == code, body
-    assert is_expected(answered, body)
+    received, body = await attacker.send(Request("GET", target, {}, None))
+    assert received == code, body
+    assert is_expected(received, body)
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ async def test_unusual_request_targets(attacker: Attacker, target: str, code: in
     ],
 )
 async def test_timeout_parameter_is_validated(victim: APIClient, timeout: str, problem: str) -> None:
-    answer = await victim.get("/api/v1/pods", {"timeout": timeout})
-    assert answer.code == (400 if problem else 200)
+    response = await victim.get("/api/v1/pods", {"timeout": timeout})
+    assert response.code == (400 if problem else 200)
     if problem:
-        assert answer.body["message"] == f"invalid timeout specified in the request URL - time: {problem}"
+        assert response.body["message"] == f"invalid timeout specified in the request URL - time: {problem}"
     async with victim.watch("/api/v1/pods", {"timeout": timeout}):
         pass
 

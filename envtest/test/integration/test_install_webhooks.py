@@ -71,11 +71,11 @@ def convert(request: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serve_webhooks(
-    webhooks: LocalWebhooks, **answers: Callable[[dict[str, Any]], dict[str, Any]]
+    webhooks: LocalWebhooks, **handlers: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> AsyncIterator[None]:
     async def handle(request: web.Request) -> web.Response:
         review = await request.json()
-        response = {"uid": review["request"]["uid"], **answers[request.path.strip("/")](review["request"])}
+        response = {"uid": review["request"]["uid"], **handlers[request.path.strip("/")](review["request"])}
         return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
 
     app = web.Application()
@@ -92,15 +92,15 @@ async def serve_webhooks(
 
 
 async def is_changed_by_webhook(api: APIClient, name: str) -> bool:
-    """Create a labelled ConfigMap; return whether the webhook changed it.
+    """Create a labeled ConfigMap; return whether the webhook changed it.
 
     A real server picks up new configurations with a delay.
     """
     body = config_map(name, labels={"paint": "yes"})
     await api.delete(f"{CONFIG_MAPS}/{name}")
-    answer = await api.post(CONFIG_MAPS, body)
-    assert answer.code == 201, answer.body
-    return (answer.body.get("data") or {}) == {"color": "red"}
+    response = await api.post(CONFIG_MAPS, body)
+    assert response.code == 201, response.body
+    return (response.body.get("data") or {}) == {"color": "red"}
 
 
 async def test_folder_of_controller_gen_is_installed_and_removed(
@@ -132,7 +132,7 @@ async def wait_for_webhook(api: APIClient) -> None:
     for attempt in range(100):
         if await is_changed_by_webhook(api, f"wall-{attempt}"):
             return
-    raise AssertionError("the webhook was never asked")
+    raise AssertionError("the webhook was never called")
 
 
 async def test_installing_again_replaces_the_configuration(plane: ControlPlane, api: APIClient, tmp_path: Path) -> None:

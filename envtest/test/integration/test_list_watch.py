@@ -9,8 +9,8 @@ from envtest.api_client import APIClient
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 
-def names(answer: object) -> list[str]:
-    return [item["metadata"]["name"] for item in answer.body["items"]]  # type: ignore[attr-defined]
+def names(response: object) -> list[str]:
+    return [item["metadata"]["name"] for item in response.body["items"]]  # type: ignore[attr-defined]
 
 
 async def create_config_maps(api: APIClient, *config_map_names: str, **labels: str) -> str:
@@ -71,9 +71,9 @@ async def test_list_at_exact_resource_version(api: APIClient) -> None:
 async def test_invalid_list_options_are_rejected(
     api: APIClient, query: dict[str, str], code: int, message: str
 ) -> None:
-    answer = await api.get(CONFIG_MAPS, query)
-    assert answer.code == code
-    assert answer.body["message"].startswith(message)
+    response = await api.get(CONFIG_MAPS, query)
+    assert response.code == code
+    assert response.body["message"].startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ async def test_watch_reports_objects_that_start_and_stop_matching(api: APIClient
     async with api.watch(CONFIG_MAPS, {"labelSelector": "on=yes", "resourceVersion": version}) as watch:
         await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "yes"}}})
         await api.merge(f"{CONFIG_MAPS}/a", {"data": {"n": "seen"}})
-        relabelled = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "no"}}})
+        relabeled = await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"on": "no"}}})
         assert await watch.summary(2) == [("ADDED", "a"), ("MODIFIED", "a")]
         deleted = await watch.event()
     assert deleted["type"] == "DELETED"
     assert deleted["object"]["metadata"]["labels"] == {"on": "yes"}
-    assert deleted["object"]["metadata"]["resourceVersion"] == relabelled.body["metadata"]["resourceVersion"]
+    assert deleted["object"]["metadata"]["resourceVersion"] == relabeled.body["metadata"]["resourceVersion"]
 
 
 async def test_watch_ends_after_its_timeout(api: APIClient) -> None:
@@ -143,9 +143,9 @@ async def test_watch_ends_after_its_timeout(api: APIClient) -> None:
 async def test_partial_object_metadata_is_returned(api: APIClient) -> None:
     await create_config_maps(api, "a", mine="")
     as_list = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-    answer = await api.get(CONFIG_MAPS, SELECTOR, headers=as_list)
-    assert answer.body["kind"] == "PartialObjectMetadataList"
-    assert set(answer.body["items"][0]) == {"kind", "apiVersion", "metadata"}
+    response = await api.get(CONFIG_MAPS, SELECTOR, headers=as_list)
+    assert response.body["kind"] == "PartialObjectMetadataList"
+    assert set(response.body["items"][0]) == {"kind", "apiVersion", "metadata"}
     as_object = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
     async with api.watch(CONFIG_MAPS, SELECTOR, headers=as_object) as watch:
         event = await watch.event()

@@ -48,9 +48,9 @@ async def establish(api: APIClient) -> None:
 
 async def document(api: APIClient, path: str) -> Any:
     index = (await api.get("/openapi/v3")).body["paths"]
-    answer = await api.get(index[path]["serverRelativeURL"])
-    assert answer.code == 200
-    return answer
+    response = await api.get(index[path]["serverRelativeURL"])
+    assert response.code == 200
+    return response
 
 
 def kinds(schema: dict[str, Any]) -> set[str]:
@@ -60,19 +60,19 @@ def kinds(schema: dict[str, Any]) -> set[str]:
 async def test_every_group_version_has_a_document(api: APIClient) -> None:
     index = (await api.get("/openapi/v3")).body["paths"]
     assert {"api/v1", "apis/apps/v1", "apis/batch/v1", "apis/apiextensions.k8s.io/v1"} <= index.keys()
-    answer = await document(api, "apis/apps/v1")
-    schemas = answer.body["components"]["schemas"]
+    response = await document(api, "apis/apps/v1")
+    schemas = response.body["components"]["schemas"]
     deployment = schemas["io.k8s.api.apps.v1.Deployment"]
     assert "Deployment" in kinds(deployment)
     referenced = deployment["properties"]["spec"]["allOf"][0]["$ref"].rpartition("/")[2]
     assert schemas[referenced]["required"] == ["selector", "template"]
-    assert "/apis/apps/v1/namespaces/{namespace}/deployments/{name}" in answer.body["paths"]
+    assert "/apis/apps/v1/namespaces/{namespace}/deployments/{name}" in response.body["paths"]
 
 
 async def test_document_with_hash_is_immutable_and_has_an_etag(api: APIClient) -> None:
-    answer = await document(api, "apis/apps/v1")
-    assert "immutable" in answer.headers["Cache-Control"]
-    tag = answer.headers["Etag"]
+    response = await document(api, "apis/apps/v1")
+    assert "immutable" in response.headers["Cache-Control"]
+    tag = response.headers["Etag"]
     again = await api.get("/openapi/v3/apis/apps/v1", headers={"If-None-Match": tag})
     assert again.code == 304
 

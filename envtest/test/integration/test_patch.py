@@ -30,9 +30,9 @@ def deployment(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 
 async def test_apply_creates_an_object_and_owns_its_fields(api: APIClient) -> None:
-    answer = await api.apply(A, config_map("a", {"k": "v"}, labels={"l": "1"}), "one")
-    assert answer.code == 201
-    assert owned(answer.body) == {("one", "Apply"): {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}}
+    response = await api.apply(A, config_map("a", {"k": "v"}, labels={"l": "1"}), "one")
+    assert response.code == 201
+    assert owned(response.body) == {("one", "Apply"): {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}}
 
 
 async def test_repeated_apply_changes_nothing(api: APIClient) -> None:
@@ -147,9 +147,9 @@ async def test_managed_fields_can_be_reset(api: APIClient) -> None:
 async def test_invalid_configuration_cannot_be_applied(
     api: APIClient, body: Any, query: dict[str, str], code: int, message: str
 ) -> None:
-    answer = await api.apply(A, body, "one", query)
-    assert answer.code == code
-    assert message in answer.body["message"]
+    response = await api.apply(A, body, "one", query)
+    assert response.code == code
+    assert message in response.body["message"]
     assert (await api.get(A)).code == 404
 
 
@@ -159,15 +159,15 @@ async def test_strategic_merge_patch_merges_lists_by_key(api: APIClient) -> None
         "containers": [{"name": "w", "image": "w"}, {"name": "x", "image": "z"}, {"name": "y", "$patch": "delete"}],
         "$setElementOrder/containers": [{"name": "w"}, {"name": "x"}],
     }
-    answer = await api.request(
+    response = await api.request(
         "PATCH",
         f"{DEPLOYMENTS}/a",
         {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}, "template": {"spec": patch}}},
         content_type="application/strategic-merge-patch+json",
     )
-    containers = answer.body["spec"]["template"]["spec"]["containers"]
+    containers = response.body["spec"]["template"]["spec"]["containers"]
     assert [(one["name"], one["image"]) for one in containers] == [("w", "w"), ("x", "z")]
-    assert answer.body["spec"]["strategy"] == {"type": "Recreate"}
+    assert response.body["spec"]["strategy"] == {"type": "Recreate"}
 
 
 async def test_json_patch_operations(api: APIClient) -> None:
@@ -193,15 +193,15 @@ async def test_json_patch_operations(api: APIClient) -> None:
 
 async def test_unknown_patch_type_is_rejected(api: APIClient) -> None:
     await api.post(CONFIG_MAPS, config_map("a"))
-    answer = await api.request("PATCH", A, {}, content_type="application/json")
-    assert (answer.code, answer.body["reason"]) == (415, "UnsupportedMediaType")
+    response = await api.request("PATCH", A, {}, content_type="application/json")
+    assert (response.code, response.body["reason"]) == (415, "UnsupportedMediaType")
 
 
 @pytest.mark.parametrize("accept", ["application/json;as=Table;v=v1;g=meta.k8s.io,application/json"])
 async def test_table_of_a_list_and_a_watch(api: APIClient, accept: str) -> None:
     await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}))
-    answer = await api.get(CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, headers={"Accept": accept})
-    table = answer.body
+    response = await api.get(CONFIG_MAPS, {"fieldSelector": "metadata.name=a"}, headers={"Accept": accept})
+    table = response.body
     assert (table["apiVersion"], table["kind"]) == ("meta.k8s.io/v1", "Table")
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Data", "Age"]
     (row,) = table["rows"]

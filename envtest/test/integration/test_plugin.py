@@ -27,8 +27,8 @@ def test_synchronous(control_plane, kubeconfig, namespace):
         control_plane.url + "/api/v1/namespaces/" + namespace,
         headers={"Authorization": "Bearer " + control_plane.token},
     )
-    with urllib.request.urlopen(request, context=context) as answer:
-        assert json.load(answer)["metadata"]["name"] == namespace
+    with urllib.request.urlopen(request, context=context) as response:
+        assert json.load(response)["metadata"]["name"] == namespace
 
 async def test_asynchronous(api_client, namespace, install_crds):
     assert install_crds(CRD) == ["toys.example.com"]

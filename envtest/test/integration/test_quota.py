@@ -94,8 +94,8 @@ async def test_limit_range_limits_pods(
     api: APIClient, bounds: dict[str, Any], resources: dict[str, Any], problem: str
 ) -> None:
     await create_limit_range(api, {"type": "Pod", **bounds})
-    answer = await api.post(f"{CORE}/pods", pod("a", container(**resources)))
-    assert (answer.code, answer.body["message"]) == (403, f'pods "a" is forbidden: {problem}')
+    response = await api.post(f"{CORE}/pods", pod("a", container(**resources)))
+    assert (response.code, response.body["message"]) == (403, f'pods "a" is forbidden: {problem}')
 
 
 async def test_limit_range_limits_claims(api: APIClient) -> None:
@@ -108,8 +108,8 @@ async def test_limit_range_limits_claims(api: APIClient) -> None:
     ):
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"}, "spec": spec}
-        answer = await api.post(f"{CORE}/persistentvolumeclaims", claim)
-        assert answer.body["message"] == f'persistentvolumeclaims "a" is forbidden: {problem}'
+        response = await api.post(f"{CORE}/persistentvolumeclaims", claim)
+        assert response.body["message"] == f'persistentvolumeclaims "a" is forbidden: {problem}'
 
 
 async def test_quota_limits_object_counts(api: APIClient) -> None:
@@ -118,9 +118,9 @@ async def test_quota_limits_object_counts(api: APIClient) -> None:
     dry = await api.post(CONFIG_MAPS, config_map("dry"), {"dryRun": "All"})
     assert dry.code == 201
     assert (await api.post(CONFIG_MAPS, config_map("b"))).code == 201
-    answer = await api.post(CONFIG_MAPS, config_map("c"))
-    assert answer.code == 403
-    assert answer.body["message"] == (
+    response = await api.post(CONFIG_MAPS, config_map("c"))
+    assert response.code == 403
+    assert response.body["message"] == (
         'configmaps "c" is forbidden: exceeded quota: maps, requested: configmaps=1, used: configmaps=2, '
         "limited: configmaps=2"
     )
@@ -131,15 +131,15 @@ async def test_quota_limits_object_counts(api: APIClient) -> None:
 
 async def test_quota_limits_requests_and_limits_of_pods(api: APIClient) -> None:
     await create_quota(api, "compute", {"requests.cpu": "1", "limits.memory": "2Gi", "pods": "10"})
-    answer = await api.post(f"{CORE}/pods", pod("a", container("x"), container("y", requests={"cpu": "1"})))
-    assert answer.body["message"] == (
+    response = await api.post(f"{CORE}/pods", pod("a", container("x"), container("y", requests={"cpu": "1"})))
+    assert response.body["message"] == (
         'pods "a" is forbidden: failed quota: compute: must specify limits.memory for: x,y; requests.cpu for: x'
     )
     fitting = container(requests={"cpu": "600m"}, limits={"memory": "1Gi"})
     assert (await api.post(f"{CORE}/pods", pod("a", fitting))).code == 201
     await wait_for_usage(api, "compute", {"limits.memory": "1Gi", "pods": "1", "requests.cpu": "600m"})
-    answer = await api.post(f"{CORE}/pods", pod("b", fitting))
-    assert answer.body["message"] == (
+    response = await api.post(f"{CORE}/pods", pod("b", fitting))
+    assert response.body["message"] == (
         'pods "b" is forbidden: exceeded quota: compute, requested: requests.cpu=600m, used: requests.cpu=600m, '
         "limited: requests.cpu=1"
     )
@@ -158,8 +158,8 @@ async def test_quota_scopes(api: APIClient) -> None:
         scopeSelector={"matchExpressions": [{"scopeName": "BestEffort", "operator": "Exists"}]},
     )
     assert (await api.post(f"{CORE}/pods", pod("long", container(requests={"cpu": "1"})))).code == 201
-    answer = await api.post(f"{CORE}/pods", pod("short", container(requests={"cpu": "1"}), activeDeadlineSeconds=5))
-    assert "exceeded quota: short, requested: pods=1, used: pods=0, limited: pods=0" in answer.body["message"]
+    response = await api.post(f"{CORE}/pods", pod("short", container(requests={"cpu": "1"}), activeDeadlineSeconds=5))
+    assert "exceeded quota: short, requested: pods=1, used: pods=0, limited: pods=0" in response.body["message"]
     assert (await api.post(f"{CORE}/pods", pod("free"))).code == 201
     assert (await api.post(f"{CORE}/pods", pod("freer"))).code == 403
 
@@ -171,9 +171,9 @@ async def test_quota_counts_node_ports_on_update(api: APIClient) -> None:
     created = await api.post(f"{CORE}/services", service)
     assert created.code == 201
     created.body["spec"]["type"] = "NodePort"
-    answer = await api.put(f"{CORE}/services/a", created.body)
-    assert answer.code == 403
-    assert "exceeded quota: services, requested: services.nodeports=2" in answer.body["message"]
+    response = await api.put(f"{CORE}/services/a", created.body)
+    assert response.code == 403
+    assert "exceeded quota: services, requested: services.nodeports=2" in response.body["message"]
 
 
 def test_pod_resources_include_init_containers_and_overhead() -> None:

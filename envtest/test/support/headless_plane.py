@@ -9,7 +9,7 @@ from typing import Any
 
 from envtest.assembly import SYSTEM, assemble, create_initial_objects
 from envtest.context import RequestContext
-from envtest.controllers import make_runner
+from envtest.controllers import create_runner
 from envtest.create_update import copy_object, create_object, update_object
 from envtest.deletion import delete_object
 from envtest.errors import GroupResource
@@ -123,7 +123,7 @@ async def headless_plane(*controllers: str) -> AsyncIterator[HeadlessPlane]:
     """Run these controllers, and yield the plane."""
     api_server = assemble(admin_token="t", users={}, audit_log=None)
     await create_initial_objects(api_server)
-    runner = make_runner(api_server.core, controllers, ca=b"PEM")
+    runner = create_runner(api_server.core, controllers, ca=b"PEM")
     runner.start()
     try:
         yield HeadlessPlane(api_server.core)

@@ -1,4 +1,4 @@
-"""The module graph is the one that docs/architecture.md describes."""
+"""The imports between modules match the layers in docs/architecture.md."""
 
 from __future__ import annotations
 

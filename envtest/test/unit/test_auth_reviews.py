@@ -62,15 +62,17 @@ def causes(error: pytest.ExceptionInfo[StatusError]) -> list[tuple[str, str]]:
 
 
 def test_access_reviews_report_decision(reviews: Reviews) -> None:
-    answer = create_review(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"resourceAttributes": PODS})
-    assert answer["status"] == {"allowed": False}
-    answer = create_review(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"nonResourceAttributes": VERSION})
-    assert answer["status"]["allowed"]
-    assert answer["status"]["reason"].startswith("RBAC: allowed by ClusterRoleBinding")
+    response = create_review(reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"resourceAttributes": PODS})
+    assert response["status"] == {"allowed": False}
+    response = create_review(
+        reviews, AUTHORIZATION, "selfsubjectaccessreviews", spec={"nonResourceAttributes": VERSION}
+    )
+    assert response["status"]["allowed"]
+    assert response["status"]["reason"].startswith("RBAC: allowed by ClusterRoleBinding")
     spec = {"user": "x", "groups": ["system:masters"], "resourceAttributes": PODS}
     assert create_review(reviews, AUTHORIZATION, "subjectaccessreviews", spec=spec)["status"] == {"allowed": True}
     local = {"user": "x", "groups": ["system:masters"], "resourceAttributes": {**PODS, "namespace": "a"}}
-    answer = create_review(
+    response = create_review(
         reviews,
         AUTHORIZATION,
         "localsubjectaccessreviews",
@@ -78,7 +80,7 @@ def test_access_reviews_report_decision(reviews: Reviews) -> None:
         metadata={"namespace": "a"},
         spec=local,
     )
-    assert answer["status"] == {"allowed": True}
+    assert response["status"] == {"allowed": True}
 
 
 @pytest.mark.parametrize(
@@ -167,13 +169,13 @@ def test_token_review_authenticates_token(reviews: Reviews) -> None:
 
 
 def test_self_review_returns_the_user(reviews: Reviews) -> None:
-    answer = create_review(reviews, AUTHENTICATION, "selfsubjectreviews", metadata={"managedFields": []})
-    assert answer["status"]["userInfo"] == {
+    response = create_review(reviews, AUTHENTICATION, "selfsubjectreviews", metadata={"managedFields": []})
+    assert response["status"]["userInfo"] == {
         "username": "alice",
         "uid": "1",
         "groups": ["team-a", "system:authenticated"],
     }
-    assert list(answer["metadata"]) == ["creationTimestamp"]
+    assert list(response["metadata"]) == ["creationTimestamp"]
 
 
 def create_token(store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any], name: str = "bot") -> Object:
@@ -183,10 +185,10 @@ def create_token(store: Store, tokens: ServiceAccountTokens, spec: dict[str, Any
 
 
 def test_token_request_issues_token(store: Store, tokens: ServiceAccountTokens) -> None:
-    answer = create_token(store, tokens, {"expirationSeconds": 600})
-    assert answer["metadata"]["uid"] == "u1"
-    assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 600, "boundObjectRef": None}
-    user, _ = tokens.authenticate(answer["status"]["token"])
+    response = create_token(store, tokens, {"expirationSeconds": 600})
+    assert response["metadata"]["uid"] == "u1"
+    assert response["spec"] == {"audiences": [ISSUER], "expirationSeconds": 600, "boundObjectRef": None}
+    user, _ = tokens.authenticate(response["status"]["token"])
     assert user.name == "system:serviceaccount:a:bot"
 
 
@@ -194,8 +196,8 @@ def test_token_can_be_bound_to_a_pod_of_the_account(store: Store, tokens: Servic
     store_object(store, "Pod", "pods", "p", "pu", spec={"serviceAccountName": "bot"})
     store_object(store, "Pod", "pods", "foreign", "fu", spec={"serviceAccountName": "other"})
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "p"}
-    answer = create_token(store, tokens, {"boundObjectRef": reference})
-    user, _ = tokens.authenticate(answer["status"]["token"])
+    response = create_token(store, tokens, {"boundObjectRef": reference})
+    user, _ = tokens.authenticate(response["status"]["token"])
     assert user.extra["authentication.kubernetes.io/pod-uid"] == ("pu",)
     with pytest.raises(StatusError, match="to pod running with different serviceaccount name"):
         create_token(store, tokens, {"boundObjectRef": {**reference, "name": "foreign"}})

@@ -16,22 +16,22 @@ from envtest.storage import Store
 
 
 class FakeWebhookClient(WebhookClient):
-    """A webhook client without network: responds with the result of ``answer``, and records the reviews."""
+    """A webhook client without network: responds with the result of ``respond``, and records the reviews."""
 
-    def __init__(self, answer: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(self, respond: Callable[[dict[str, Any]], Any]) -> None:
         super().__init__(ServiceEndpoints(Store()))
-        self._answer = answer
+        self._respond = respond
         self.reviews: list[dict[str, Any]] = []
 
     async def post(self, config: Mapping[str, Any], body: bytes, *, seconds: int) -> bytes:
         review = orjson.loads(body)
         self.reviews.append(review)
-        answer = self._answer(review)
-        return answer if isinstance(answer, bytes) else orjson.dumps(answer)
+        response = self._respond(review)
+        return response if isinstance(response, bytes) else orjson.dumps(response)
 
 
 def responding(change: Callable[[Object], Object], **response: Any) -> Callable[[dict[str, Any]], Any]:
-    def answer(review: dict[str, Any]) -> Any:
+    def respond(review: dict[str, Any]) -> Any:
         request = review["request"]
         objects = [change({**obj, "apiVersion": request["desiredAPIVersion"]}) for obj in request["objects"]]
         full_response = {
@@ -42,10 +42,10 @@ def responding(change: Callable[[Object], Object], **response: Any) -> Callable[
         }
         return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": full_response}
 
-    return answer
+    return respond
 
 
-def make_crd(*, webhook: bool = True) -> Object:
+def build_crd(*, webhook: bool = True) -> Object:
     def version(name: str, field: str) -> Object:
         spec = {"type": "object", "properties": {field: {"type": "string"}}}
         schema = {"type": "object", "properties": {"spec": spec}}
@@ -71,7 +71,7 @@ def thing(version: str = "v1beta1", **spec: Any) -> Object:
 async def convert_objects(
     client: WebhookClient, *objects: Object, to: str = "v1", webhook: bool = True
 ) -> list[Object]:
-    convert = Conversions(client).converter(make_crd(webhook=webhook))
+    convert = Conversions(client).converter(build_crd(webhook=webhook))
     assert convert is not None
     return await convert(objects, f"example.com/{to}")
 
@@ -87,7 +87,7 @@ async def test_conversion_without_webhook_sets_version_and_prunes() -> None:
 
 
 async def test_crd_with_one_version_has_no_converter() -> None:
-    crd = make_crd(webhook=False)
+    crd = build_crd(webhook=False)
     del crd["spec"]["versions"][1]
     assert Conversions(FakeWebhookClient(lambda review: b"")).converter(crd) is None
 
@@ -123,7 +123,7 @@ def unreachable(review: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("respond", "message"),
     [
         (unreachable, "failed: Post: refused"),
         (responding(rename, uid="other"), "failed: expected response.uid="),
@@ -151,8 +151,8 @@ def unreachable(review: Any) -> Any:
         ),
     ],
 )
-async def test_invalid_webhook_response_is_an_error(answer: Callable[[dict[str, Any]], Any], message: str) -> None:
+async def test_invalid_webhook_response_is_an_error(respond: Callable[[dict[str, Any]], Any], message: str) -> None:
     with pytest.raises(StatusError) as caught:
-        await convert_objects(FakeWebhookClient(answer), thing(old="x"))
+        await convert_objects(FakeWebhookClient(respond), thing(old="x"))
     assert caught.value.code == 500
     assert f"{PREFIX}{message}" in str(caught.value)

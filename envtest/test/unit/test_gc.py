@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from envtest.assembly import assemble, create_initial_objects
-from envtest.controllers import UnknownController, make_runner
+from envtest.controllers import UnknownController, create_runner
 from envtest.controllers.key_queue import KeyQueue
 from envtest.create_update import copy_object
 from envtest.errors import GroupResource
@@ -33,7 +33,7 @@ async def test_objects_from_before_the_start_are_collected() -> None:
     owner = await plane.create("owner")
     await plane.create("child", owner)
     await plane.delete(owner)
-    runner = make_runner(api_server.core, ["gc"])
+    runner = create_runner(api_server.core, ["gc"])
     runner.start()
     try:
         await plane.until(lambda: plane.get("child") is None)
@@ -208,7 +208,7 @@ async def test_cluster_roles_are_aggregated() -> None:
 def test_unknown_controller_is_rejected() -> None:
     core = assemble(admin_token="t", users={}, audit_log=None).core
     with pytest.raises(UnknownController, match="'kubelet'"):
-        make_runner(core, ["gc", "kubelet"])
+        create_runner(core, ["gc", "kubelet"])
 
 
 async def test_queue_deduplicates_keys_and_serializes_each() -> None:

@@ -22,7 +22,7 @@ token = open(flags["token-auth-file"]).read().split(",")[0]
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def answer(self, document):
+    def respond(self, document):
         body = json.dumps(document).encode()
         allowed = self.headers["Authorization"] == "Bearer " + token
         self.send_response(200 if allowed else 401)
@@ -32,11 +32,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        self.answer({{"status": {{"conditions": [{{"type": "Established", "status": "True"}}]}}}})
+        self.respond({{"status": {{"conditions": [{{"type": "Established", "status": "True"}}]}}}})
 
     def do_PATCH(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.answer({{}})
+        self.respond({{}})
 
     def log_message(self, *_):
         pass

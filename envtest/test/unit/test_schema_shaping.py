@@ -69,7 +69,7 @@ def test_embedded_resources_keep_kind_and_metadata() -> None:
 def test_defaults_are_set_at_any_depth() -> None:
     inner = {**object_schema(a={**STRING, "default": "A"}, n={"type": "integer"}), "default": {"n": 1}}
     schema = object_schema(spec=object_schema(inner=inner, items={"type": "array", "items": inner}))
-    assert set_defaults(schema, {}) == {}, "an object without a default of its own is not created"
+    assert set_defaults(schema, {}) == {}, "an object without its own default is not created"
     assert set_defaults(schema, {"spec": {}}) == {"spec": {"inner": {"n": 1, "a": "A"}}}
     assert set_defaults(schema, {"spec": {"inner": {"a": "own"}}}) == {"spec": {"inner": {"a": "own"}}}
     assert set_defaults(schema, {"spec": {"inner": {}, "items": [{}]}})["spec"]["items"] == [{"a": "A"}]

@@ -1,7 +1,7 @@
 """The OLM bundle and catalog, and the objects with which OLM installs from it.
 
-:mod:`~hack.generate.olm.channels` decides what each channel offers, :mod:`~hack.generate.olm.bundle` writes the
-bundle of this version, :mod:`~hack.generate.olm.catalog` adds it to the catalog, :mod:`~hack.generate.olm.install`
+:mod:`~hack.generate.olm.channels` decides which versions each channel offers, :mod:`~hack.generate.olm.bundle` writes
+the bundle of this version, :mod:`~hack.generate.olm.catalog` adds it to the catalog, :mod:`~hack.generate.olm.install`
 writes ``config/olm``, and :mod:`~hack.generate.olm.validate` checks bundle and catalog.
 """
 

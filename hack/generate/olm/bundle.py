@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,13 @@ import yaml
 
 from cfo import operator
 from cfo.config import OperatorConfiguration
-from cfo.manifests import DEFAULT_NAMESPACE, default_image, options, workload
+from cfo.manifests import DEFAULT_NAMESPACE, components, default_image, overlays, workload
 from cfo.manifests.names import DEPLOYMENT, SERVICE_ACCOUNT
-from cfo.manifests.overlays import definitions
 from cfo.manifests.rbac import user_roles
 from cfo.runtime.reconcile import Rule, policy_rules
 from cfo.version import __version__
 from hack import ROOT
-from hack.generate.kustomize import HEADER, dump
+from hack.generate.kustomize import HEADER, crd_file_name, dump
 from hack.generate.olm.channels import PACKAGE, channel_names, channel_of, default_channel, releases
 from hack.release import stack
 from hack.release.history import CHANNELS
@@ -43,10 +43,9 @@ def files() -> dict[str, str]:
 
 
 def _manifests() -> dict[str, str]:
-    (crd,) = definitions()
     manifests = {
         f"{PACKAGE}.clusterserviceversion.yaml": cluster_service_version(),
-        "workload.codeflare.dev_appwrappers.yaml": crd,
+        **{crd_file_name(crd): crd for crd in overlays.crds()},
         **{
             f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
             for obj in (*workload.services(""), *user_roles())
@@ -155,7 +154,7 @@ def _deployment(image: str) -> dict[str, Any]:
     """Return the Deployment for OLM, which mounts the webhooks' certificate."""
     obj = workload.deployment("", image)
     directory = OperatorConfiguration().webhook.cert_dir
-    options.patch(
+    components.patch(
         obj,
         [{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": [f"--webhook-cert-dir={directory}"]}],
     )
@@ -186,10 +185,10 @@ def _owned() -> list[dict[str, str]]:
             "name": crd["metadata"]["name"],
             "kind": crd["spec"]["names"]["kind"],
             "version": version["name"],
-            "displayName": "App Wrapper",
-            "description": "Any resources, wrapped as one unit that a queue admits, suspends, retries and cleans up.",
+            "displayName": re.sub(r"(?<=[a-z])(?=[A-Z])", " ", crd["spec"]["names"]["kind"]),
+            "description": version["schema"]["openAPIV3Schema"]["description"],
         }
-        for crd in definitions()
+        for crd in overlays.crds()
         for version in crd["spec"]["versions"]
     ]
 
@@ -221,12 +220,13 @@ def webhook_definitions() -> list[dict[str, Any]]:
 
 
 def _examples() -> list[dict[str, Any]]:
-    """Return one sample of each kind."""
+    """Return one sample of each of our kinds, and of RayCluster."""
+    kinds = {"RayCluster", *(crd["spec"]["names"]["kind"] for crd in overlays.crds())}
     samples = [
         obj
         for path in sorted((ROOT / "config/samples").glob("*.yaml"))
         for obj in yaml.safe_load_all(path.read_text())
-        if obj and obj["kind"] in ("RayCluster", "AppWrapper")
+        if obj and obj["kind"] in kinds
     ]
     return [next(group) for _, group in groupby(sorted(samples, key=lambda obj: obj["kind"]), lambda obj: obj["kind"])]
 

@@ -1,6 +1,6 @@
 """The catalog: the template for opm, and the file-based catalog with all bundles.
 
-The format is that of a `file-based catalog`_.
+The format is a `file-based catalog`_.
 
 .. _file-based catalog: https://olm.operatorframework.io/docs/reference/file-based-catalogs/
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.manifests.overlays import definitions
+from cfo.manifests import overlays
 from cfo.version import __version__
 from hack import ROOT
 from hack.files import ToolError
@@ -55,7 +55,7 @@ def catalog() -> list[dict[str, Any]]:
     path = ROOT / history.CATALOG
     bundles = history.bundles(path.read_text()) if path.exists() else {}
     version = Version.parse(__version__)
-    if version in dict(releases()):  # a bundle of the catalog never changes: it may be installed
+    if version in dict(releases()):  # bundles in the catalog never change, because they may be installed
         bundles.setdefault(f"{PACKAGE}.v{version}", _bundle(version))
     icon = cluster_service_version()["spec"]["icon"][0]
     package = {
@@ -76,7 +76,7 @@ def _bundle(version: Version) -> dict[str, Any]:
     csv = cluster_service_version()
     kinds = [
         {"group": crd["spec"]["group"], "kind": crd["spec"]["names"]["kind"], "version": served["name"]}
-        for crd in definitions()
+        for crd in overlays.crds()
         for served in crd["spec"]["versions"]
     ]
     metadata = {key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"}

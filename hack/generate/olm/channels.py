@@ -1,7 +1,7 @@
 """Which channels offer a release, and the upgrade graph of each channel.
 
-In each channel, the newest patch of a minor version replaces that of the previous minor version and skips all other
-older ones, so that one upgrade leads to the newest release. opm renders a `semver template`_ in the same way.
+In each channel, the newest patch of a minor version replaces the newest patch of the previous minor version and skips
+all other older ones, so that one upgrade leads to the newest release. opm renders a `semver template`_ in the same way.
 
 .. _semver template: https://olm.operatorframework.io/docs/reference/catalog-templates/
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo import operator
-from cfo.manifests import DEFAULT_NAMESPACE
+from cfo.manifests import DEFAULT_NAMESPACE, overlays
 from cfo.manifests.names import PREFIX
 from cfo.runtime.reconcile import CRUD, Rule, policy_rules
 from cfo.version import __version__
@@ -56,9 +56,10 @@ def installer_rules() -> list[dict[str, Any]]:
         ),
         Rule("cert-manager.io", ("issuers", "certificates"), CRUD),
         Rule("olm.operatorframework.io", "clusterextensions/finalizers", "update", [PACKAGE]),
-        Rule("workload.codeflare.dev", "appwrappers", CRUD),
-        Rule("workload.codeflare.dev", "appwrappers/status", "get"),
     ]
+    for crd in overlays.crds():  # the roles for users
+        group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+        own += [Rule(group, plural, CRUD), Rule(group, f"{plural}/status", "get")]
     rules = policy_rules([*own, *operator.rules(DEFAULT_NAMESPACE)])
     return [*rules, {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 

@@ -56,7 +56,7 @@ def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[
     """Return the problems of a bundle."""
     versions = [obj for obj in manifests if obj.get("kind") == "ClusterServiceVersion"]
     if len(versions) != 1:
-        return [f"bundle: must hold exactly one ClusterServiceVersion, holds {len(versions)}"]
+        return [f"bundle: must contain exactly one ClusterServiceVersion, contains {len(versions)}"]
     (csv,) = versions
     problems = [*_annotation_problems(annotations), *_csv_problems(csv)]
     crds = {
@@ -70,7 +70,7 @@ def bundle_problems(manifests: list[Blob], annotations: dict[str, str]) -> list[
         for each in csv.get("spec", {}).get("customresourcedefinitions", {}).get("owned", [])
     }
     problems += [f"CSV: owns {name} {version}, which is not in the bundle" for name, version in owned - crds]
-    problems += [f"bundle: holds {name} {version}, which the CSV does not own" for name, version in crds - owned]
+    problems += [f"bundle: contains {name} {version}, which the CSV does not own" for name, version in crds - owned]
     return problems
 
 
@@ -209,7 +209,7 @@ def _webhook_problems(spec: Blob) -> list[str]:
 
 
 def catalog_problems(blobs: list[Blob], previous: Iterable[Blob] = ()) -> list[str]:
-    """Return the problems of a file-based catalog; ``previous`` is that of the previous release."""
+    """Return the problems of a file-based catalog; ``previous`` is the catalog of the previous release."""
     problems = list(_blob_problems(blobs))
     packages = [blob for blob in blobs if blob.get("schema") == "olm.package"]
     channels = [blob for blob in blobs if blob.get("schema") == "olm.channel" and blob.get("name")]
@@ -309,8 +309,8 @@ def _breaking(bundles: dict[str, Version], kinds: dict[str, set[tuple[str, str, 
     for older, newer in itertools.pairwise(ordered):
         removed = kinds[older] - kinds[newer]
         if removed and bundles[older].major == bundles[newer].major and bundles[newer].major > 0:
-            what = ", ".join("/".join(filter(None, each)) for each in sorted(removed))
-            problems.append(f"catalog: bundle {newer}: removes {what}: needs a new major version")
+            names = ", ".join("/".join(filter(None, each)) for each in sorted(removed))
+            problems.append(f"catalog: bundle {newer}: removes {names}: needs a new major version")
     return problems
 
 

@@ -2,7 +2,7 @@
 
 It is written as kopf's documentation shows: handlers for clusters that are created, updated, or found at the start;
 children from templates, owned by the cluster, applied with kubernetes_asyncio's dynamic client; event handlers that
-restore changed or deleted children. In kopf's favour it has one handler for all children (with several handlers, kopf
+restore changed or deleted children. In kopf's favor, it has one handler for all children (with several handlers, kopf
 stores their progress in annotations), serves no webhooks and does not take part in leader election.
 
 Usage: ``python -m test.bench.peers.kopf_operator HEALTH_PORT TEMPLATES``. :mod:`test.bench.peers.child_templates`

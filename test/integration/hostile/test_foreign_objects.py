@@ -1,4 +1,4 @@
-"""Tests that tenants cannot use the operator to take, change or delete objects of others.
+"""Tests that tenants cannot use the operator to take, change or delete objects of other owners.
 
 Each tenant is a user with exactly the permissions that the test names.
 """

@@ -31,6 +31,6 @@ def test_invalid_quantity_is_rejected(string: str) -> None:
         parse_quantity(string)
 
 
-def test_zero_is_recognized_in_every_plain_notation() -> None:
+def test_plain_zero_is_recognized() -> None:
     assert all(is_zero(zero) for zero in ("0", "0.0", 0, 0.0))
     assert not any(is_zero(quantity) for quantity in ("1", "10", "0.5", 2))

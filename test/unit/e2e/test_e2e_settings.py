@@ -1,4 +1,4 @@
-"""What the end-to-end tests read from the environment."""
+"""Settings of the end-to-end tests: defaults, validation, and the documentation of each variable."""
 
 from __future__ import annotations
 

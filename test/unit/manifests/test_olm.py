@@ -116,9 +116,9 @@ def test_metadata_of_the_csv_is_required(bundle: list[dict[str, Any]], field: st
 
 def test_bundle_must_have_exactly_one_csv(bundle: list[dict[str, Any]]) -> None:
     csv = csv_of(bundle)
-    assert contains("holds 2", validate.bundle_problems([*bundle, csv], ANNOTATIONS))
+    assert contains("contains 2", validate.bundle_problems([*bundle, csv], ANNOTATIONS))
     others = [obj for obj in bundle if obj is not csv]
-    assert contains("holds 0", validate.bundle_problems(others, ANNOTATIONS))
+    assert contains("contains 0", validate.bundle_problems(others, ANNOTATIONS))
 
 
 @pytest.mark.parametrize("field", ["name", "version", "kind"])

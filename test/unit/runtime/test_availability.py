@@ -121,7 +121,7 @@ async def test_kind_is_set_up_when_its_crd_is_added_and_discovery_serves_it() ->
         assert harness.clock.timers == 0
 
 
-async def test_crds_of_other_groups_cause_no_lookup_and_nothing_is_polled() -> None:
+async def test_crds_of_other_groups_cause_no_lookup_and_discovery_is_not_polled() -> None:
     harness = Harness()
     harness.register(MIRROR)
     async with running(harness):

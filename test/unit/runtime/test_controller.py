@@ -176,7 +176,7 @@ async def test_error_is_logged_once_with_controller_object_and_reconcile_id() ->
     assert isinstance(line["exc_info"], ValueError)
 
 
-async def test_log_lines_of_a_reconciler_carry_only_its_own_request() -> None:
+async def test_log_lines_of_a_reconciler_contain_only_its_request() -> None:
     log = structlog.get_logger("test")
     reconcile_ids: dict[Request, str] = {}
 
@@ -322,7 +322,7 @@ async def test_reconcile_must_return_a_result() -> None:
     assert line["error"] == "TypeError: ScriptedReconciler.reconcile returned None: must be a Result"
 
 
-async def test_requests_run_concurrently_up_to_the_limit_and_none_twice_at_once() -> None:
+async def test_requests_run_concurrently_up_to_the_limit_and_equal_ones_in_sequence() -> None:
     gate = asyncio.Event()
     active: list[Request] = []
     max_active = 0

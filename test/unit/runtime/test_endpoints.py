@@ -1,4 +1,4 @@
-"""The health and metrics endpoints, as the kubelet and Prometheus read them."""
+"""The health and metrics endpoints, which the kubelet and Prometheus read."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_check_names_must_be_unique_path_segments() -> None:
     with pytest.raises(ValueError, match="already"):
         health.add_ready_check("a", ping)
     for name in ("", "a/b"):
-        with pytest.raises(ValueError, match="must be a path segment"):
+        with pytest.raises(ValueError, match="must be a non-empty path segment"):
             health.add_ready_check(name, ping)
 
 
@@ -157,7 +157,7 @@ def recorded_metrics() -> dict[str, dict[str, Any]]:
     return metrics
 
 
-def test_metric_names_types_and_labels_match_those_of_the_go_operator() -> None:
+def test_metric_names_types_and_labels_match_the_go_operator() -> None:
     """Metrics of the Go runtime, webhooks and certificates are excluded: this registry has none of them."""
     go = {
         name: (metric["type"], set(metric["labels"]))

@@ -1,4 +1,4 @@
-"""Events: one write for the first occurrence, few for its repetitions, and none that blocks the caller."""
+"""Events: one write for the first occurrence, few writes for repetitions, and no write blocks the caller."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_series_is_recreated_after_its_event_expired() -> None:
         assert harness.client.created[1]["series"]["count"] == 2
 
 
-async def test_each_object_has_its_own_event_budget() -> None:
+async def test_events_are_rate_limited_per_object() -> None:
     async with running() as harness:
         for number in range(40):
             harness.warn(reason=f"Problem{number}")

@@ -1,6 +1,9 @@
-"""Field errors: paths, messages and causes as in apimachinery."""
+"""Field errors: paths, messages and causes match apimachinery."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -81,3 +84,25 @@ def test_field_errors_have_a_message_and_causes() -> None:
     FieldErrors.check([])
     with pytest.raises(ValueError, match="at least one error"):
         FieldErrors([])
+
+
+def test_number_of_errors_is_limited_and_the_rest_is_not_computed() -> None:
+    computed = []
+
+    def errors() -> Iterator[FieldError]:
+        for at in range(1000):
+            computed.append(at)
+            yield required(Path("spec").index(at))
+
+    with pytest.raises(FieldErrors) as raised:
+        FieldErrors.check(errors())
+    assert len(computed) == 101
+    assert len(raised.value.causes) == 100
+    assert str(raised.value).endswith("spec[99]: Required value]; only the first 100 errors are shown")
+
+
+@pytest.mark.parametrize("value", ["x" * 20_000, "\n" * 20_000, ["x"] * 20_000])
+def test_long_values_are_shortened(value: Any) -> None:
+    error = invalid("spec", value, "y" * 20_000)
+    assert len(error.body) < 31_000
+    assert error.body.endswith("y...")

@@ -18,7 +18,7 @@ from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists, Conflict, ServiceUnavailable, TransportError
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.client.write_gate import WriteRefused, write_gate
+from cfo.runtime.client.write_gate import WriteRejected, write_gate
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.leaderelection import (
     LeaderElectionOptions,
@@ -130,7 +130,7 @@ class Replica:
     def can_write(self) -> bool:
         try:
             self.elector.check()
-        except WriteRefused:
+        except WriteRejected:
             return False
         return True
 
@@ -201,7 +201,7 @@ async def test_timestamps_in_lease_are_ignored() -> None:
     one = Replica(lock, "one", clock)
     async with running(one):
         await one.advance(14)
-        assert not one.is_leader()  # however old renewTime is
+        assert not one.is_leader()  # no matter how old renewTime is
         await one.advance(3)
         assert one.is_leader()
 
@@ -325,7 +325,7 @@ async def test_leader_suspended_past_deadline_cannot_write_and_ends() -> None:
         await one.advance(2)
         clock.suspend(600)
         assert not one.can_write()  # before any timer fires
-        with pytest.raises(WriteRefused, match=r"leadership ended 590\.0 s ago"):
+        with pytest.raises(WriteRejected, match=r"leadership ended 590\.0 s ago"):
             one.elector.check()
         await one.advance(2)
         assert one.error is not None
@@ -424,7 +424,7 @@ async def test_lease_lock_sends_its_timeout() -> None:
 
 
 class LimitedGate:
-    """A write gate that allows ``remaining`` checks and refuses all later ones."""
+    """A write gate that allows ``remaining`` checks and rejects all later ones."""
 
     def __init__(self, remaining: int) -> None:
         self.remaining = remaining
@@ -432,7 +432,7 @@ class LimitedGate:
     def check(self) -> None:
         self.remaining -= 1
         if self.remaining < 0:
-            raise WriteRefused("not the leader")
+            raise WriteRejected("not the leader")
 
 
 async def test_transport_checks_write_gate_before_each_write_attempt_and_never_for_reads() -> None:
@@ -447,13 +447,13 @@ async def test_transport_checks_write_gate_before_each_write_attempt_and_never_f
         while not clock.timers:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         clock.advance(1)
-        with pytest.raises(WriteRefused) as refused:
+        with pytest.raises(WriteRejected) as rejected:
             await write
-        assert not refused.value.outcome_unknown
+        assert not rejected.value.outcome_unknown
         assert len(server.requests("PUT")) == 1
         assert (await transport.request(APIRequest("GET", "/thing"))).code == 200
         for method in ("POST", "PATCH", "DELETE"):
-            with pytest.raises(WriteRefused):
+            with pytest.raises(WriteRejected):
                 await transport.request(APIRequest(method, "/thing"))
         assert not server.requests("DELETE")
     write_gate.set(None)

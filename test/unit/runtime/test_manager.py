@@ -354,9 +354,9 @@ MIRROR, CONFIG_MAP = GVK("example.com", "v1", "Mirror"), GVK("", "v1", "ConfigMa
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda builder: builder, "needs something to watch"),
-        (lambda builder: builder.reads(create_manager().cache.informer(CONFIG_MAP)), "needs something to watch"),
-        (lambda builder: builder.owns(CONFIG_MAP), "call for_ too"),
+        (lambda builder: builder, "no watches"),
+        (lambda builder: builder.reads(create_manager().cache.informer(CONFIG_MAP)), "no watches"),
+        (lambda builder: builder.owns(CONFIG_MAP), "call for_, too"),
         (lambda builder: builder.for_(MIRROR).for_(CONFIG_MAP), "called twice"),
         (lambda builder: builder.for_(MIRROR, label_selector="a in"), "a in"),
         (lambda builder: builder.for_(MIRROR).with_options(reconcile_timeout=-1), "reconcile_timeout: -1"),

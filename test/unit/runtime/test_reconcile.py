@@ -29,7 +29,7 @@ def test_declaration_order_does_not_change_policy_rules() -> None:
     assert policy_rules(rules) == policy_rules(reversed(rules))
 
 
-def test_resource_names_restrict_only_their_own_rule() -> None:
+def test_resource_names_restrict_only_their_rule() -> None:
     rules = [Rule("", "configmaps", "get", ["one"]), Rule("", "configmaps", "create")]
     assert policy_rules(rules) == [
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},

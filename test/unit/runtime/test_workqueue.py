@@ -324,7 +324,7 @@ def test_max_of_limiter_returns_longest_delay(clock: FakeClock) -> None:
     assert limiter.num_requeues("a") == 0
 
 
-def test_default_limiter_equals_that_of_client_go(clock: FakeClock) -> None:
+def test_default_limiter_matches_client_go(clock: FakeClock) -> None:
     limiter = default_rate_limiter(clock)
     assert limiter.when("a") == 0.005
     waits = [limiter.when(str(number)) for number in range(110)]

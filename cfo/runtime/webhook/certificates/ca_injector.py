@@ -1,4 +1,4 @@
-"""Writes the CA bundle and the address of the webhooks into the objects that announce them to API servers."""
+"""Writes the CA bundle and the address of the webhooks into the objects that register them with API servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["CAInjector", "InjectionTarget"]
 
 _PROBE_TIMEOUT: Final = 2.0
 
-_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+_log = structlog.get_logger(__name__)
 
 
 class InjectionTarget(NamedTuple):
@@ -84,13 +84,13 @@ class CAInjector:
 
     @property
     def uses_url(self) -> bool:
-        """Whether API servers are to call the webhooks at a URL instead of through a Service."""
+        """Whether API servers should call the webhooks at a URL instead of through a Service."""
         return self._options.url is not None
 
     async def inject(self, bundle: bytes | None) -> None:
         """Update every target that differs from its desired state, with at most one write each.
 
-        ``bundle`` (PEM) contains the CAs that API servers are to trust; ``None`` leaves the bundles unchanged, because
+        ``bundle`` (PEM) contains the CAs that API servers should trust; ``None`` leaves the bundles unchanged, because
         another tool manages them. All targets are attempted before an error is raised. Raises
         :class:`~cfo.runtime.client.errors.Conflict` if a target was changed concurrently.
         """
@@ -165,7 +165,7 @@ class CAInjector:
         return all(ca in ca_certificates_of(bundle) for bundle in self.ca_bundles())
 
     def problems(self, served: Iterable[x509.Certificate]) -> list[str]:
-        """Return why API servers cannot call the webhooks or do not trust a server that presents the chain ``served``.
+        """Return the reasons why API servers cannot call the webhooks or do not trust the chain ``served``.
 
         The list is empty if there is no problem.
         """
@@ -196,8 +196,9 @@ class CAInjector:
     async def restore(self, bundle: bytes | None, trusted: bytes) -> None:
         """Restore the client configs that our URL replaced, unless another replica still serves at that URL.
 
-        Call it after the server has stopped listening. ``bundle`` is as in :meth:`inject`; ``trusted`` (PEM) is what
-        the probe for another replica trusts. Errors are logged: the next start restores what is left.
+        Call it after the server has stopped listening. ``bundle`` is as in :meth:`inject`; ``trusted`` (PEM) contains
+        the CAs that the probe for another replica trusts. Errors are logged; the next start restores the remaining
+        objects.
         """
         url = self._options.url
         if url is None:
@@ -220,7 +221,7 @@ class CAInjector:
                 continue
             except (APIError, TransportError, UnknownKind) as error:
                 _log.warning(
-                    "Cannot restore webhook configuration, will retry at the next start",
+                    "Failed to restore webhook configuration, will retry at the next start",
                     object=str(target),
                     error=str(error),
                 )

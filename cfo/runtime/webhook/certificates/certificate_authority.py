@@ -1,9 +1,9 @@
-"""The webhooks' own CA and its serving certificate: created, parsed from a Secret, checked and renewed.
+"""Creates, parses, checks and renews the webhooks' CA and serving certificate.
 
 The Secret contains ``ca.crt`` (the current CA first, then former CAs that are still trusted because they were in use
 until recently), ``ca.key``, ``tls.crt`` and ``tls.key``. The Go operator's Secret has the same layout and is taken
-over. :func:`ensure_certificates` is the whole policy in one function, pure except for the randomness of keys and serial
-numbers.
+over. :func:`ensure_certificates` implements the complete policy, and is pure except for the randomness of keys and
+serial numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 _BACKDATED: Final = timedelta(minutes=5)  # the clocks of API servers may be behind
 _MAX_FORMER_CAS: Final = 3
-"""The number of former CAs that stay trusted at most, so that the bundle cannot grow without limit."""
+"""The maximum number of former CAs that stay trusted, which limits the size of the bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class CertificateSet:
 
 @dataclass(frozen=True, slots=True)
 class StoredCertificates:
-    """The usable certificates of a Secret; ``problems`` says why others are not usable."""
+    """The usable certificates of a Secret; ``problems`` explains why others are unusable."""
 
     ca: CertificateAuthority | None = None
     former_cas: tuple[x509.Certificate, ...] = ()
@@ -106,7 +106,7 @@ def parse_secret(data: Mapping[str, str]) -> StoredCertificates:
         if not content[name].strip():
             problems.append(f"{name} is missing")
     if problems and not any(content.values()):
-        problems = ["it is empty"]
+        problems = ["the Secret is empty"]
     known = ca_certificates_of(content["ca.crt"])
     ca = _ca(content["ca.key"], known, problems)
     former_cas = tuple(other for other in known if ca is None or other != ca.certificate)
@@ -154,7 +154,7 @@ def ensure_certificates(
 ) -> tuple[CertificateSet, list[str]]:
     """Return the certificates that the Secret should contain, and the reasons why it has to be changed.
 
-    If there are no reasons, the certificates are those in ``stored``. ``names`` must be in the serving certificate.
+    If there are no reasons, the certificates equal those in ``stored``. ``names`` must be in the serving certificate.
     ``trusted`` contains the CA bundles (PEM) that API servers have used until now: when a new CA is created, the CAs in
     them stay trusted alongside it. ``served`` is the certificate that the server presents now: the CA that signed it
     stays trusted.
@@ -187,7 +187,7 @@ def ensure_certificates(
 
 
 def _pair_problem(pair: KeyPair | None, ca: CertificateAuthority, names: Iterable[str], now: datetime) -> str:
-    """Return why the serving pair must be replaced; empty if it need not be."""
+    """Return why the serving pair must be replaced; empty if it is still valid."""
     if pair is None:
         return "the serving certificate is missing"
     leaf = pair.leaf

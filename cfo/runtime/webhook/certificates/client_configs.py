@@ -1,11 +1,11 @@
-"""The ``clientConfig`` of webhooks: at which address API servers call them, and which CAs they trust. Pure functions.
+"""The ``clientConfig`` of webhooks: the address that API servers call, and the CAs that they trust. Pure functions.
 
 They work on the ``clientConfig`` of each webhook of a ``MutatingWebhookConfiguration`` or
 ``ValidatingWebhookConfiguration``, and of the conversion webhook of a ``CustomResourceDefinition``. Everything else
 (rules, selectors, policies) stays unchanged.
 
-While webhooks are served outside of the cluster, these objects contain URLs, and the annotation
-:data:`ORIGINAL_ANNOTATION` contains the previous values. The annotation exists for exactly as long as the URLs do, so a
+While webhooks are served outside the cluster, these objects contain URLs, and the annotation
+:data:`ORIGINAL_ANNOTATION` contains the previous values. The annotation exists exactly as long as the URLs, so a
 process that finds it and does not serve a URL restores the previous values.
 """
 
@@ -84,10 +84,10 @@ def _original(obj: Object) -> dict[str, Any]:
 def desired_object(obj: Object, *, bundle: bytes | None, url: WebhookURL | None, paths: Mapping[str, str]) -> Object:
     """Return a copy of ``obj`` with the client configs that it should have; equal to ``obj`` if nothing has to change.
 
-    ``bundle`` (PEM) is set as the CA bundle of every webhook; with ``None``, which means that another tool manages
-    the bundles, they stay unchanged. With ``url``, every webhook gets this URL, with its path in ``paths`` (by the
-    webhook's name) or else its current path. Without ``url``, every webhook that had a URL of ours gets its original
-    client config back.
+    ``bundle`` (PEM) is set as the CA bundle of every webhook; with ``None``, which means that another tool manages the
+    bundles, they stay unchanged. With ``url``, every webhook gets this URL, with its path in ``paths`` (by the
+    webhook's name) or else its current path. Without ``url``, the original client config of every webhook that had a
+    URL of ours is restored.
     """
     changed = copy.deepcopy(obj)
     original = _original(changed)

@@ -1,9 +1,9 @@
 """Watches a serving certificate in files that another tool writes: cert-manager, OLM, a mounted Secret.
 
 The kubelet replaces a mounted directory atomically (through the symbolic link ``..data``), but up to a minute after the
-Secret changed; other programs write one file after the other. A certificate and a key that do not match are therefore
-expected for short times: the previous pair is served until the new one is complete. Files that do not exist yet are
-waited for.
+Secret has changed; other programs write one file after the other. A mismatch between certificate and key is therefore
+expected for short periods: the previous pair is served until the new one is complete. The watcher waits for files that
+do not exist yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["CertificateFilesWatcher"]
 
 _POLL_INTERVAL_MS: Final = 30_000  # some network file systems report no changes
 
-_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+_log = structlog.get_logger(__name__)
 
 
 class CertificateFilesWatcher:
@@ -40,7 +40,7 @@ class CertificateFilesWatcher:
 
     @property
     def bundle(self) -> bytes | None:
-        """The CA bundle (PEM) that API servers are to trust; ``None`` if there is no such file."""
+        """The CA bundle (PEM) that API servers should trust; ``None`` if there is no such file."""
         try:
             return (self._source.directory / self._source.ca).read_bytes()
         except OSError:
@@ -98,7 +98,7 @@ class CertificateFilesWatcher:
             failure = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else f"{directory}: {error}"
             if failure != self.failure:
                 _log.warning(
-                    "Cannot read serving certificate, waiting for its files to change",
+                    "Failed to read serving certificate, waiting for its files to change",
                     directory=str(directory),
                     error=failure,
                 )

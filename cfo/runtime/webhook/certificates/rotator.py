@@ -1,12 +1,12 @@
-"""Keeps the certificate Secret, the injected CA bundles and the served certificate in step; the same on every replica.
+"""Keeps the certificate Secret, the injected CA bundles and the served certificate in sync, on every replica.
 
-One level-triggered reconcile does all of it. Every change of the Secret and of the webhook configurations triggers it,
-and so do renewal times. The Secret is the source of truth that replicas share: a replica that comes second with a new
-CA of its own loses the race for the write, and uses the CA in the Secret.
+A single level-triggered reconcile does everything. Changes of the Secret and of the webhook configurations trigger it,
+and so do renewal times. The Secret is the source of truth that replicas share: if two replicas create a CA at the same
+time, the second write fails, and that replica uses the CA in the Secret.
 
 The order of the steps makes a rotation safe: first the Secret, then the CA bundles (which also contain the former CAs),
-and last the served certificate, and this only after all bundles have contained its CA for a while. A replica that has
-no valid certificate to serve does not wait.
+and last the served certificate, but only after all bundles have contained its CA for some time. A replica without a
+valid certificate does not wait.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from cfo.runtime.webhook.options import RotatedCertificates, WebhookOptions
 __all__ = ["CertificateRotator"]
 
 
-_MAX_REQUEUE: Final = 3600.0  # seconds: a longer timer would not notice clock changes and suspended machines
+_MAX_REQUEUE: Final = 3600.0  # seconds; a longer timer would miss clock changes and machine suspends
 
-_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+_log = structlog.get_logger(__name__)
 
 
 class CertificateRotator:
-    """The reconciler of the certificates of this process's webhooks. It ignores which request it is given."""
+    """The reconciler of the certificates of this process's webhooks. It ignores the request."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class CertificateRotator:
 
     @property
     def bundle(self) -> bytes | None:
-        """The CA bundle (PEM) that API servers are to trust; ``None`` before the first reconcile."""
+        """The CA bundle (PEM) that API servers should trust; ``None`` before the first reconcile."""
         return self._certificates.bundle if self._certificates is not None else None
 
     async def reconcile(self, request: Request) -> Result:
@@ -107,7 +107,7 @@ class CertificateRotator:
         if secret is not None:
             stored = parse_secret(secret.get("data") or {})
         else:
-            stored = StoredCertificates(problems=("it does not exist",))
+            stored = StoredCertificates(problems=("the Secret does not exist",))
         certificates, reasons = ensure_certificates(
             stored,
             self._policy,
@@ -149,7 +149,7 @@ class CertificateRotator:
             await self._client.patch(SECRET, key, {"metadata": metadata, "data": certificates.data()})
 
     def _pair(self, certificates: CertificateSet, now: datetime) -> KeyPair:
-        """Return the pair to serve: the Secret's, or one of this process if the Secret's lacks one of our names."""
+        """Return the pair to serve: the Secret's, or one issued by this process if that pair lacks one of our names."""
         names = self._options.names
         if subject_names(certificates.pair.leaf).issuperset(names):
             return certificates.pair

@@ -20,7 +20,7 @@ from cfo.runtime.webhook.metrics import CertificateMetrics
 
 __all__ = ["KeyPair", "ServingCertificate"]
 
-_log = structlog.get_logger("cfo.runtime.webhook.certificates")
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ServingCertificate:
         self._context: ssl.SSLContext | None = None
 
     def serve(self, pair: KeyPair) -> None:
-        """Present ``pair`` from the next handshake on.
+        """Present ``pair`` starting with the next handshake.
 
         Raises :class:`ValueError` if certificate and key cannot be used together; the previous pair then stays in use.
         """
@@ -83,7 +83,7 @@ class ServingCertificate:
             connection.context = self._context
             return None
 
-        # OpenSSL calls this in every handshake, also if the client sends no server name.
+        # OpenSSL calls this in every handshake, even if the client sends no server name.
         context.sni_callback = choose
         return context
 
@@ -108,7 +108,7 @@ def _context(pair: KeyPair) -> ssl.SSLContext:
 def _file(content: bytes) -> Iterator[str]:
     """Yield the path of a file with ``content``, because :mod:`ssl` loads certificates only from files.
 
-    The file is in memory where the platform supports that, because the root filesystem may be read-only.
+    The file is in memory if the platform supports it, because the root filesystem may be read-only.
     """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)

@@ -23,8 +23,8 @@ class Reinvocation:
     """State that the mutating steps of one request keep between the first and the second round.
 
     ``second_round`` is true in the second round, ``requested`` is set when a second round is necessary. ``invoked`` has
-    the keys of the reinvocable hooks called so far; ``pending`` those of them that have not seen the latest change.
-    ``output`` is the object that the webhooks returned.
+    the keys of the reinvocable hooks called so far; ``pending`` has the keys of these hooks that have not seen the
+    latest change. ``output`` is the object that the webhooks returned.
     """
 
     second_round: bool = False

@@ -34,7 +34,7 @@ _VARIABLES: Final[dict[str, Kind]] = {
 
 
 class ExpressionError(Exception):
-    """An expression does not compile, or fails on these variables; the message is kube-apiserver's."""
+    """Raised if an expression does not compile or fails on these variables; the message is kube-apiserver's."""
 
 
 class Expression:
@@ -50,7 +50,7 @@ class Expression:
         self._program: Program | None = None
 
     def evaluate(self, variables: Mapping[str, Any], check: AuthorizationCheck) -> Any:
-        """Evaluate the expression; ``check`` answers the calls of ``authorizer``. Raises ExpressionError."""
+        """Evaluate the expression; ``check`` decides the calls of ``authorizer``. Raises ExpressionError."""
         try:
             if self._program is None:
                 self._program = compile_expression(self.source, _VARIABLES)
@@ -82,7 +82,7 @@ class MatchConditions:
     def evaluate(self, variables: Mapping[str, Any], check: AuthorizationCheck) -> MatchResult:
         """Evaluate all conditions over :func:`request_variables`.
 
-        One false condition decides, whatever errors the others have; errors count only when no condition is false.
+        One false condition decides, regardless of errors in the others; errors count only if no condition is false.
         """
         errors: dict[str, None] = {}
         for condition in self._conditions:
@@ -100,7 +100,7 @@ class MatchConditions:
 
 
 def request_variables(request: Mapping[str, Any], ctx: RequestContext) -> dict[str, Any]:
-    """Return the variables for the ``request`` of an AdmissionReview; those that only policies have are ``None``."""
+    """Return the variables for the ``request`` of an AdmissionReview; variables of policies only are ``None``."""
     info = ctx.info
     resource = (info.group, info.plural, ctx.subresource, ctx.namespace, ctx.name)
     return {

@@ -23,7 +23,7 @@ class NamespaceLifecycle(Plugin):
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError: 403, or 404 when the namespace does not exist."""
+        """Check the namespace. Raises StatusError: 403, or 404 if the namespace does not exist."""
         if ctx.info.resource == NAMESPACES:
             if ctx.operation == "DELETE" and ctx.name in _PROTECTED:
                 raise forbidden(NAMESPACES, ctx.name, "this namespace may not be deleted")

@@ -47,7 +47,7 @@ class LimitRanger(Plugin):
             _set_defaults(obj, limits)
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) with all violations of the first LimitRange that is violated."""
+        """Check the limits. Raises StatusError (403) with all violations of the first LimitRange that is violated."""
         find_violations = _pod_violations if ctx.info.resource == _PODS else _claim_violations
         for limits in self._limits(ctx):
             violations = list(dict.fromkeys(each for limit in limits for each in find_violations(obj, limit)))

@@ -41,7 +41,7 @@ _FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
 
 
 class _ConfigurationError(Exception):
-    """A binding cannot be evaluated; the policy's failurePolicy decides whether that rejects the request."""
+    """Raised if a binding cannot be evaluated; the policy's failurePolicy decides whether the request is rejected."""
 
 
 class _Failure(NamedTuple):

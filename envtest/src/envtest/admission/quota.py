@@ -1,8 +1,8 @@
 """ResourceQuota: limits on the total that a namespace uses.
 
 Follows ``k8s.io/apiserver/pkg/admission/plugin/resourcequota`` and the evaluators of ``pkg/quota/v1``. Admission
-compares with the *status* of a quota and adds to it; the controller (:mod:`envtest.controllers.quotas`) initializes
-the status and subtracts what was deleted. Without the controller nothing is limited, as on a real server.
+compares with the *status* of a quota and adds to it; the controller (:mod:`envtest.controllers.quotas`) initializes the
+status and subtracts deleted objects. Without the controller no limit is enforced, as on a real server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLASS_INFIX: Final = ".storageclass.storage.k8s.io/"
 
 
 def object_usage(resource: GroupResource, obj: Object) -> Quantities:
-    """Return what one object uses, under the resource names of ``spec.hard``."""
+    """Return the usage of one object, under the resource names of ``spec.hard``."""
     used: Quantities = {f"count/{resource}": _ONE}
     if resource == _PODS:
         if (obj.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
@@ -147,7 +147,7 @@ class QuotaAdmission:
         self._store = store
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) when a quota is exceeded, or when its status does not contain the resource."""
+        """Check and charge the quotas. Raises StatusError (403) if one is exceeded or its status lacks the resource."""
         can_grow = ctx.operation == "UPDATE" and ctx.info.resource in (_SERVICES, _CLAIMS)
         if ctx.subresource or not ctx.namespace or not (ctx.operation == "CREATE" or can_grow):
             return

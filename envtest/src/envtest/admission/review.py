@@ -29,7 +29,7 @@ _GROUP = "admission.k8s.io"
 
 
 class InvalidResponse(Exception):
-    """A webhook's response is invalid; the message is kube-apiserver's."""
+    """Raised if a webhook's response is invalid; the message is kube-apiserver's."""
 
 
 def _invalid(why: str) -> InvalidResponse:
@@ -75,7 +75,7 @@ def admission_request(
 
 
 def _options(ctx: RequestContext) -> dict[str, Any] | None:
-    """Return the options as those of the admission operation: a PATCH has those of a create or an update."""
+    """Return the options in the type of the admission operation: a PATCH has CreateOptions or UpdateOptions."""
     if not ctx.options:
         return None
     options = {key: value for key, value in ctx.options.items() if key != "force"}

@@ -48,7 +48,7 @@ class ServiceAccountPlugin(Plugin):
             spec["imagePullSecrets"] = [dict(each) for each in account["imagePullSecrets"]]
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) when webhooks set a service account that does not exist."""
+        """Check the account again. Raises StatusError (403) if webhooks set a service account that does not exist."""
         if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
             return
         spec = obj.get("spec") or {}

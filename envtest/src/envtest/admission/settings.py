@@ -1,7 +1,7 @@
 """Small plugins that set fields: priorities and tolerations of pods, taints of nodes, finalizers, default classes.
 
-They run before the webhooks and after managed fields are computed, so that no field manager owns what they set. Each
-has its name in kube-apiserver's ``--enable-admission-plugins``.
+They run before the webhooks and after managed fields are computed, so that no field manager owns the fields that they
+set. Each has its name in kube-apiserver's ``--enable-admission-plugins``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class Priority(Plugin):
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError (403) for an unknown class, or a priority or policy that differs from the class's."""
+        """Set the fields.
+
+        Raises StatusError (403) for an unknown class, or a priority or policy that differs from the class's.
+        """
         if _applies_to(ctx, _PODS, "UPDATE") and old is not None:
             for field in ("priority", "preemptionPolicy"):
                 spec, before = obj.setdefault("spec", {}), old.get("spec") or {}

@@ -43,7 +43,7 @@ class _EscalationCheck(Plugin):
         self._authorizer = authorizer
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Raises StatusError: 403, or 404 for a role that does not exist."""
+        """Check the permissions. Raises StatusError: 403, or 404 for a role that does not exist."""
         if ctx.info.group == RBAC_GROUP and obj and not ctx.subresource:
             check_escalation(self._authorizer, ctx, obj, old)
 
@@ -72,7 +72,7 @@ class _LazyStep:
         return self._store.count(self._table) > 0
 
 
-class _Mutating(_LazyStep):
+class _LazyMutator(_LazyStep):
     def __init__(self, store: Store, table: GroupResource, create: Callable[[], Mutator]) -> None:
         super().__init__(store, table)
         self._step = cache(create)
@@ -81,7 +81,7 @@ class _Mutating(_LazyStep):
         return await self._step().mutate(ctx, obj, old, reinvocation) if self._enabled else obj
 
 
-class _Validating(_LazyStep):
+class _LazyValidator(_LazyStep):
     def __init__(self, store: Store, table: GroupResource, create: Callable[[], Validator]) -> None:
         super().__init__(store, table)
         self._step = cache(create)
@@ -139,11 +139,11 @@ def standard_chain(
 
     return AdmissionChain(
         plugins,
-        [_Mutating(store, _MUTATING_HOOKS, mutating)],
+        [_LazyMutator(store, _MUTATING_HOOKS, mutating)],
         [
-            _Validating(store, _BINDINGS, policies),
-            _Validating(store, _VALIDATING_HOOKS, validating),
-            _Validating(store, _QUOTAS, quotas),
+            _LazyValidator(store, _BINDINGS, policies),
+            _LazyValidator(store, _VALIDATING_HOOKS, validating),
+            _LazyValidator(store, _QUOTAS, quotas),
         ],
         final_plugins=[_EscalationCheck(authorizer)],
     )

@@ -2,7 +2,7 @@
 
 The embedded API server runs nothing behind its Services, so a program that serves webhooks in this process or on this
 machine registers its Service with :meth:`ServiceEndpoints.register`. A Service of type ExternalName resolves to that
-host, at the port in the configuration, as in kube-apiserver. Error messages are those of client-go.
+host, at the port in the configuration, as in kube-apiserver. Error messages equal client-go's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MESSAGES: Final = {
 
 
 class CallFailed(Exception):
-    """The webhook could not be called, or did not respond with code 200; the message gives the reason."""
+    """Raised if the webhook cannot be called or does not respond with code 200; the message contains the reason."""
 
 
 class ServiceEndpoints:
@@ -134,15 +134,15 @@ class WebhookClient:
             allow_redirects=False,
         )
         async with request as response:
-            answer = await response.content.read(_MAX_RESPONSE_BYTES + 1)
-            while len(answer) <= _MAX_RESPONSE_BYTES and not response.content.at_eof():
-                answer += await response.content.read(_MAX_RESPONSE_BYTES + 1 - len(answer))
-            if len(answer) > _MAX_RESPONSE_BYTES:
+            content = await response.content.read(_MAX_RESPONSE_BYTES + 1)
+            while len(content) <= _MAX_RESPONSE_BYTES and not response.content.at_eof():
+                content += await response.content.read(_MAX_RESPONSE_BYTES + 1 - len(content))
+            if len(content) > _MAX_RESPONSE_BYTES:
                 raise CallFailed(f"the response is longer than {_MAX_RESPONSE_BYTES} bytes")
             if not 200 <= response.status <= 206:
                 text = response.headers.get("Content-Type", "").startswith("text/")
-                raise CallFailed(_http_error(response.status, answer.decode(errors="replace").strip() if text else ""))
-            return answer
+                raise CallFailed(_http_error(response.status, content.decode(errors="replace").strip() if text else ""))
+            return content
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext:
         context = self._contexts.get(ca_bundle)

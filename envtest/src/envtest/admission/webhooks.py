@@ -38,7 +38,7 @@ _DEFAULT_SECONDS: Final = 10
 
 
 class _HookUnavailable(Exception):
-    """A webhook could not be called; the hook's failurePolicy decides whether the request is rejected."""
+    """Raised if a webhook cannot be called; the hook's failurePolicy decides whether the request is rejected."""
 
 
 class Hook:

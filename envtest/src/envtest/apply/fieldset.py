@@ -1,9 +1,9 @@
 """Sets of field paths, in memory and in the ``fieldsV1`` encoding.
 
 A path element is stored as its ``fieldsV1`` string in canonical form, so that equal elements are equal strings:
-``f:<name>`` is a field or map key, ``k:<json object>`` an item of a list map by its keys, ``v:<json value>`` an item
-of a set, ``i:<index>`` a position. A :class:`FieldSet` is a tree of elements: ``members`` belong to the set,
-``children`` lead to members further down. A child's membership does not depend on its parent's.
+``f:<name>`` is a field or map key, ``k:<json object>`` an item of a list map by its keys, ``v:<json value>`` an item of
+a set, ``i:<index>`` a position. A :class:`FieldSet` is a tree of elements: ``members`` belong to the set, ``children``
+contain the members below. A child's membership does not depend on its parent's.
 
 Sets are values: each operation returns a new set that can share subtrees with its operands, and only the code that
 builds a set modifies it.
@@ -27,7 +27,7 @@ _ESCAPES: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
 
 
 class InvalidFields(ValueError):
-    """The input is not valid ``fieldsV1``."""
+    """Raised if the input is not valid ``fieldsV1``."""
 
 
 def _json(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from envtest.apply.typed import json_equal
+from envtest.apply.value_operations import json_equal
 from envtest.errors import StatusError
 
 __all__ = ["MAX_COPIED_BYTES", "MAX_OPERATIONS", "PatchNotApplicable", "json_patch"]
@@ -30,7 +30,7 @@ _Container: TypeAlias = "dict[str, Any] | list[Any]"
 
 
 class PatchNotApplicable(Exception):
-    """An operation does not apply; the message is the library's.
+    """Raised if an operation does not apply; the message is the library's.
 
     A PATCH request does not get the message, but the error of an admission webhook contains it.
     """
@@ -62,7 +62,7 @@ def _check_copied_size(size: int) -> None:
 
 
 def _apply(document: Any, operation: dict[str, Any]) -> int:
-    """Apply one operation and return by how many bytes copying increased the document."""
+    """Apply one operation and return the number of bytes by which copying increased the document."""
     kind = operation.get("op")
     action = _ACTIONS.get(kind) if isinstance(kind, str) else None
     if action is None:
@@ -94,7 +94,7 @@ def _unescape(segment: str) -> str:
 
 
 def _index(items: list[Any], key: str, *, limit: int) -> int:
-    """Return the position in a list of which ``limit`` positions exist; negative ones count from the end."""
+    """Return the position in a list with ``limit`` positions; negative indexes count from the end."""
     try:
         index = int(key)
     except ValueError as error:

@@ -1,8 +1,8 @@
 """``metadata.managedFields``: decoding, encoding, and updates on every write, for updates and for server-side apply.
 
-This combines the managers of apimachinery's ``util/managedfields``: fields that are never owned, the manager name of a
-request, timestamps, the limit on update managers, the first apply to an object without managed fields, and kubectl's
-migration from client-side to server-side apply.
+Combines the managers of apimachinery's ``util/managedfields``, which handle fields that are never owned, the manager
+name of a request, timestamps, the limit on update managers, the first apply to an object without managed fields, and
+kubectl's migration from client-side to server-side apply.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from envtest.apply.fieldset import FieldSet, InvalidFields, Path, format_path
-from envtest.apply.typed import ABSENT, TypeMismatch, compare, field_set, json_equal, validate
-from envtest.apply.types import ObjectType
+from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import (
     Conflicts,
     ConversionFailed,
@@ -22,9 +21,10 @@ from envtest.apply.updater import (
     Convert,
     ManagerId,
     Managers,
-    Owned,
+    OwnedFields,
     Updater,
 )
+from envtest.apply.value_operations import ABSENT, TypeMismatch, compare, field_set, json_equal, validate
 from envtest.errors import StatusError, apply_conflict, bad_request, plain_error
 from envtest.objects import Object
 
@@ -81,7 +81,7 @@ def decode_managers(entries: Any) -> tuple[Managers, Times]:
         manager = ManagerId(
             entry.get("manager") or "", operation, "" if applied else version, entry.get("subresource") or ""
         )
-        managers[manager] = Owned(FieldSet.decode(entry.get("fieldsV1") or {}), version, applied)
+        managers[manager] = OwnedFields(FieldSet.decode(entry.get("fieldsV1") or {}), version, applied)
         if time := entry.get("time"):
             times[manager] = time
     return managers, times
@@ -166,7 +166,7 @@ class Tracker:
     """Tracks field ownership of one kind in one version, for one endpoint.
 
     ``reset`` are the fields that the endpoint ignores. ``types`` returns the type of the other versions in which
-    managers may have written (``None`` for a version that is no longer served), ``convert`` converts an object to
+    managers may have written (``None`` for a version that is no longer served), and ``convert`` converts an object to
     another version; without them only ``api_version`` exists.
     """
 
@@ -209,11 +209,11 @@ class Tracker:
     def track(self, old: Mapping[str, Any] | None, new: Object, *, manager: str, now: str) -> None:
         """Set the managedFields of ``new`` after a create (no ``old``), an update or a patch.
 
-        ``new`` is the object to be stored, in its served version and before its metadata get a resourceVersion; its
-        managedFields are those that the client sent. ``now`` is RFC 3339. This never rejects a write: an object that
-        cannot be tracked, because it does not fit the schema or that of another version in which a manager owns a
-        part, ends up without owners.
-        Raises ConversionPending and then leaves ``new`` unchanged (see :meth:`run_with_conversions`).
+        ``new`` is the object to be stored, in its served version and before its metadata get a resourceVersion; it has
+        the managedFields that the client sent. ``now`` is RFC 3339. This never rejects a write: an object that cannot
+        be tracked, because it does not fit the schema or the schema of another version in which a manager owns fields,
+        is stored without managedFields. Raises ConversionPending and then leaves ``new`` unchanged (see
+        :meth:`run_with_conversions`).
         """
         metadata = new["metadata"]
         sent = metadata.pop("managedFields", None)
@@ -266,7 +266,9 @@ class Tracker:
         if fields:
             own_id = ManagerId(manager or "unknown", UPDATE, self._api_version, self._subresource)
             before = managers.get(own_id)
-            managers[own_id] = Owned(fields | before.fields if before else fields, self._api_version, applied=False)
+            managers[own_id] = OwnedFields(
+                fields | before.fields if before else fields, self._api_version, applied=False
+            )
             times = {**times, own_id: now}
         return _cap(managers, times)
 

@@ -1,7 +1,7 @@
 """Ownership of the replicas, converted between an object and its ``scale`` subresource.
 
 A Scale is an object with its own managedFields, which record the owners of *its* ``spec.replicas``. They are derived
-from those of the scaled object, and ownership changes by a write to the Scale are copied back.
+from the managedFields of the scaled object, and ownership changes by a write to the Scale are copied back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from envtest.apply.fieldset import FieldSet, InvalidFields, Path
 from envtest.apply.manager import decode_managers, encode_managers
-from envtest.apply.updater import Managers, Owned
+from envtest.apply.updater import Managers, OwnedFields
 
 __all__ = ["from_scale", "to_scale"]
 
@@ -35,7 +35,7 @@ def to_scale(entries: Entries, paths: Mapping[str, Path]) -> list[dict[str, Any]
     for manager, owned in managers.items():
         path = paths.get(owned.api_version)
         if path and owned.fields.has(path):
-            scale_managers[manager] = Owned(FieldSet.of(_REPLICAS), _SCALE_VERSION, owned.applied)
+            scale_managers[manager] = OwnedFields(FieldSet.of(_REPLICAS), _SCALE_VERSION, owned.applied)
     return encode_managers(scale_managers, {manager: times[manager] for manager in scale_managers if manager in times})
 
 
@@ -44,7 +44,7 @@ def from_scale(
 ) -> list[dict[str, Any]]:
     """Return the managedFields of an object after a write to its Scale, which now has ``scale_entries``.
 
-    ``entries`` are those before the write; ``api_version`` is the version in which the object was scaled.
+    ``entries`` are the entries before the write; ``api_version`` is the version in which the object was scaled.
     """
     try:
         managers, times = decode_managers(entries)
@@ -62,6 +62,6 @@ def from_scale(
             result[manager] = owned._replace(fields=rest)
     for manager, owned in scale_managers.items():
         if owned.fields.has(_REPLICAS):
-            result[manager] = Owned(FieldSet.of(paths[api_version]), api_version, owned.applied)
+            result[manager] = OwnedFields(FieldSet.of(paths[api_version]), api_version, owned.applied)
     times = {manager: times[manager] for manager in result if manager in times}
     return encode_managers(result, times)

@@ -3,7 +3,7 @@
 Lists whose schema has the patch strategy ``merge`` are merged by their merge key, lists of scalars as sets; all other
 lists are replaced. Directives change this: ``$patch`` (``replace``, ``delete``, and the default ``merge``),
 ``$retainKeys``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``. See `the API conventions`_. The
-order of merged lists and the error messages are those of apimachinery's ``util/strategicpatch``.
+order of merged lists and the error messages equal those in apimachinery's ``util/strategicpatch``.
 
 .. _the API conventions: https://git.k8s.io/community/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from envtest.apply.typed import json_equal
+from envtest.apply.value_operations import json_equal
 from envtest.errors import StatusError, bad_request, plain_error
 from envtest.go_format import go_text, go_type
 from envtest.schema.node import Schema

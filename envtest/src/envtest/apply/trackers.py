@@ -10,7 +10,7 @@ import orjson
 
 from envtest.apply.fieldset import FieldSet
 from envtest.apply.manager import Tracker
-from envtest.apply.types import ObjectType
+from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import ConversionFailed, ConversionPending, Convert
 from envtest.builtins.catalog import object_meta, schema_of
 from envtest.errors import StatusError
@@ -47,7 +47,7 @@ def reset_fields(info: ResourceInfo, subresource: str) -> FieldSet | None:
 
 
 def _converter(info: ResourceInfo) -> Convert | None:
-    """Return how objects are converted for comparison with fields that managers own in other versions.
+    """Return the conversion of objects for comparison with fields that managers own in other versions.
 
     Custom resources without a conversion webhook only change their ``apiVersion``: nothing is pruned, so that fields
     which the other version does not have are detected, as in kube-apiserver.

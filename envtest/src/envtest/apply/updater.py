@@ -1,10 +1,9 @@
 """Field ownership after an operation, across all managers of an object.
 
-The rules are those of structured-merge-diff's ``merge`` package. An update takes ownership of the fields it changed
-from all other managers. An apply owns exactly the fields in its configuration; it conflicts with managers that own a
-field that it would change, and it removes fields of its last configuration that are not in the new one and that no
-other manager owns. Managers may have written in other versions of the kind: their fields are compared in that
-version.
+The rules follow structured-merge-diff's ``merge`` package. An update takes ownership of the fields it changed from all
+other managers. An apply owns exactly the fields in its configuration; it conflicts with managers that own a field that
+it would change, and it removes fields of its last configuration that are not in the new one and that no other manager
+owns. Managers may have written in other versions of the kind: their fields are compared in that version.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from envtest.apply.fieldset import FieldSet, Path
-from envtest.apply.typed import (
+from envtest.apply.schema_types import ObjectType, Type
+from envtest.apply.value_operations import (
     ABSENT,
     Comparison,
     TypeMismatch,
@@ -25,9 +25,17 @@ from envtest.apply.typed import (
     validate,
     with_named_parents,
 )
-from envtest.apply.types import ObjectType, Type
 
-__all__ = ["Conflicts", "ConversionFailed", "ConversionPending", "Convert", "ManagerId", "Managers", "Owned", "Updater"]
+__all__ = [
+    "Conflicts",
+    "ConversionFailed",
+    "ConversionPending",
+    "Convert",
+    "ManagerId",
+    "Managers",
+    "OwnedFields",
+    "Updater",
+]
 
 
 class ManagerId(NamedTuple):
@@ -39,7 +47,7 @@ class ManagerId(NamedTuple):
     subresource: str = ""
 
 
-class Owned(NamedTuple):
+class OwnedFields(NamedTuple):
     """The fields that a manager owns, in the version in which it wrote them."""
 
     fields: FieldSet
@@ -47,13 +55,13 @@ class Owned(NamedTuple):
     applied: bool
 
 
-Managers: TypeAlias = dict[ManagerId, Owned]
+Managers: TypeAlias = dict[ManagerId, OwnedFields]
 Convert: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 """Converts an object to an ``apiVersion``; raises ConversionFailed or ConversionPending."""
 
 
 class Conflicts(Exception):
-    """An apply would change fields that other managers own: the paths, by manager."""
+    """Raised if an apply would change fields that other managers own; contains the paths by manager."""
 
     def __init__(self, by_manager: Mapping[ManagerId, list[Path]]) -> None:
         super().__init__("conflicts")
@@ -61,18 +69,18 @@ class Conflicts(Exception):
 
 
 class ConversionFailed(Exception):
-    """An object does not fit the schema of another version in which a manager owns some of its fields."""
+    """Raised if an object does not fit the schema of another version in which a manager owns some of its fields."""
 
 
 class ConversionPending(Exception):
-    """An asynchronous conversion is necessary: await ``convert``, then repeat the operation."""
+    """Raised if an asynchronous conversion is necessary: await ``convert``, then repeat the operation."""
 
     def __init__(self, convert: Callable[[], Awaitable[None]]) -> None:
         super().__init__("a conversion has to be done first")
         self.convert = convert
 
 
-class _Typed(NamedTuple):
+class _VersionedValue(NamedTuple):
     value: Any
     api_version: str
 
@@ -80,8 +88,9 @@ class _Typed(NamedTuple):
 class Updater:
     """The ownership rules for one kind, for one endpoint.
 
-    ``types`` returns the type of a version, ``None`` when it is no longer served: the fields that managers own in it
-    are dropped. ``reset`` are the fields that the endpoint ignores, so that no manager becomes their owner there.
+    ``types`` returns the type of a version, or ``None`` if it is no longer served, in which case the fields that
+    managers own in that version are dropped. ``reset`` are the fields that the endpoint ignores, so that no manager
+    becomes their owner there.
     """
 
     def __init__(
@@ -93,13 +102,13 @@ class Updater:
 
     def update(self, live: Any, new: Any, api_version: str, managers: Managers, manager: ManagerId) -> Managers:
         """Return the managers after ``manager`` changed ``live`` to ``new``. Raises TypeMismatch, ConversionFailed."""
-        old, current = _Typed(live, api_version), _Typed(new, api_version)
+        old, current = _VersionedValue(live, api_version), _VersionedValue(new, api_version)
         managers = self._follow_schema_changes(old, managers)
         managers, change = self._transfer_ownership(old, current, managers, manager, force=True)
         before = managers[manager].fields if manager in managers else FieldSet()
         fields = self._without_reset_fields((before - change.removed) | change.modified | change.added, api_version)
         if fields:
-            managers[manager] = Owned(fields, api_version, applied=False)
+            managers[manager] = OwnedFields(fields, api_version, applied=False)
         else:
             managers.pop(manager, None)
         return managers
@@ -111,13 +120,13 @@ class Updater:
 
         Raises Conflicts (unless ``force``), TypeMismatch and ConversionFailed.
         """
-        old = _Typed(live, api_version)
+        old = _VersionedValue(live, api_version)
         managers = self._follow_schema_changes(old, managers)
         root = self._root(api_version)
-        merged = _Typed(merge(root, live, config), api_version)
+        merged = _VersionedValue(merge(root, live, config), api_version)
         last = managers.get(manager)
         fields = self._without_reset_fields(field_set(root, config), api_version)
-        managers[manager] = Owned(fields, api_version, applied=True)
+        managers[manager] = OwnedFields(fields, api_version, applied=True)
         new = self._prune(merged, managers, manager, last)
         managers, _ = self._transfer_ownership(old, new, managers, manager, force=force)
         return ABSENT if json_equal(live, new.value) else new.value, managers
@@ -128,7 +137,7 @@ class Updater:
             raise LookupError(api_version)
         return kind.root
 
-    def _convert(self, typed: _Typed, api_version: str, failure: str) -> _Typed | None:
+    def _convert(self, typed: _VersionedValue, api_version: str, failure: str) -> _VersionedValue | None:
         """Return ``None`` when the version is unknown. Raises ConversionFailed with ``failure`` in its message."""
         if typed.api_version == api_version:
             return typed
@@ -140,18 +149,18 @@ class Updater:
             validate(kind.root, value)
         except (TypeMismatch, ConversionFailed) as error:
             raise ConversionFailed(f"{failure}: {error}" if failure else str(error)) from error
-        return _Typed(value, api_version)
+        return _VersionedValue(value, api_version)
 
     def _without_reset_fields(self, fields: FieldSet, api_version: str) -> FieldSet:
         reset = self._reset.get(api_version)
         return fields if reset is None else fields.without(reset)
 
-    def _compare(self, old: _Typed, new: _Typed) -> Comparison:
+    def _compare(self, old: _VersionedValue, new: _VersionedValue) -> Comparison:
         change = compare(self._root(old.api_version), old.value, new.value)
         return Comparison(*(self._without_reset_fields(part, old.api_version) for part in change))
 
     def _transfer_ownership(
-        self, old: _Typed, new: _Typed, managers: Managers, manager: ManagerId, *, force: bool
+        self, old: _VersionedValue, new: _VersionedValue, managers: Managers, manager: ManagerId, *, force: bool
     ) -> tuple[Managers, Comparison]:
         """Remove the changed fields from the other managers, or raise Conflicts."""
         change = self._compare(old, new)
@@ -178,7 +187,9 @@ class Updater:
             raise Conflicts({other: list(fields) for other, fields in conflicts.items()})
         return {other: owned for other, owned in remaining.items() if owned.fields}, change
 
-    def _prune(self, merged: _Typed, managers: Managers, manager: ManagerId, last: Owned | None) -> _Typed:
+    def _prune(
+        self, merged: _VersionedValue, managers: Managers, manager: ManagerId, last: OwnedFields | None
+    ) -> _VersionedValue:
         """Remove the fields that only the last apply of ``manager`` had set."""
         if last is None or not last.fields:
             return merged
@@ -189,12 +200,12 @@ class Updater:
         if whole is None:
             return merged
         root = self._root(last.api_version)
-        pruned = _Typed(remove(root, whole.value, with_named_parents(root, last.fields)), last.api_version)
+        pruned = _VersionedValue(remove(root, whole.value, with_named_parents(root, last.fields)), last.api_version)
         pruned = self._add_back_owned(whole, pruned, managers)
         pruned = self._add_back_dangling(whole, pruned, last)
         return self._convert(pruned, merged.api_version, "failed to prune fields") or merged
 
-    def _add_back_owned(self, merged: _Typed, pruned: _Typed, managers: Managers) -> _Typed:
+    def _add_back_owned(self, merged: _VersionedValue, pruned: _VersionedValue, managers: Managers) -> _VersionedValue:
         """Add back fields that other managers own, or that the manager's new configuration sets."""
         by_version: dict[str, FieldSet] = {pruned.api_version: FieldSet()}
         for owned in managers.values():
@@ -209,10 +220,12 @@ class Updater:
             root = self._root(version)
             kept = with_named_parents(root, field_set(root, rest.value)) | with_named_parents(root, fields)
             removed = with_named_parents(root, field_set(root, whole.value)) - kept
-            merged, pruned = whole, _Typed(remove(root, whole.value, removed), version)
+            merged, pruned = whole, _VersionedValue(remove(root, whole.value, removed), version)
         return pruned
 
-    def _add_back_dangling(self, merged: _Typed, pruned: _Typed, last: Owned) -> _Typed:
+    def _add_back_dangling(
+        self, merged: _VersionedValue, pruned: _VersionedValue, last: OwnedFields
+    ) -> _VersionedValue:
         """Add back fields without an owner: only fields that the manager itself applied are removed."""
         failure = "failed to prune fields: failed add back dangling items: failed to convert pruned object"
         rest = self._convert(pruned, last.api_version, f"{failure} to last applied version")
@@ -222,10 +235,10 @@ class Updater:
         kept = with_named_parents(root, field_set(root, rest.value))
         whole = with_named_parents(root, field_set(root, merged.value))
         removed = (whole - kept) & with_named_parents(root, last.fields)
-        return _Typed(remove(root, merged.value, removed), last.api_version)
+        return _VersionedValue(remove(root, merged.value, removed), last.api_version)
 
-    def _follow_schema_changes(self, live: _Typed, managers: Managers) -> Managers:
-        """Adapt to values that a newer schema declares atomic: a manager that owned a part now owns the whole."""
+    def _follow_schema_changes(self, live: _VersionedValue, managers: Managers) -> Managers:
+        """Adapt to values that a newer schema declares atomic: a manager that owned a part now owns all of it."""
         adapted: Managers = {}
         for manager, owned in managers.items():
             kind = self._types(owned.api_version)
@@ -241,7 +254,7 @@ class Updater:
 def _became_atomic(
     kind: Type, fields: FieldSet | None, path: Path, *, is_leaf: bool, drop: FieldSet, add: FieldSet
 ) -> None:
-    """Collect the paths at which ``fields`` lead into an atomic value.
+    """Collect the paths at which ``fields`` are inside an atomic value.
 
     ``drop`` gets the paths to remove with everything below them, ``add`` the paths to add.
     """

@@ -1,7 +1,7 @@
 """The attributes of a request, from its method, path and query, as in ``requestinfo.go`` of ``k8s.io/apiserver``.
 
-This runs before routing: a path that is not served has attributes too, so that a user without permissions gets 403
-instead of learning what exists (404).
+This runs before routing: paths that are not served also have attributes, so that a user without permissions gets 403
+instead of a 404, which would reveal which resources exist.
 """
 
 from __future__ import annotations

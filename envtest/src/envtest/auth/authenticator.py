@@ -1,8 +1,8 @@
 """Authentication of a request by client certificate, by bearer token (static or of a service account), or as anonymous.
 
-As kube-apiserver with ``--token-auth-file``, ``--client-ca-file`` and service account issuing: the first authenticator
-that accepts the credential decides. An unknown bearer token is rejected; a request without a credential is
-``system:anonymous``.
+Behaves like kube-apiserver with ``--token-auth-file``, ``--client-ca-file`` and service account issuing: the first
+authenticator that accepts the credential decides. An unknown bearer token is rejected; a request without a credential
+is ``system:anonymous``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INVALID = "invalid bearer token"
 
 
 class TokenFileError(ValueError):
-    """A token file is invalid; the message has the file and line."""
+    """Raised if a token file is invalid; the message contains the file and line."""
 
 
 class TokenIdentity(NamedTuple):

@@ -1,8 +1,8 @@
-"""The roles and bindings that kube-apiserver creates on start, without those of controllers that do not exist here.
+"""The roles and bindings that kube-apiserver creates at startup, except for controllers that envtest does not have.
 
 The source is ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy`` of Kubernetes 1.36. ``admin``, ``edit`` and ``view``
-get their rules from the ``system:aggregate-to-*`` roles and from users' roles with the same labels; this is done by
-the role aggregation controller. (This module is long because it is a table.)
+get their rules from the ``system:aggregate-to-*`` roles and from users' roles with the same labels; this is done by the
+role aggregation controller.
 """
 
 from __future__ import annotations

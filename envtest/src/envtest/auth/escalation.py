@@ -31,9 +31,10 @@ _BINDINGS = ("rolebindings", "clusterrolebindings")
 
 
 def check_escalation(authorizer: RBACAuthorizer, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-    """Raises 403 when ``obj``, a role or binding to be written, grants permissions that the user does not have.
+    """Check the permissions that ``obj``, a role or binding to be written, grants.
 
-    Raises 404 when a binding refers to a role that does not exist.
+    Raises StatusError: 403 if the user does not have these permissions, 404 if a binding refers to a role that does not
+    exist.
     """
     if MASTERS in ctx.user.groups:
         return

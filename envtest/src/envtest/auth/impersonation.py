@@ -2,7 +2,7 @@
 
 Each way to impersonate is a mode. A constrained mode needs two permissions: ``impersonate-on:MODE:VERB`` on the
 requested resource, and ``impersonate:MODE`` on the user. The legacy mode needs only ``impersonate``. The first mode
-that allows the request is used; when none does, the error is that of the first mode that applies.
+that allows the request is used; if none does, the error of the first mode that applies is returned.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EXTRA_KEY = re.compile(
 
 
 def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
-    """Return the user in the headers, ``None`` when they do not ask for impersonation.
+    """Return the user to impersonate, or ``None`` if the headers do not request impersonation.
 
     Raises StatusError (400) when groups, uid or extra values come without a user name.
     """
@@ -69,7 +69,7 @@ def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
 
 
 def impersonate(authorizer: Authorizer, attributes: Attributes, requested: User) -> User:
-    """Return the user as which the request continues. Raises StatusError (403)."""
+    """Return the impersonated user. Raises StatusError (403)."""
     first_error: StatusError | None = None
     for mode in _modes(requested, attributes.user):
         try:

@@ -1,8 +1,8 @@
 """The RBAC authorizer: decides by the rules of the roles that a user is bound to.
 
 Requests of the group ``system:masters`` are allowed before any look-up, as in kube-apiserver. For all others the
-bindings are indexed by subject, so that a request only evaluates those of its user and groups. A binding is indexed
-again, and a role compiled again, only when it has changed.
+bindings are indexed by subject, so that a request only evaluates the bindings of its user and groups. A binding is
+indexed again, and a role compiled again, only when it has changed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class RBACAuthorizer:
         return self._rules(_role_key(role_ref, namespace))
 
     def _grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """Yield the grants of ``user``: those of the cluster, then those of ``namespace`` unless it is empty."""
+        """Yield the cluster-wide grants of ``user``, then its grants in ``namespace`` unless it is empty."""
         self._refresh()
         bindings = [self._cluster]
         if namespace and namespace in self._namespaced:

@@ -1,8 +1,8 @@
 """Service account tokens: JWTs that the API server issues (TokenRequest) and verifies.
 
-The claims are those of ``pkg/serviceaccount/claims.go``: issuer, audiences, and under ``kubernetes.io`` the account
-with its uid and the object that the token is bound to. A token is valid until it expires, or until its account or its
-bound object is deleted. ES256 is the only algorithm, so that a token cannot choose a weaker one.
+The claims follow ``pkg/serviceaccount/claims.go``: issuer, audiences, and under ``kubernetes.io`` the account with its
+uid and the object that the token is bound to. A token is valid until it expires, or until its account or its bound
+object is deleted. ES256 is the only algorithm, so that a token cannot choose a weaker one.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _LEEWAY_SECONDS: Final = 60
 
 
 class InvalidToken(Exception):
-    """The token is of this server's issuer, but not valid or no longer valid; the message gives the reason."""
+    """Raised for a token of this server's issuer that is invalid or has expired; the message contains the reason."""
 
 
 class ForeignToken(InvalidToken):
-    """The token is not of this server's issuer; another authenticator may accept it."""
+    """Raised for a token of another issuer, which another authenticator may accept."""
 
 
 class BoundObject(NamedTuple):
@@ -66,8 +66,8 @@ class IssuedToken(NamedTuple):
 class ServiceAccountTokens:
     """Signs and verifies the tokens of one API server.
 
-    ``key`` (a PEM of a P-256 key) keeps tokens valid across restarts; without it a new key is generated.
-    ``audiences`` are those of the API server itself.
+    ``key`` (a PEM of a P-256 key) keeps tokens valid across restarts; without it a new key is generated. ``audiences``
+    are the audiences of the API server itself.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from envtest.builtins.internal_form import internal_pod_spec
+from envtest.builtins.go_rendering import internal_pod_spec
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import template_warnings
 from envtest.builtins.pods import template_defaults
@@ -208,7 +208,7 @@ _MONTHS = {
 
 
 def _time_zone_problem(zone: str) -> str:
-    """Return what is wrong with the name of a time zone, or an empty string."""
+    """Return the error in a time zone name, or an empty string."""
     if not zone:
         return "timeZone must be nil or non-empty string"
     if zone.lower() == "local":
@@ -221,7 +221,7 @@ def _time_zone_problem(zone: str) -> str:
 
 
 def _schedule_problem(schedule: str) -> str:
-    """Return what is wrong with a cron schedule, or an empty string."""
+    """Return the error in a cron schedule, or an empty string."""
     if schedule.startswith("@"):
         is_known = schedule in ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
         return "" if is_known or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"

@@ -55,7 +55,7 @@ def object_meta() -> Schema:
 
 
 class Subresource(NamedTuple):
-    """The table entry of a subresource; ``group``, ``version`` and ``kind`` are those of its request body."""
+    """The table entry of a subresource; ``group``, ``version`` and ``kind`` describe its request body."""
 
     name: str
     kind: str

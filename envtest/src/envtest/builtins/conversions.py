@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from envtest.builtins.typed import encode
+from envtest.builtins.normalization import encode
 from envtest.objects import Object
 from envtest.registry import Converter, ResourceInfo
 

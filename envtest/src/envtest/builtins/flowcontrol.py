@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envtest.builtins.small_groups import GenerationStrategy
+from envtest.builtins.strategy import GenerationStrategy
 from envtest.objects import Object
 
 __all__ = ["FlowSchemaStrategy", "PriorityLevelStrategy"]

@@ -1,6 +1,6 @@
 """Warnings about pods and pod templates that are valid but questionable.
 
-The messages are those of ``GetWarningsForPod`` and of the strategies of the kinds that create pods.
+The messages equal those in ``GetWarningsForPod`` and in the strategies of the kinds that create pods.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _REQUIRED, _PREFERRED = (
 
 
 def name_warnings(name: str, used: str = "in Pod names and hostnames") -> Iterator[str]:
-    """Warn about a name that is valid but not a valid hostname; ``used`` says where the name is used."""
+    """Warn about a name that is valid but not a valid hostname; ``used`` describes where the name is used."""
     if problems := dns_label(name):
         text = "which can result in surprising behavior; a DNS label is recommended"
         yield f"metadata.name: this is used {used}, {text}: [{' '.join(problems)}]"

@@ -133,7 +133,7 @@ class PodStrategy(BuiltinStrategy):
     metadata_kept_by_status = ("ownerReferences",)
 
     def set_defaults(self, obj: Object) -> None:
-        """Set the defaults of the pod spec, and those that only pods have."""
+        """Set the defaults of the pod spec, and the defaults that only pods have."""
         spec = obj["spec"]
         template_defaults(spec)
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
@@ -159,7 +159,7 @@ class PodStrategy(BuiltinStrategy):
         return 1 if seconds < 0 else int(seconds)
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Set the phase and QoS class, and what kube-apiserver's default admission plugins add to each pod."""
+        """Set the phase and QoS class, and the values that kube-apiserver's default admission plugins set."""
         spec = obj["spec"]
         obj["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
         spec.setdefault("priority", 0)

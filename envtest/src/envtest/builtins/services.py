@@ -46,7 +46,7 @@ class _Allocator:
         raise internal_error(f"failed to allocate a {self._description}: range is full")
 
     def reserve(self, value: Any, owner: str) -> bool:
-        """Allocate a given value; return whether it old_kind free or already allocated to ``owner``."""
+        """Allocate a given value; return whether it was free or already allocated to ``owner``."""
         return self._allocated.setdefault(value, owner) == owner
 
     def release(self, owner: str) -> None:
@@ -77,7 +77,7 @@ class ServiceStrategy(BuiltinStrategy):
                 self._node_ports.reserve(port, uid)
 
     def release(self, uid: str) -> None:
-        """Release the addresses and ports of a Service that old_kind deleted."""
+        """Release the addresses and ports of a Service that was deleted."""
         self._addresses.release(uid)
         self._node_ports.release(uid)
 
@@ -336,7 +336,7 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Itera
 
 
 def _warnings(obj: Object) -> Iterator[str]:
-    """Yield the warnings, in the words of ``GetWarningsForService``."""
+    """Yield the warnings, with the messages of ``GetWarningsForService``."""
     spec, kind = obj["spec"], obj["spec"].get("type")
     hints = "service.kubernetes.io/topology-aware-hints"
     if hints in (obj["metadata"].get("annotations") or {}):

@@ -1,8 +1,8 @@
-"""The base strategy of built-in kinds; each kind with rules of its own has a subclass.
+"""The base strategy of built-in kinds; each kind with its own rules has a subclass.
 
-Objects are kept in kube-apiserver's form throughout (see ``typed``): they are decoded once, and normalized again after
-defaults were set. A subclass overrides :meth:`~BuiltinStrategy.set_defaults`, :meth:`~BuiltinStrategy.check` and,
-rarely, ``prepare_create`` and ``prepare_update``.
+Objects are kept in kube-apiserver's form throughout (see ``normalization``): they are decoded once, and normalized
+again after defaults were set. A subclass overrides :meth:`~BuiltinStrategy.set_defaults`,
+:meth:`~BuiltinStrategy.check` and, rarely, ``prepare_create`` and ``prepare_update``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from envtest.builtins.catalog import Resource, schema_of
-from envtest.builtins.typed import DecodeError, decode, encode, zero
+from envtest.builtins.normalization import DecodeError, decode, encode, zero
 from envtest.context import RequestContext
 from envtest.errors import bad_request
 from envtest.field_errors import FieldError
@@ -20,7 +20,7 @@ from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 from envtest.strategy import Strategy
 
-__all__ = ["BuiltinStrategy"]
+__all__ = ["BuiltinStrategy", "GenerationStrategy", "PathSegmentNameStrategy"]
 
 
 class BuiltinStrategy(Strategy):
@@ -83,7 +83,7 @@ class BuiltinStrategy(Strategy):
             obj["status"] = copy_json(self._status_zero)
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_update`: an update of the object keeps the status, and the reverse."""
+        """See :meth:`Strategy.prepare_update`: an update keeps the status, and a status update keeps the rest."""
         if not self.has_status:
             return
         if ctx.subresource == "status":
@@ -115,3 +115,9 @@ class PathSegmentNameStrategy(BuiltinStrategy):
     def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
         """See :meth:`Strategy.validate_name`."""
         return [each for each in path_segment(name) if not (prefix and each.startswith("may not be"))]
+
+
+class GenerationStrategy(BuiltinStrategy):
+    """Strategy of kinds that count generations and have no other rules."""
+
+    has_spec_generation = True

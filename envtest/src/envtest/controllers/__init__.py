@@ -1,7 +1,7 @@
 """Controllers of the embedded control plane, selected by name.
 
-``gc``, ``namespace`` and ``serviceaccount`` run in every cluster, and most tests need them. The others make a cluster
-without nodes behave more like one with nodes.
+``gc``, ``namespace`` and ``serviceaccount`` run in every real cluster, and most tests need them. The others make a
+cluster without nodes behave more like one with nodes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from envtest.controllers.controller import Controller, Runner
 from envtest.server_core import Core
 
-__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "make_runner"]
+__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner"]
 
 AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "gc": ("garbage_collector.GarbageCollector",),
@@ -34,10 +34,10 @@ DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
 
 class UnknownController(ValueError):
-    """A name for which there is no controller."""
+    """Raised for a name for which there is no controller."""
 
 
-def make_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
+def create_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
     """Return a runner of the controllers with these names; ``ca`` is the API server's CA certificate (PEM).
 
     Raises UnknownController.

@@ -1,8 +1,8 @@
 """The base class of controllers, and the runner that starts and stops them.
 
 A controller is notified of every change that is stored, and enqueues the keys that the change concerns; its workers
-then read the current state and act on it. It is level-triggered: superfluous notifications are harmless, and all
-existing objects are enqueued when it starts.
+then read the current state and act on it. It is level-triggered: redundant notifications are harmless, and all existing
+objects are enqueued when it starts.
 """
 
 from __future__ import annotations

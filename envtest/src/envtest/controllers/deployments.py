@@ -1,4 +1,4 @@
-"""The Deployment controller: one ReplicaSet per pod template, and rollouts from old ReplicaSets to the new one."""
+"""The Deployment controller: one ReplicaSet per pod template, and rollouts from old to new ReplicaSets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resolve_int_or_percent(value: Any, total: int, *, up: bool) -> int:
 
 
 def surge_and_unavailable(spec: Object) -> tuple[int, int]:
-    """Return how many pods may exist beyond the desired ones, and how many of them may be unavailable."""
+    """Return the allowed surge above the desired number of pods, and the allowed number of unavailable pods."""
     desired = int(spec.get("replicas", 1))
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
     if (spec.get("strategy") or {}).get("type") == "Recreate":
@@ -59,7 +59,7 @@ def available_of(replica_set: Object) -> int:
 
 
 def _template_without_hash(template: Object) -> Object:
-    """Return a copy of a template without the hash label that ReplicaSets carry."""
+    """Return a copy of a template without the hash label of ReplicaSets."""
     copy: Object = orjson.loads(orjson.dumps(template))
     labels_of(copy).pop(HASH_LABEL, None)
     return copy
@@ -207,7 +207,7 @@ class Deployments(OwnerController):
         await self._scale_down_old(desired - unavailable, new, old)
 
     async def _scale_down_old(self, min_available: int, new: Object, old: list[Object]) -> None:
-        """Scale the old ReplicaSets down: unavailable pods first, then until ``least`` pods are available in total."""
+        """Scale down old ReplicaSets: unavailable pods first, then available ones, to ``min_available`` in total."""
         total = replicas_of(new) + sum(map(replicas_of, old))
         surplus = total - min_available - max(0, replicas_of(new) - available_of(new))
         for each in old:

@@ -1,11 +1,11 @@
-"""The garbage collector: objects are deleted when the last of their owners was deleted.
+"""The garbage collector: deletes objects when their last owner has been deleted.
 
-It follows `the real one`_. An owner reference is dangling if no object of its uid exists. An object none of whose
-owners exists is deleted; dangling references of other objects are removed. An owner that is deleted with the policy
-Foreground waits for those dependents that block its deletion; one that is deleted with Orphan is deleted after the
-references to it were removed from its dependents.
+It follows the `Kubernetes garbage collector`_. An owner reference is dangling if no object with its uid exists. An
+object is deleted if it has owner references and all of them are dangling; dangling references of other objects are
+removed. An owner that is deleted with the policy Foreground waits for the dependents that block its deletion; an owner
+that is deleted with Orphan is removed after the references to it have been removed from its dependents.
 
-.. _the real one: https://kubernetes.io/docs/concepts/architecture/garbage-collection/
+.. _Kubernetes garbage collector: https://kubernetes.io/docs/concepts/architecture/garbage-collection/
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class _Item(NamedTuple):
         return cls(resource, record.namespace, record.name, record.uid)
 
 
-class _Unresolved(Exception):
-    """The existence of an owner is unknown: its kind is not served (yet), or cannot own the object."""
+class _UnresolvedOwner(Exception):
+    """Raised if the existence of an owner is unknown: its kind is not served (yet), or cannot own the object."""
 
 
 class GarbageCollector(Controller[_Item]):
@@ -176,7 +176,7 @@ class GarbageCollector(Controller[_Item]):
             await self._attempt_delete(key, info, metadata)
 
     async def _attempt_delete(self, key: _Item, info: ResourceInfo, metadata: _Metadata) -> None:
-        """Delete the item, or remove references from it, depending on which of its owners exist."""
+        """Delete the item, or remove references from it, depending on the owners that exist."""
         solid, dangling, waiting = [], [], []
         try:
             for owner in metadata.owners:
@@ -187,7 +187,7 @@ class GarbageCollector(Controller[_Item]):
                     waiting.append(owner)
                 else:
                     solid.append(owner)
-        except _Unresolved:
+        except _UnresolvedOwner:
             self._unresolved.add(key)
             return
         if solid:
@@ -205,11 +205,11 @@ class GarbageCollector(Controller[_Item]):
         await self.client.delete(key.resource, key.namespace, key.name, uid=key.uid, propagation=policy)
 
     def _owner(self, key: _Item, info: ResourceInfo, owner: _Reference) -> _Metadata | None:
-        """Return the metadata of the owner, or ``None`` if it does not exist. Raises _Unresolved."""
+        """Return the metadata of the owner, or ``None`` if it does not exist. Raises _UnresolvedOwner."""
         group, _, version = owner.apiVersion.rpartition("/")
         kind = self.core.registry.by_kind(group, version, owner.kind)
         if kind is None or (kind.namespaced and not info.namespaced):
-            raise _Unresolved
+            raise _UnresolvedOwner
         record = self.client.record(kind.storage, key.namespace if kind.namespaced else "", owner.name)
         return None if record is None or record.uid != owner.uid else _metadata(record)
 

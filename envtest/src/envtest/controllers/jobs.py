@@ -1,4 +1,4 @@
-"""The Job controller: creates pods until enough of them succeeded or too many failed.
+"""The Job controller: creates pods until enough have succeeded or too many have failed.
 
 The finalizer ``batch.kubernetes.io/job-tracking`` ensures that each finished pod is counted once: the controller
 removes it from a pod when it has counted the pod.
@@ -58,9 +58,9 @@ class Jobs(OwnerController):
         return _seconds_to_deadline(job)
 
     async def _release_orphans(self, key: NamespacedName) -> None:
-        """Remove the finalizer from the pods of a deleted Job, which are not counted any more.
+        """Remove the finalizer from the pods of a deleted Job, which are no longer counted.
 
-        The real controller does the same for orphan pods.
+        kube-controller-manager does the same for orphan pods.
         """
         for record in self.client.records(PODS, key.namespace):
             controller = controller_reference(record)
@@ -120,7 +120,7 @@ class Jobs(OwnerController):
             job["status"] = updated.get("status")
 
     async def _scale(self, job: Object, pods: list[Object], active: list[Object]) -> int:
-        """Create missing pods or delete surplus ones; return by how much the number of pods changed."""
+        """Create missing pods or delete surplus ones; return the change of the number of pods."""
         spec, status = job["spec"], job.get("status") or {}
         parallelism = int(spec.get("parallelism", 1))
         succeeded = int(status.get("succeeded") or 0)
@@ -258,7 +258,7 @@ def _seconds_to_deadline(job: Object) -> float | None:
 
 
 def _failure(job: Object) -> tuple[str, str] | None:
-    """Return reason and message of the failure of a Job, in the words of the real controller."""
+    """Return reason and message of the failure of a Job, with the messages of kube-controller-manager."""
     if int((job.get("status") or {}).get("failed") or 0) > int(job["spec"].get("backoffLimit", 6)):
         return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     if not job["spec"].get("suspend") and _seconds_to_deadline(job) == 0.0:

@@ -53,7 +53,7 @@ class KeyQueue(Generic[K]):
         self.add(key)
 
     async def get(self) -> K:
-        """Return the next key, when there is one. The caller must pass it to :meth:`done`."""
+        """Wait for the next key and return it. The caller must pass it to :meth:`done`."""
         while not self._ready:
             self._wake.clear()
             await self._wake.wait()

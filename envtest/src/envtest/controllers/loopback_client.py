@@ -1,4 +1,4 @@
-"""The client of the controllers: an ordinary API user whose requests go through the same pipeline as all others."""
+"""The client of the controllers: an ordinary API user whose requests use the normal request pipeline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envtest.storage_version import from_storage
 __all__ = ["LoopbackClient"]
 
 
-class _Unchanged(Exception):
+class _NoChange(Exception):
     """Raised to end an update that would change nothing."""
 
     def __init__(self, obj: Object) -> None:
@@ -32,8 +32,8 @@ class _Unchanged(Exception):
 class LoopbackClient:
     """Reads the store and writes through the request pipeline, as a service account of ``kube-system``.
 
-    ``account`` is the name of the service account, which is allowed to do everything; ``manager`` is the field manager
-    of its writes.
+    ``account`` is the name of the service account, which has all permissions; ``manager`` is the field manager of its
+    writes.
     """
 
     def __init__(self, core: Core, account: str, manager: str = "kube-controller-manager") -> None:
@@ -127,17 +127,17 @@ class LoopbackClient:
 
         async def transform(old: Object | None) -> Object:
             if old is None:
-                raise _Unchanged({})
+                raise _NoChange({})
             new = copy_object(old)
             if (uid and new["metadata"].get("uid") != uid) or change(new) is False:
-                raise _Unchanged(old)
+                raise _NoChange(old)
             info.strategy.default(new)
             await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=self._manager, now=ctx.now))
             return await admit_mutating(self.core, ctx, new, old)
 
         try:
             obj, _ = await update_object(self.core, ctx, transform)
-        except _Unchanged as unchanged:
+        except _NoChange as unchanged:
             unchanged_obj = unchanged.obj
             return unchanged_obj if unchanged_obj and (not uid or unchanged_obj["metadata"].get("uid") == uid) else None
         except StatusError as error:
@@ -169,7 +169,10 @@ class LoopbackClient:
         return True
 
     async def put(self, obj: Object) -> None:
-        """Create an object, or replace the one of its name. Raises StatusError, and LookupError for an unknown kind."""
+        """Create an object, or replace the existing one with its name.
+
+        Raises StatusError, and LookupError for an unknown kind.
+        """
         info = self._info_of(obj)
         metadata = obj["metadata"]
         if await self.create(info.storage, copy_object(obj)) is not None:

@@ -150,7 +150,7 @@ def _condition(kind: str, status: bool, reason: str, message: str) -> dict[str, 
 
 
 def _conditions(progress: _Progress) -> list[dict[str, str]]:
-    """Return the conditions of a namespace, in the words of the real controller."""
+    """Return the conditions of a namespace, with the messages of kube-controller-manager."""
     conditions = [
         _condition(
             "NamespaceDeletionDiscoveryFailure", False, "ResourcesDiscovered", "All resources successfully discovered"

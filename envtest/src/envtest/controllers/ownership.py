@@ -1,7 +1,7 @@
 """The base class of controllers whose objects control others, such as ReplicaSets and their pods.
 
-:class:`OwnerController` keeps an index of controlled objects by controller. As the real controllers do, it adopts
-objects that have no controller and match the selector, and releases controlled objects that no longer match it.
+:class:`OwnerController` keeps an index of controlled objects by controller. Like the controllers of Kubernetes, it
+adopts objects that have no controller and match the selector, and releases controlled objects that no longer match it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class OwnerController(Controller[NamespacedName]):
         return await self.client.read(self.resource, key.namespace, key.name)
 
     def reference(self, owner: Object) -> dict[str, Any]:
-        """Return the owner reference that children carry."""
+        """Return the owner reference of children."""
         return owner_reference({"apiVersion": self.api_version, "kind": self.kind, "metadata": owner["metadata"]})
 
     async def controlled(

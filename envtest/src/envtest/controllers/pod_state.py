@@ -80,7 +80,7 @@ def is_available(pod: Mapping[str, Any], min_ready: int, now: datetime) -> bool:
 def deletion_order(pods: Iterable[Object]) -> list[Object]:
     """Sort pods in the order in which a ReplicaSet deletes them.
 
-    Unscheduled, pending, unready, cheap and young pods come first; the cost is the annotation ``pod-deletion-cost``.
+    Unscheduled, pending, unready, low-cost and newer pods are first; the cost is the annotation ``pod-deletion-cost``.
     """
     order = {"Pending": 0, "Unknown": 1, "Running": 2}
 

@@ -1,6 +1,6 @@
-"""The pod runner: does what scheduler and kubelet do to the status of a pod, without running containers.
+"""The pod runner: simulates scheduler and kubelet by updating the status of pods, without running containers.
 
-A pod that nothing blocks is bound to the node ``envtest`` (which the runner creates), starts, and becomes ready.
+A pod that is not blocked is bound to the node ``envtest`` (which the runner creates), starts, and becomes ready.
 Annotations on the pod change this, and may be changed at any time:
 
 =============================  ====================================================================================
@@ -165,7 +165,7 @@ class PodRunner(Controller[NamespacedName]):
         return None
 
     async def _stop(self, pod: Object, now: datetime) -> float | None:
-        """Finish the deletion of a pod that is on this node or on none."""
+        """Finish the deletion of a pod that is on this node or unscheduled."""
         metadata = pod["metadata"]
         if pod["spec"].get("nodeName") not in (NODE, "", None) or metadata.get("deletionGracePeriodSeconds") == 0:
             return None

@@ -33,7 +33,7 @@ class ReplicaSets(OwnerController):
     children: ClassVar[tuple[GroupResource, ...]] = (PODS,)
 
     async def reconcile(self, key: NamespacedName) -> float | None:
-        """Create or delete pods until their number is the desired one, and update the status."""
+        """Create or delete pods until the desired number is reached, and update the status."""
         owner = await self.owner(key)
         if owner is None:
             return None

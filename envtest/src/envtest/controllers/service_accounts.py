@@ -53,7 +53,7 @@ class _Name(NamedTuple):
 
 
 class TokenSecrets(Controller[_Name]):
-    """Fills Secrets of type ``kubernetes.io/service-account-token``, and deletes those whose account was deleted.
+    """Fills Secrets of type ``kubernetes.io/service-account-token``, and deletes Secrets whose account was deleted.
 
     ``ca`` is the certificate (PEM) that is stored in them next to the token.
     """

@@ -111,7 +111,7 @@ class StatefulSets(OwnerController):
             await self._replace_outdated(owner, pods, update_revision)
 
     def _revision_for(self, owner: Object, number: int, update_revision: str) -> str:
-        """Return the revision of a pod: those below the partition keep the previous one."""
+        """Return the revision of a pod: pods below the partition keep the previous one."""
         current = (owner.get("status") or {}).get("currentRevision") or update_revision
         strategy = owner["spec"].get("updateStrategy") or {}
         partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)

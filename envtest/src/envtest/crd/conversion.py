@@ -1,6 +1,6 @@
 """Converts custom resources between versions: by changing only the apiVersion, or by webhook.
 
-The messages are those of apiextensions' ``webhookConverter``.
+The messages equal those in apiextensions' ``webhookConverter``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Conversions:
             prefix = f"conversion webhook for {changing[0].get('apiVersion')}, Kind={kind}"
             try:
                 converted = await self._call(webhook, changing, api_version)
-            except (CallFailed, _Malformed) as error:
+            except (CallFailed, _MalformedResponse) as error:
                 raise plain_error(f"{prefix} failed: {error}") from None
             if len(converted) != len(changing):
                 raise plain_error(f"{prefix} returned {len(converted)} objects, expected {len(changing)}")
@@ -57,11 +57,11 @@ class Conversions:
         return convert
 
     async def _call(self, webhook: Mapping[str, Any], objects: Sequence[Object], api_version: str) -> list[Any]:
-        """Return the objects that the webhook converted. Raises CallFailed or _Malformed."""
+        """Return the objects that the webhook converted. Raises CallFailed or _MalformedResponse."""
         versions = webhook.get("conversionReviewVersions") or ()
         version = next((each for each in versions if each in _REVIEWS), None)
         if version is None:
-            raise _Malformed("no supported conversion review versions")
+            raise _MalformedResponse("no supported conversion review versions")
         uid = str(uuid.uuid4())
         review = {
             "kind": "ConversionReview",
@@ -70,25 +70,27 @@ class Conversions:
         }
         body = await self._webhooks.post(webhook["clientConfig"], orjson.dumps(review), seconds=_SECONDS)
         try:
-            answer = orjson.loads(body)
+            reviewed = orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise _Malformed(str(error)) from None
-        if not isinstance(answer, dict):
-            raise _Malformed("the response is not a ConversionReview")
-        if version == "v1" and (answer.get("apiVersion"), answer.get("kind")) != (
+            raise _MalformedResponse(str(error)) from None
+        if not isinstance(reviewed, dict):
+            raise _MalformedResponse("the response is not a ConversionReview")
+        if version == "v1" and (reviewed.get("apiVersion"), reviewed.get("kind")) != (
             review["apiVersion"],
             review["kind"],
         ):
-            raise _Malformed(f"expected webhook response of {_kind_of(review)}, got {_kind_of(answer)}")
-        response = answer.get("response")
+            raise _MalformedResponse(f"expected webhook response of {_kind_of(review)}, got {_kind_of(reviewed)}")
+        response = reviewed.get("response")
         if not isinstance(response, dict):
-            raise _Malformed("no response provided")
+            raise _MalformedResponse("no response provided")
         if version == "v1" and response.get("uid") != uid:
-            raise _Malformed(f"expected response.uid={go_quote(uid)}, got {go_quote(str(response.get('uid') or ''))}")
+            raise _MalformedResponse(
+                f"expected response.uid={go_quote(uid)}, got {go_quote(str(response.get('uid') or ''))}"
+            )
         result = response.get("result") or {}
         if result.get("status") != "Success":
             text = f"response.result.status was '{result.get('status') or ''}', not 'Success'"
-            raise _Malformed(result.get("message") or text)
+            raise _MalformedResponse(result.get("message") or text)
         return list(response.get("convertedObjects") or ())
 
 
@@ -96,12 +98,12 @@ def _kind_of(review: Mapping[str, Any]) -> str:
     return f"{review.get('apiVersion') or ''}, Kind={review.get('kind') or ''}"
 
 
-class _Malformed(Exception):
-    """Raised when the webhook answered but did not convert the objects."""
+class _MalformedResponse(Exception):
+    """Raised when the webhook responded but did not convert the objects."""
 
 
 def _renaming(crd: Mapping[str, Any]) -> Converter:
-    """Return the converter of strategy ``None``: change the apiVersion and drop fields that the new schema lacks."""
+    """Return the converter of strategy ``None``: set the apiVersion and drop fields that are not in the new schema."""
     group = crd["spec"]["group"]
     pruners = {
         f"{group}/{version['name']}": compile_pruner(

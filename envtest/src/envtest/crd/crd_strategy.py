@@ -339,14 +339,14 @@ def _subresource_errors(subresources: Mapping[str, Any], path: str) -> Iterator[
         ("statusReplicasPath", (".status.",), ".status"),
         ("labelSelectorPath", (".spec.", ".status."), "either .spec or .status"),
     ):
-        where, value = f"{path}.scale.{name}", scale.get(name) or ""
+        field_path, value = f"{path}.scale.{name}", scale.get(name) or ""
         if not value:
             if name != "labelSelectorPath":
-                yield required(where)
+                yield required(field_path)
         elif not value.startswith("."):
-            yield invalid(where, value, "must be a simple json path starting with .")
+            yield invalid(field_path, value, "must be a simple json path starting with .")
         elif not value.startswith(roots):
-            yield invalid(where, value, f"should be a json path under {words}")
+            yield invalid(field_path, value, f"should be a json path under {words}")
 
 
 def _column_errors(column: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -372,24 +372,24 @@ def _selectable_errors(
     schema = Schema(raw or {})
     seen: set[str] = set()
     for position, field in enumerate(fields):
-        where, json_path = f"{path}[{position}].jsonPath", field.get("jsonPath") or ""
+        field_path, json_path = f"{path}[{position}].jsonPath", field.get("jsonPath") or ""
         if not json_path:
-            yield required(where)
+            yield required(field_path)
             continue
         node = field_at(schema, json_path, arrays=False)
         if isinstance(node, str):
-            yield invalid(where, json_path, f"is an invalid path: {node}")
+            yield invalid(field_path, json_path, f"is an invalid path: {node}")
             continue
         if json_path.split(".")[1] == "metadata":
-            yield invalid(where, json_path, "must not point to fields in metadata")
+            yield invalid(field_path, json_path, "must not point to fields in metadata")
         if node.type not in ("string", "boolean", "integer"):
             text = (
                 "must point to a field of type string, boolean or integer. Enum string fields and strings with formats "
                 "are allowed."
             )
-            yield invalid(where, json_path, text)
+            yield invalid(field_path, json_path, text)
         if json_path in seen:
-            yield duplicate(where, json_path)
+            yield duplicate(field_path, json_path)
         seen.add(json_path)
     if len(seen) > _MAX_SELECTABLE:
         yield too_many(path, len(seen), _MAX_SELECTABLE)
@@ -427,15 +427,15 @@ def _conversion_errors(conversion: Mapping[str, Any], path: str) -> Iterator[Fie
         if versions:
             yield forbidden(f"{path}.conversionReviewVersions", text)
         return
-    where = f"{path}.webhookClientConfig"
+    field_path = f"{path}.webhookClientConfig"
     if client is None:
-        yield required(where, "required when strategy is set to Webhook")
+        yield required(field_path, "required when strategy is set to Webhook")
     elif (client.get("url") is None) == (client.get("service") is None):
-        yield required(where, "exactly one of url or service is required")
+        yield required(field_path, "exactly one of url or service is required")
     elif client.get("url") is not None:
-        yield from webhook_url_errors(f"{where}.url", client["url"])
+        yield from webhook_url_errors(f"{field_path}.url", client["url"])
     else:
-        yield from webhook_service_errors(f"{where}.service", client["service"])
+        yield from webhook_service_errors(f"{field_path}.service", client["service"])
     yield from _review_version_errors(versions, f"{path}.conversionReviewVersions")
 
 

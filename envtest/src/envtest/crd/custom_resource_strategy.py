@@ -1,4 +1,4 @@
-"""The strategy of custom resources: behaviour that their CRD defines."""
+"""The strategy of custom resources: the behavior that their CRD defines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from envtest.builtins.catalog import OBJECT_META
-from envtest.builtins.typed import DecodeError, decode
+from envtest.builtins.normalization import DecodeError, decode
 from envtest.context import RequestContext
 from envtest.errors import bad_request
 from envtest.field_errors import FieldError, duplicate, go_json, invalid, required
@@ -83,7 +83,7 @@ class CustomResourceStrategy(Strategy):
             raise bad_request(text) from None
 
     def restore(self, obj: Object) -> None:
-        """See :meth:`Strategy.restore`: defaults are those of the stored version, not of the requested one."""
+        """See :meth:`Strategy.restore`: the defaults of the stored version apply, not of the requested one."""
         stored = self.versions.get(obj.get("apiVersion") or "", self)
         with suppress(DecodeError):
             stored._shape(obj)
@@ -97,7 +97,7 @@ class CustomResourceStrategy(Strategy):
     def _shape(self, obj: Object) -> list[str]:
         """Prune in place; return the paths of unknown fields.
 
-        Those of metadata come first, then the others sorted, then those of embedded metadata.
+        Paths in metadata are first, then the others sorted, then paths in embedded metadata.
         """
         unknown: list[str] = []
         if "metadata" in obj:
@@ -238,7 +238,7 @@ def _accessor(path: str, value: Any) -> str:
     return f".{path} accessor error: {go_json(value)} is of the type {kinds.get(type(value), 'int64')}"
 
 
-class _Special:
+class _SpecialParts:
     """Whether a schema has embedded resources, or lists of type ``set`` or ``map``, which need a separate walk."""
 
     __slots__ = ("embedded", "lists")
@@ -248,8 +248,8 @@ class _Special:
         self.lists = False
 
 
-def _specials(raw: Any, found: _Special | None = None) -> _Special:
-    found = found or _Special()
+def _specials(raw: Any, found: _SpecialParts | None = None) -> _SpecialParts:
+    found = found or _SpecialParts()
     if isinstance(raw, Mapping):
         found.embedded |= bool(raw.get("x-kubernetes-embedded-resource"))
         found.lists |= raw.get("x-kubernetes-list-type") in ("set", "map")
@@ -285,13 +285,13 @@ def _embedded(schema: Schema, value: Any, path: str) -> Iterator[tuple[str, Obje
 
 def _embedded_errors(obj: Object, path: str) -> Iterator[FieldError]:
     for name in ("apiVersion", "kind"):
-        where = f"{path}.{name}"
+        field_path = f"{path}.{name}"
         if name not in obj:
-            yield required(where)
+            yield required(field_path)
         elif not isinstance(obj[name], str):
-            yield invalid(where, obj[name], "must be a string")
+            yield invalid(field_path, obj[name], "must be a string")
         elif not obj[name]:
-            yield invalid(where, "", "must not be empty")
+            yield invalid(field_path, "", "must not be empty")
 
 
 def _list_duplicates(schema: Schema, value: Any, path: str) -> Iterator[FieldError]:

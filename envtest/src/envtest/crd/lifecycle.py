@@ -160,7 +160,7 @@ class CRDController:
             self._store.close_watchers(table)
 
     def _remove_objects(self, crd: Object, record: Record) -> None:
-        """Delete all objects; the CRD waits for those with finalizers."""
+        """Delete all objects; the CRD waits for objects with finalizers."""
         spec, name = crd["spec"], crd["metadata"]["name"]
         table = GroupResource(spec["group"], spec["names"]["plural"])
         if table in self._terminating:

@@ -1,6 +1,6 @@
 """Validates CRD schemas: the OpenAPI v3 subset that Kubernetes allows, and the rules of structural schemas.
 
-The rules and messages are those of apiextensions' ``ValidateStructural``, ``ValidateDefaults`` and
+The rules and messages follow apiextensions' ``ValidateStructural``, ``ValidateDefaults`` and
 ``ValidateCustomResourceDefinitionOpenAPISchema``. All functions work on the JSON form and yield errors.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.crd.topology import topology_errors
+from envtest.crd.list_types import list_and_map_type_errors
 from envtest.field_errors import (
     FieldError,
     Verbatim,
@@ -123,11 +123,11 @@ def _structure(raw: Mapping[str, Any], path: str, level: str) -> Iterator[FieldE
     if level == "root" or embedded:
         for name in ("kind", "apiVersion"):
             if name in properties and properties[name].get("type") != "string":
-                where = key(f"{path}.properties", name)
-                yield invalid(f"{where}.type", properties[name].get("type") or "", "must be string")
+                field_path = key(f"{path}.properties", name)
+                yield invalid(f"{field_path}.type", properties[name].get("type") or "", "must be string")
     if "metadata" in properties:
-        where = key(f"{path}.properties", "metadata")
-        yield from _metadata(properties["metadata"], where, level, check=level == "root" or embedded)
+        field_path = key(f"{path}.properties", "metadata")
+        yield from _metadata(properties["metadata"], field_path, level, check=level == "root" or embedded)
     if embedded and not preserve and not properties:
         text = (
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
@@ -142,8 +142,8 @@ def _type_rules(
         text = "must be object if x-kubernetes-embedded-resource is true"
         yield required(f"{path}.type", text) if not kind else invalid(f"{path}.type", kind, text)
     elif not kind and not untyped:
-        where = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
-        yield required(f"{path}.type", f"must not be empty {where[level]}")
+        location = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
+        yield required(f"{path}.type", f"must not be empty {location[level]}")
     if level == "root" and kind and kind != "object":
         yield invalid(f"{path}.type", kind, "must be object at the root")
 
@@ -274,7 +274,7 @@ class _OpenAPI:
         if isinstance(raw.get("items"), Mapping):
             lost = no_old or ("" if raw.get("x-kubernetes-list-type") == "map" else path)
             self.visit(raw["items"], f"{path}.items", inside_meta=inside_meta, no_old=lost, rules=rules)
-        self.errors += topology_errors(raw, path)
+        self.errors += list_and_map_type_errors(raw, path)
         clean = len(self.errors) == before
         self._rules(raw, path, root=root or embedded, no_old=no_old, compile_them=clean and rules and self._with_rules)
 
@@ -300,34 +300,34 @@ class _OpenAPI:
             text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
             self.errors.append(forbidden(f"{path}.uniqueItems", text))
         if raw.get("x-kubernetes-preserve-unknown-fields") is False:
-            where = f"{path}.x-kubernetes-preserve-unknown-fields"
-            self.errors.append(invalid(where, False, "must be true or undefined"))
+            field_path = f"{path}.x-kubernetes-preserve-unknown-fields"
+            self.errors.append(invalid(field_path, False, "must be true or undefined"))
 
     def _rules(self, raw: Mapping[str, Any], path: str, *, root: bool, no_old: str, compile_them: bool) -> None:
         rules: Sequence[Mapping[str, Any]] = raw.get("x-kubernetes-validations") or ()
         schema = Schema(raw)
         for position, rule in enumerate(rules):
-            where = f"{path}.x-kubernetes-validations[{position}]"
-            found = list(_rule_text_errors(rule, schema, where))
+            field_path = f"{path}.x-kubernetes-validations[{position}]"
+            found = list(_rule_text_errors(rule, schema, field_path))
             self.errors += found
             compile_them = compile_them and not found
         if not compile_them:
             return
         for position, rule in enumerate(rules):
-            where = f"{path}.x-kubernetes-validations[{position}]"
+            field_path = f"{path}.x-kubernetes-validations[{position}]"
             compiled = prepare_rule(rule, schema, resource_root=root)
             shown = _internal_rule(rule)
             if compiled.error:
-                self.rule_errors.append(invalid(f"{where}.rule", shown, compiled.error))
+                self.rule_errors.append(invalid(f"{field_path}.rule", shown, compiled.error))
             if compiled.message_error:
                 text = compiled.message_error.replace("compilation failed", "messageExpression compilation failed")
-                self.rule_errors.append(invalid(f"{where}.messageExpression", shown, text))
+                self.rule_errors.append(invalid(f"{field_path}.messageExpression", shown, text))
             if compiled.uses_old and no_old:
                 text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {no_old}"
-                self.rule_errors.append(invalid(f"{where}.rule", rule.get("rule"), text))
+                self.rule_errors.append(invalid(f"{field_path}.rule", rule.get("rule"), text))
             elif not compiled.uses_old and not compiled.error and rule.get("optionalOldSelf") is not None:
                 text = "may not be set if oldSelf is not used in rule"
-                self.rule_errors.append(invalid(f"{where}.optionalOldSelf", rule["optionalOldSelf"], text))
+                self.rule_errors.append(invalid(f"{field_path}.optionalOldSelf", rule["optionalOldSelf"], text))
 
 
 def _internal_rule(rule: Mapping[str, Any]) -> Verbatim:

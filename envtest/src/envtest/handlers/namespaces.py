@@ -10,20 +10,20 @@ from envtest.create_update import copy_object, update_object
 from envtest.decoder import decode_object
 from envtest.errors import not_found
 from envtest.handlers.write import check_name
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
-from envtest.response_transform import object_reply
+from envtest.response_transform import object_response
 from envtest.server_core import Core
 
 __all__ = ["finalize"]
 
 
-async def finalize(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def finalize(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle PUT of ``namespaces/NAME/finalize``, which changes only ``spec.finalizers``."""
-    begin_write(call, ctx, "UPDATE")
-    body = await decode_object(call, ctx)
+    begin_write(request, ctx, "UPDATE")
+    body = await decode_object(request, ctx)
     check_name(body, ctx.name)
     tracker = core.trackers.of(ctx.info, ctx.subresource)
 
@@ -43,4 +43,4 @@ async def finalize(core: Core, call: Call, ctx: RequestContext, output: Output) 
         return await core.admission.mutate(ctx, old, before)
 
     obj, _ = await update_object(core, ctx, set_finalizers)
-    return object_reply(call, ctx.info, output, obj)
+    return object_response(request, ctx.info, output, obj)

@@ -27,11 +27,11 @@ from envtest.errors import (
 )
 from envtest.field_errors import invalid
 from envtest.handlers.write import check_name, check_namespace
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
-from envtest.response_transform import object_reply
+from envtest.response_transform import object_response
 from envtest.schema.node import Schema
 from envtest.server_core import Core
 
@@ -124,7 +124,7 @@ _WRONG_NUMBER = re.compile(r"json: cannot unmarshal number\b.* of type (u?int\d*
 
 
 def _converter_message(message: str) -> str:
-    """Return the message of apimachinery's converter for unstructured objects, given that of its JSON decoder."""
+    """Return the message of apimachinery's converter for unstructured objects for a message of its JSON decoder."""
     if message.startswith("illegal base64 data"):
         return f"error decoding from json: {message}"
     if match := _WRONG_NUMBER.fullmatch(message):
@@ -132,9 +132,9 @@ def _converter_message(message: str) -> str:
     return message
 
 
-def patch_media_type(call: Call, ctx: RequestContext) -> str:
+def patch_media_type(request: Request, ctx: RequestContext) -> str:
     """Return the patch type. Raises StatusError (415), with a different message for custom resources."""
-    media = media_type(call)
+    media = media_type(request)
     if media not in {JSON_PATCH, MERGE, APPLY} and (media != STRATEGIC or ctx.info.is_crd):
         raise unsupported_media_type(_CUSTOM_RESOURCE_TYPES) if ctx.info.is_crd else unsupported_media_type_here()
     return media
@@ -176,18 +176,18 @@ def check_duplicate_keys(data: bytes, ctx: RequestContext) -> None:
         ctx.warn(line)
 
 
-def patch_options(call: Call, ctx: RequestContext, *, is_apply: bool) -> None:
+def patch_options(request: Request, ctx: RequestContext, *, is_apply: bool) -> None:
     """Read the options of a PATCH into ``ctx``; admission receives them as UpdateOptions."""
-    begin_write(call, ctx, "UPDATE", kind="PatchOptions", is_apply=is_apply)
+    begin_write(request, ctx, "UPDATE", kind="PatchOptions", is_apply=is_apply)
     ctx.force = bool(ctx.options.pop("force", False))
     ctx.options["kind"] = "UpdateOptions"
 
 
-async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def patch(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle PATCH of an object or of its status."""
-    media = patch_media_type(call, ctx)
-    data = await call.body()
-    patch_options(call, ctx, is_apply=media == APPLY)
+    media = patch_media_type(request, ctx)
+    data = await request.body()
+    patch_options(request, ctx, is_apply=media == APPLY)
     tracker = core.trackers.of(ctx.info, ctx.subresource)
 
     applied: Object = {}
@@ -227,7 +227,7 @@ async def patch(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     if media != APPLY and core.store.get(ctx.info.storage, ctx.namespace, ctx.name) is None:
         raise not_found(ctx.info.resource, ctx.name)
     obj, created = await update_object(core, ctx, transform, create=media == APPLY)
-    return object_reply(call, ctx.info, output, obj, 201 if created else 200)
+    return object_response(request, ctx.info, output, obj, 201 if created else 200)
 
 
 def _check_apply_creates(applied: Object, ctx: RequestContext) -> None:

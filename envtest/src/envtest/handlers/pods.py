@@ -1,4 +1,4 @@
-"""Subresources of pods: binding, eviction and log, and those that connect to a kubelet."""
+"""Subresources of pods: binding, eviction and log, and the subresources that connect to a kubelet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envtest.errors import (
     plain_error,
     too_many_requests,
 )
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 from envtest.label_selectors import matches_label_selector
 from envtest.negotiation import Output
 from envtest.objects import Object, find_condition, set_condition
@@ -32,10 +32,10 @@ _BUDGETS = GroupResource("policy", "poddisruptionbudgets")
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def bind(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle POST of a Binding, which assigns a pod to a node, once."""
-    begin_write(call, ctx, "CREATE")
-    binding, _ = await parse_typed(call, group="", version="v1", kind="Binding")
+    begin_write(request, ctx, "CREATE")
+    binding, _ = await parse_typed(request, group="", version="v1", kind="Binding")
     if not ctx.name:  # the legacy resource "bindings", whose body names the pod
         pods = core.registry.lookup("", "v1", "pods")
         assert pods is not None
@@ -67,13 +67,13 @@ async def bind(core: Core, call: Call, ctx: RequestContext, output: Output) -> R
         return pod
 
     await update_object(core, ctx, assign, skip_validating=True)
-    return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
+    return Response(encode_as(_SUCCESS, output), 201, output.content_type)
 
 
-async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def evict(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle POST of an Eviction: a deletion that a PodDisruptionBudget may reject (429)."""
-    begin_write(call, ctx, "CREATE")
-    eviction, _ = await parse_typed(call, group="policy", version="v1", kind="Eviction")
+    begin_write(request, ctx, "CREATE")
+    eviction, _ = await parse_typed(request, group="policy", version="v1", kind="Eviction")
     name = (eviction.get("metadata") or {}).get("name")
     if name and name != ctx.name:
         raise bad_request("name in URL does not match name in Eviction object")
@@ -96,7 +96,7 @@ async def evict(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     )
     ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
     await delete_object(core, ctx, options, skip_admission=True)
-    return Reply(encode_as(_SUCCESS, output), 201, output.content_type)
+    return Response(encode_as(_SUCCESS, output), 201, output.content_type)
 
 
 def _check_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
@@ -123,7 +123,7 @@ def _check_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
             raise too_many_requests(message, 10, details=details)
 
 
-async def connect(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle exec, attach, portforward and proxy: an error, since there is no kubelet or pod to connect to."""
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
     if record is None:
@@ -133,14 +133,14 @@ async def connect(core: Core, call: Call, ctx: RequestContext, output: Output) -
     raise internal_error("error dialing backend: this control plane runs no nodes")
 
 
-async def read_log(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle GET of a log, which is always empty, since no containers run."""
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
     if record is None:
         raise not_found(ctx.info.resource, ctx.name)
     pod = record.obj()
     containers = [each.get("name", "") for each in pod["spec"].get("containers") or ()]
-    container = call.parameter("container")
+    container = request.parameter("container")
     if container and container not in containers:
         raise bad_request(f"container {container} is not valid for pod {ctx.name}")
     if not container and len(containers) > 1:
@@ -148,7 +148,7 @@ async def read_log(core: Core, call: Call, ctx: RequestContext, output: Output) 
         raise bad_request(f"a container name must be specified for pod {ctx.name}, choose one of: [{names}]")
     node = pod["spec"].get("nodeName")
     if not node:
-        return Reply(b"", 200, "text/plain")
+        return Response(b"", 200, "text/plain")
     if core.store.get(GroupResource("", "nodes"), "", node) is None:
         raise not_found(ctx.info.resource, node)
-    return Reply(b"", 200, "text/plain")
+    return Response(b"", 200, "text/plain")

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from envtest.context import RequestContext
 from envtest.errors import not_found, rv_too_large
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 from envtest.listing import list_options, list_page, parse_revision
 from envtest.negotiation import Output
-from envtest.response_transform import list_reply, object_reply
+from envtest.response_transform import list_response, object_response
 from envtest.selectors import selector_for
 from envtest.server_core import Core
 from envtest.storage_version import encode_records
@@ -17,34 +17,34 @@ from envtest.storage_version import encode_records
 __all__ = ["get_object", "list_objects"]
 
 
-def _stale_revision(call: Call, core: Core) -> int | None:
+def _stale_revision(request: Request, core: Core) -> int | None:
     """Return the revision that a stale watch cache (an injected fault) shows to reads with resourceVersion 0."""
-    if call.faults is None or call.faults.stale_revision is None or call.parameter("resourceVersion") != "0":
+    if request.faults is None or request.faults.stale_revision is None or request.parameter("resourceVersion") != "0":
         return None
-    return min(call.faults.stale_revision, core.store.revision)
+    return min(request.faults.stale_revision, core.store.revision)
 
 
-async def get_object(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def get_object(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle GET of one object, also of its status and other subresources that return the whole object."""
-    revision = parse_revision(call.parameter("resourceVersion"))
+    revision = parse_revision(request.parameter("resourceVersion"))
     if revision > core.store.revision:
         raise rv_too_large(revision, core.store.revision)
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
-    stale = _stale_revision(call, core)
+    stale = _stale_revision(request, core)
     if stale is not None:
         old_records = core.store.list(ctx.info.storage, ctx.namespace, revision=stale)
         record = next((each for each in old_records if each.name == ctx.name), None)
     if record is None:
         raise not_found(ctx.info.resource, ctx.name)
-    return object_reply(call, ctx.info, output, (await encode_records(ctx.info, [record]))[0])
+    return object_response(request, ctx.info, output, (await encode_records(ctx.info, [record]))[0])
 
 
-async def list_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def list_objects(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle GET of a collection, in one namespace or in all."""
-    options = list_options(call, watch=False)
+    options = list_options(request, watch=False)
     selector = selector_for(ctx.info, options.labels, options.fields)
-    stale = _stale_revision(call, core)
+    stale = _stale_revision(request, core)
     if stale is not None:
         options = replace(options, resource_version=str(stale), match="Exact")
     page = list_page(core.store, ctx.info.storage, ctx.namespace, options, selector)
-    return await list_reply(call, ctx.info, output, page)
+    return await list_response(request, ctx.info, output, page)

@@ -10,7 +10,7 @@ from typing import Any
 
 from envtest.apply.fieldset import Path
 from envtest.apply.scale import from_scale, to_scale
-from envtest.builtins.typed import DecodeError, decode
+from envtest.builtins.normalization import DecodeError, decode
 from envtest.context import RequestContext
 from envtest.create_update import copy_object, update_object
 from envtest.decoder import check_strict, duplicate_fields, load_json, media_type, parse_typed
@@ -18,7 +18,7 @@ from envtest.errors import StatusError, bad_request, conflict, internal_error, i
 from envtest.field_errors import invalid
 from envtest.handlers.patch import APPLY, PatchFunction, apply_body, patch_media_type, patch_options, read_patch
 from envtest.handlers.write import check_name, check_namespace
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
@@ -108,15 +108,15 @@ def _decode_scale(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Ob
     return result
 
 
-async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def scale(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle GET, PUT and PATCH of a Scale."""
     info = ctx.info
     if ctx.verb == "get":
         record = core.store.get(info.storage, ctx.namespace, ctx.name)
         if record is None:
             raise not_found(info.resource, ctx.name)
-        return Reply(encode_as(scale_of(info, await from_storage(info, record)), output), 200, output.content_type)
-    change = await (_put_body(call, ctx) if ctx.verb == "update" else _patch_change(core, call, ctx))
+        return Response(encode_as(scale_of(info, await from_storage(info, record)), output), 200, output.content_type)
+    change = await (_put_body(request, ctx) if ctx.verb == "update" else _patch_change(core, request, ctx))
     paths = _replicas_paths(info)
     tracker = core.trackers.scale
 
@@ -130,7 +130,7 @@ async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         after = change(copy_object(before))
         check_namespace(after, ctx)
         check_name(after, ctx.name)
-        if ctx.verb != "patch" or media_type(call) != APPLY:
+        if ctx.verb != "patch" or media_type(request) != APPLY:
             tracker.track(before, after, manager=ctx.field_manager, now=ctx.now)
         after_owners = after["metadata"].get("managedFields") or []
         admitted = copy_object(after)
@@ -148,7 +148,7 @@ async def scale(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
         return old
 
     obj, _ = await update_object(core, ctx, transform, admission_view=lambda each: scale_of(info, each))
-    return Reply(encode_as(scale_of(info, obj), output), 200, output.content_type)
+    return Response(encode_as(scale_of(info, obj), output), 200, output.content_type)
 
 
 def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:
@@ -167,17 +167,17 @@ def _uid_mismatch(ctx: RequestContext, expected: str, actual: str) -> StatusErro
     return conflict(resource, ctx.name, message)
 
 
-async def _put_body(call: Call, ctx: RequestContext) -> PatchFunction:
-    begin_write(call, ctx, "UPDATE")
-    obj, data = await parse_typed(call, group="autoscaling", version="v1", kind="Scale")
+async def _put_body(request: Request, ctx: RequestContext) -> PatchFunction:
+    begin_write(request, ctx, "UPDATE")
+    obj, data = await parse_typed(request, group="autoscaling", version="v1", kind="Scale")
     body = _decode_scale(obj, ctx, duplicate_fields(data, obj))
     return lambda _: copy_object(body)
 
 
-async def _patch_change(core: Core, call: Call, ctx: RequestContext) -> PatchFunction:
-    media = patch_media_type(call, ctx)
-    data = await call.body()
-    patch_options(call, ctx, is_apply=media == APPLY)
+async def _patch_change(core: Core, request: Request, ctx: RequestContext) -> PatchFunction:
+    media = patch_media_type(request, ctx)
+    data = await request.body()
+    patch_options(request, ctx, is_apply=media == APPLY)
     if media == APPLY:
         applied = apply_body(data)
         tracker = core.trackers.scale

@@ -11,10 +11,10 @@ from functools import cache
 from aiohttp import web
 
 from envtest.apply.manager import Tracker
-from envtest.apply.types import ObjectType
+from envtest.apply.schema_types import ObjectType
 from envtest.auth.token_request import request_token
 from envtest.builtins.catalog import schema_of
-from envtest.builtins.typed import DecodeError, decode
+from envtest.builtins.normalization import DecodeError, decode
 from envtest.context import RequestContext
 from envtest.decoder import check_strict, decode_object, duplicate_fields, parse_typed
 from envtest.errors import bad_request
@@ -22,31 +22,31 @@ from envtest.handlers.namespaces import finalize
 from envtest.handlers.pods import bind, connect, evict, read_log
 from envtest.handlers.scale import scale
 from envtest.handlers.write import check_namespace
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 from envtest.metadata import wipe_for_create
 from envtest.negotiation import Output
 from envtest.options import begin_write
-from envtest.response_transform import encode_as, object_reply
+from envtest.response_transform import encode_as, object_response
 from envtest.server_core import Core
 
 __all__ = ["SUBRESOURCES"]
 
 _REQUEST_TYPE = "io.k8s.api.authentication.v1.TokenRequest"
 
-Handler = Callable[[Core, Call, RequestContext, Output], Awaitable["Reply | web.StreamResponse"]]
+Handler = Callable[[Core, Request, RequestContext, Output], Awaitable["Response | web.StreamResponse"]]
 
 
-async def review(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
-    """Handle POST of a review, which is answered but not stored."""
-    begin_write(call, ctx, "CREATE")
-    obj = await decode_object(call, ctx)
+async def review(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+    """Handle POST of a review: return the result without storing it."""
+    begin_write(request, ctx, "CREATE")
+    obj = await decode_object(request, ctx)
     check_namespace(obj, ctx)
     wipe_for_create(obj["metadata"])
     ctx.info.strategy.default(obj)
     core.trackers.of(ctx.info).track(None, obj, manager=ctx.field_manager, now=ctx.now)
     obj = await core.admission.mutate(ctx, obj, None)
     await core.admission.validate(ctx, obj, None)
-    return object_reply(call, ctx.info, output, core.reviews.complete(ctx, obj), 201)
+    return object_response(request, ctx.info, output, core.reviews.complete(ctx, obj), 201)
 
 
 @cache
@@ -55,10 +55,10 @@ def _token_tracker() -> Tracker:
     return Tracker(kind, "authentication.k8s.io/v1", "TokenRequest", subresource="token")
 
 
-async def token(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def token(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle POST of a TokenRequest for a service account."""
-    begin_write(call, ctx, "CREATE")
-    obj, data = await parse_typed(call, group="authentication.k8s.io", version="v1", kind="TokenRequest")
+    begin_write(request, ctx, "CREATE")
+    obj, data = await parse_typed(request, group="authentication.k8s.io", version="v1", kind="TokenRequest")
     if isinstance(spec := obj.setdefault("spec", {}), dict):
         spec.setdefault("expirationSeconds", 3600)
     try:
@@ -72,7 +72,7 @@ async def token(core: Core, call: Call, ctx: RequestContext, output: Output) -> 
     _token_tracker().track(None, obj, manager=ctx.field_manager, now=ctx.now)
     obj = await core.admission.mutate(ctx, obj, None)
     await core.admission.validate(ctx, obj, None)
-    return Reply(encode_as(request_token(core.store, core.tokens, ctx, obj), output), 201, output.content_type)
+    return Response(encode_as(request_token(core.store, core.tokens, ctx, obj), output), 201, output.content_type)
 
 
 _REVIEWS = (

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from envtest.context import RequestContext
 from envtest.errors import StatusError
-from envtest.http import Call, log_failure
+from envtest.http import Request, log_failure
 from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
 from envtest.negotiation import Output
 from envtest.registry import ResourceInfo
@@ -36,10 +36,10 @@ CHUNK_BYTES = 256 * 1024
 class _Encoder:
     """Encodes watch events in one output format, and caches the lines of a change in the change."""
 
-    def __init__(self, call: Call, info: ResourceInfo, output: Output) -> None:
+    def __init__(self, request: Request, info: ResourceInfo, output: Output) -> None:
         self.info = info
         self.output = output
-        self.include = check_include(call) if output.as_kind == "Table" else ""
+        self.include = check_include(request) if output.as_kind == "Table" else ""
         self.is_stored_form = not output.as_kind and not output.yaml and info.api_version == info.storage_version
         self.cache_key = (info.api_version, output.as_kind, output.as_version, output.yaml, self.include)
         self.tables = 0
@@ -47,7 +47,7 @@ class _Encoder:
     async def change(self, change: Change, kind: str, record: Record) -> bytes:
         """Return the line of an event of type ``kind`` about ``record``.
 
-        The record is that of the change, or derived from it.
+        The record is the record of the change, or derived from it.
         """
         if self.is_stored_form and kind == change.type and record is change.record and not self.info.read_through:
             return change.line()
@@ -105,7 +105,7 @@ class _Encoder:
 
 
 def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
-    """Return the event that a change is for a watcher with a selector, or ``None``.
+    """Return the event that a watcher with a selector receives for a change, or ``None``.
 
     An object that starts or stops matching the selector is ADDED or DELETED for this watcher.
     """
@@ -123,29 +123,29 @@ def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
 
 
 class _ConnectionCut(ConnectionError):
-    """An injected fault cut the connection."""
+    """Raised if an injected fault has cut the connection."""
 
 
 class _Stream:
     """The response of a watch: lines are sent at the client's pace, and as far as injected faults allow."""
 
-    def __init__(self, call: Call, output: Output) -> None:
-        self._call = call
+    def __init__(self, request: Request, output: Output) -> None:
+        self._request = request
         headers = {"Content-Type": output.content_type, "Cache-Control": "no-cache, private"}
         self.response = web.StreamResponse(headers=headers)
-        for text in call.warnings:
+        for text in request.warnings:
             self.response.headers.add("Warning", f'299 - "{text}"')
         self.response.enable_chunked_encoding()
-        self._lines_until_cut = call.fault.cut_after if call.fault is not None else None
+        self._lines_until_cut = request.fault.cut_after if request.fault is not None else None
 
     async def open(self) -> None:
         """Send the headers."""
-        await self.response.prepare(self._call.raw)
+        await self.response.prepare(self._request.raw)
 
     async def send(self, lines: Sequence[bytes]) -> None:
         """Send lines. Raises ConnectionError if the client has disconnected."""
-        if self._call.faults is not None:
-            await self._call.faults.wait_while_paused()
+        if self._request.faults is not None:
+            await self._request.faults.wait_while_paused()
         if self._lines_until_cut is not None:
             self._lines_until_cut -= len(lines)
             if self._lines_until_cut <= 0:
@@ -157,7 +157,7 @@ class _Stream:
             await self.response.write(b"".join(lines))
 
     async def _cut(self, lines: Sequence[bytes], following: Sequence[bytes]) -> None:
-        truncate = self._call.fault is not None and self._call.fault.torn
+        truncate = self._request.fault is not None and self._request.fault.torn
         partial_line = following[0][: len(following[0]) // 2] if truncate and following else b""
         await self.response.write(b"".join(lines) + partial_line)
         self.abort()
@@ -165,24 +165,24 @@ class _Stream:
 
     def abort(self) -> None:
         """Cut the connection: unsent data is lost, and the client must resume the watch."""
-        transport = self._call.raw.transport
+        transport = self._request.raw.transport
         if transport is not None:
             transport.abort()
 
 
-async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Output) -> web.StreamResponse:
+async def watch_objects(core: Core, request: Request, ctx: RequestContext, output: Output) -> web.StreamResponse:
     """Stream the changes of a collection.
 
     The watch ends when the client disconnects, the timeout expires or the watcher lags too far behind.
     """
-    options = list_options(call, watch=True)
+    options = list_options(request, watch=True)
     fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the legacy path /watch/.../NAME
     selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))))
-    encoder = _Encoder(call, ctx.info, output)
+    encoder = _Encoder(request, ctx.info, output)
     revision = parse_revision(options.resource_version)
-    stream = _Stream(call, output)
+    stream = _Stream(request, output)
     watcher, initial, error = _open(core, ctx, options, revision)
-    if call.fault is not None and call.fault.expired:
+    if request.fault is not None and request.fault.expired:
         error = too_old_error(Compacted(revision, core.store.revision))
     try:
         await stream.open()
@@ -197,7 +197,7 @@ async def watch_objects(core: Core, call: Call, ctx: RequestContext, output: Out
     except ConnectionError:
         pass
     except Exception:  # noqa: BLE001 - a bug ends only this watch
-        log_failure("Watch failed", path=call.path)
+        log_failure("Watch failed", path=request.path)
         stream.abort()
     finally:
         if watcher is not None:

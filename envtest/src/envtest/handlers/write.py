@@ -7,12 +7,12 @@ from envtest.create_update import admit_mutating, copy_object, create_object, de
 from envtest.decoder import decode_object
 from envtest.deletion import delete_object
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden
-from envtest.http import Call, Reply
+from envtest.http import Request, Response
 from envtest.listing import list_options, list_page
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import DeleteOptions, begin_write, delete_options
-from envtest.response_transform import encode_as, list_reply, object_reply
+from envtest.response_transform import encode_as, list_response, object_response
 from envtest.selectors import selector_for
 from envtest.server_core import Core
 
@@ -23,7 +23,7 @@ _JOBS = GroupResource("batch", "jobs")
 
 
 def check_namespace(obj: Object, ctx: RequestContext) -> None:
-    """Set the object's namespace to that of the request. Raises StatusError (400) if they differ."""
+    """Set the object's namespace to the namespace of the request. Raises StatusError (400) if they differ."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
@@ -38,7 +38,7 @@ def check_namespace(obj: Object, ctx: RequestContext) -> None:
 
 
 def check_name(obj: Object, name: str) -> None:
-    """Check that the object's name is that of the URL. Raises StatusError (400) if it is not."""
+    """Check that the object's name equals the name in the URL. Raises StatusError (400) if it does not."""
     object_name = obj["metadata"].get("name") or ""
     if not object_name:
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
@@ -46,21 +46,21 @@ def check_name(obj: Object, name: str) -> None:
         raise bad_request(f"the name of the object ({object_name}) does not match the name on the URL ({name})")
 
 
-async def create(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def create(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle POST of an object."""
-    begin_write(call, ctx, "CREATE")
-    obj = await decode_object(call, ctx)
+    begin_write(request, ctx, "CREATE")
+    obj = await decode_object(request, ctx)
     check_namespace(obj, ctx)
     if ctx.info.terminating:
         message = "create not allowed while custom resource definition is terminating"
         raise forbidden(ctx.info.resource, obj["metadata"].get("name") or "", message)
-    return object_reply(call, ctx.info, output, await create_object(core, ctx, obj), 201)
+    return object_response(request, ctx.info, output, await create_object(core, ctx, obj), 201)
 
 
-async def update(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def update(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle PUT of an object or of its status."""
-    begin_write(call, ctx, "UPDATE")
-    body = await decode_object(call, ctx)
+    begin_write(request, ctx, "UPDATE")
+    body = await decode_object(request, ctx)
     check_namespace(body, ctx)
     check_name(body, ctx.name)
     tracker = core.trackers.of(ctx.info, ctx.subresource)
@@ -73,16 +73,16 @@ async def update(core: Core, call: Call, ctx: RequestContext, output: Output) ->
         return await admit_mutating(core, ctx, new, old)
 
     obj, created = await update_object(core, ctx, replace, uid=body["metadata"].get("uid") or "")
-    return object_reply(call, ctx.info, output, obj, 201 if created else 200)
+    return object_response(request, ctx.info, output, obj, 201 if created else 200)
 
 
-async def delete(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def delete(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle DELETE of an object."""
-    options = await delete_options(call)
+    options = await delete_options(request)
     ctx.operation = "DELETE"
     ctx.dry_run, ctx.options = options.dry_run, options.document
     _warn_about_orphans(ctx, options)
-    return await _delete_reply(core, call, ctx, output, options)
+    return await _delete_response(core, request, ctx, output, options)
 
 
 def _warn_about_orphans(ctx: RequestContext, options: DeleteOptions) -> None:
@@ -93,11 +93,13 @@ def _warn_about_orphans(ctx: RequestContext, options: DeleteOptions) -> None:
         )
 
 
-async def _delete_reply(core: Core, call: Call, ctx: RequestContext, output: Output, options: DeleteOptions) -> Reply:
+async def _delete_response(
+    core: Core, request: Request, ctx: RequestContext, output: Output, options: DeleteOptions
+) -> Response:
     deleted = await delete_object(core, ctx, options)
     if deleted.marked or ctx.info.strategy.returns_deleted_object:
         code = 202 if not deleted.removed and options.orphan_dependents is False else 200
-        return object_reply(call, ctx.info, output, deleted.obj, code)
+        return object_response(request, ctx.info, output, deleted.obj, code)
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -110,19 +112,19 @@ async def _delete_reply(core: Core, call: Call, ctx: RequestContext, output: Out
             "uid": deleted.obj["metadata"].get("uid", ""),
         },
     }
-    return Reply(encode_as(status, output), 200, output.content_type)
+    return Response(encode_as(status, output), 200, output.content_type)
 
 
-async def delete_collection(core: Core, call: Call, ctx: RequestContext, output: Output) -> Reply:
+async def delete_collection(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle DELETE of a collection: delete the selected objects one by one, and return them as a list."""
-    selection = list_options(call, watch=False)
-    options = await delete_options(call)
+    selection = list_options(request, watch=False)
+    options = await delete_options(request)
     ctx.operation = "DELETE"
     ctx.dry_run, ctx.options = options.dry_run, options.document
     _warn_about_orphans(ctx, options)
     selector = selector_for(ctx.info, selection.labels, selection.fields)
     page = list_page(core.store, ctx.info.storage, ctx.namespace, selection, selector)
-    reply = await list_reply(call, ctx.info, output, page)
+    response = await list_response(request, ctx.info, output, page)
     namespace = ctx.namespace
     for record in page.records:
         ctx.name, ctx.namespace = record.name, record.namespace
@@ -132,4 +134,4 @@ async def delete_collection(core: Core, call: Call, ctx: RequestContext, output:
             if error.code != 404:
                 raise
     ctx.name, ctx.namespace = "", namespace
-    return reply
+    return response

@@ -1,7 +1,7 @@
 """The columns of Tables of the built-in kinds, and functions that compute the cells of a row.
 
-Names, types and order of the columns are those of kube-apiserver's ``pkg/printers/internalversion``. So are
-descriptions of up to 60 characters; longer ones are the documentation of a field there, and a summary of it here.
+Names, types and order of the columns equal those in kube-apiserver's ``pkg/printers/internalversion``. Descriptions of
+up to 60 characters are also identical; longer ones are field documentation in kube-apiserver and are summarized here.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ NONE: Final = "<none>"
 
 
 class Column(NamedTuple):
-    """A column of a Table: those of priority 0 are always shown, others only with ``-o wide``."""
+    """A column of a Table; columns of priority 0 are always shown, others only with ``-o wide``."""
 
     name: str
     description: str

@@ -92,8 +92,8 @@ def _api_service(obj: Object, now: datetime) -> list[Any]:
             available = condition.get("status", "")
             if available != "True":
                 available += f" ({condition.get('reason', '')})"
-    where = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
-    return [_name(obj), where, available, _age(obj, now)]
+    target = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+    return [_name(obj), target, available, _age(obj, now)]
 
 
 def _signing_request(obj: Object, now: datetime) -> list[Any]:
@@ -117,7 +117,7 @@ _BINDING_COLUMNS: Final = (
 
 
 def _binding_columns(kind: str) -> tuple[Column, ...]:
-    named = (Column(what, f"{what} in the {kind}", priority=1) for what in ("Users", "Groups", "ServiceAccounts"))
+    named = (Column(column, f"{column} in the {kind}", priority=1) for column in ("Users", "Groups", "ServiceAccounts"))
     return (*_BINDING_COLUMNS, *named)
 
 

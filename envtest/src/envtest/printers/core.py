@@ -324,7 +324,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
                 "Cluster-IP",
                 "The IP address of the service within the cluster; allocated by the API server by default.",
             ),
-            Column("External-IP", "The addresses outside of the cluster at which the service is also available."),
+            Column("External-IP", "The addresses outside the cluster at which the service is also available."),
             Column("Port(s)", "The ports that the service exposes, each with its node port if it has one."),
             AGE,
             Column(
@@ -404,7 +404,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
             ),
             Column(
                 "External-IP",
-                "The address of the node outside of the cluster, if the cloud provider reports one.",
+                "The address of the node outside the cluster, if the cloud provider reports one.",
                 priority=1,
             ),
             Column(

@@ -41,11 +41,11 @@ _INDEX = re.compile(r"index=(-?\d+) size=")
 
 
 class CELCompileError(ValueError):
-    """An expression does not compile: invalid syntax, an undeclared name, or mismatched types."""
+    """Raised if an expression does not compile: invalid syntax, an undeclared name, or mismatched types."""
 
 
 class CELError(ValueError):
-    """The evaluation of an expression failed for the given values."""
+    """Raised if the evaluation of an expression fails for the given values."""
 
 
 class Program:

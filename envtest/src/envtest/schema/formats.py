@@ -1,7 +1,7 @@
 """The string formats of CRD schemas, with kube-apiserver's checks.
 
 Unknown formats are ignored, as in kube-apiserver. A ``-`` in a name is ignored: ``date-time`` and ``datetime`` are
-equal.
+equivalent.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A schema as data: one node for each type, field, list item and map value.
 
 A node is created from the JSON form of an OpenAPI v3 schema, of a CRD or a built-in kind. Its children are created on
-first access: a CRD of 930 kB costs only what its objects use, and the recursive types of the built-in kinds need no
-special handling. Nodes are shared and immutable.
+first access: a CRD of 930 kB costs only as much as its objects use, and the recursive types of the built-in kinds do
+not need special handling. Nodes are shared and immutable.
 
 References to built-in types are resolved by the ``resolve`` function that the node was created with. Keywords next to a
-reference (a default, a merge key) belong to the field and override those of the referenced type.
+reference (a default, a merge key) belong to the field and override the keywords of the referenced type.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Schema:
     type that the node references (``io.k8s.api.core.v1.Container``), or empty. ``type`` is the JSON type, or empty when
     any type is allowed. ``list_type`` is ``atomic``, ``set``, ``map``, or ``None`` when the schema does not set it
     (server-side apply treats this as atomic). ``map_type`` is ``granular``, ``atomic`` or ``None`` (granular).
-    ``patch_strategy`` and ``patch_merge_key`` are those of strategic merge patch.
+    ``patch_strategy`` and ``patch_merge_key`` are used by strategic merge patch.
     """
 
     __slots__ = (

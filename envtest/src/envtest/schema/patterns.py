@@ -53,7 +53,7 @@ _PART = re.compile(r"\\[pP]\{\^?(\w+)\}|\\[pP](\w)|\\[\s\S]|\[:(\^?)(\w+):\]|\(\
 
 
 class PatternError(ValueError):
-    """The pattern is not a valid RE2 regular expression."""
+    """Raised if a pattern is not a valid RE2 regular expression."""
 
 
 @lru_cache(maxsize=2048)

@@ -1,7 +1,7 @@
 """Quantities such as ``500m``, ``1Gi`` and ``2e3``: exact parsing, and formatting in canonical form.
 
-The rules are those of apimachinery's ``resource.Quantity``: values are rounded up to nano units, no other precision is
-lost, the exponent is as large as possible, and the suffix family of the input is kept.
+The rules follow apimachinery's ``resource.Quantity``: values are rounded up to nano units without any other loss of
+precision; the output has the largest possible exponent and the suffix family of the input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST = Fraction(2**63 - 1)
 
 
 class QuantityError(ValueError):
-    """The string is not a quantity."""
+    """Raised if a string is not a quantity."""
 
 
 class Quantity(NamedTuple):

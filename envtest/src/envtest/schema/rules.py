@@ -1,8 +1,8 @@
 """``x-kubernetes-validations``: the CEL rules of custom resources.
 
 :func:`compile_rules` returns the check of a schema's rules on an object; :func:`prepare_rule` compiles one rule and
-reports its errors when a CRD is written. Semantics and messages are those of apiextensions' ``schema/cel``: rules that
-use ``oldSelf`` run only when there is an old value, and errors of unchanged values are ignored.
+reports its errors when a CRD is written. Semantics and messages follow apiextensions' ``schema/cel``: rules that use
+``oldSelf`` run only when there is an old value, and errors of unchanged values are ignored.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def compile_rules(schema: Schema, *, resource_root: bool = True) -> Rules | None
 
 @dataclass(frozen=True, slots=True)
 class _Correlation:
-    """How a value relates to the old object.
+    """The relation of a value to the old object.
 
     ``correlated`` is true when it has an old value. ``unchanged`` compares it with its old value, or compares the
     nearest ancestor that has one.
@@ -98,7 +98,7 @@ _Check: TypeAlias = Callable[[Any, Any, _Correlation, str, list[FieldError]], No
 
 
 def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
-    """Return the check of a node: its rules (those of ``raw``, which can be an ``allOf`` branch), then its children."""
+    """Return the check of a node: the rules in ``raw`` (the node or an ``allOf`` branch), then its children."""
     own = [prepare_rule(rule, schema, resource_root=root) for rule in raw.get("x-kubernetes-validations") or ()]
     adapt = _adapter(schema) if own else None
     kind = schema.type

@@ -2,9 +2,9 @@
 
 A pruner removes fields that the schema does not describe and reports their paths. A defaulter removes nulls that are
 not allowed and sets defaults. Both change the object in place. The closure for a part of a schema is created when an
-object first contains that part, so that a large CRD costs only what its objects use.
+object first contains that part, so that a large CRD costs only as much as its objects use.
 
-The rules are those of apiextensions' ``structural/pruning`` and ``structural/defaulting``.
+The rules follow apiextensions' ``structural/pruning`` and ``structural/defaulting``.
 """
 
 from __future__ import annotations

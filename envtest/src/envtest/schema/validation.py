@@ -4,8 +4,9 @@ Each node is compiled to one closure when an object first contains it. Errors na
 value; :func:`validate` adds a prefix. On updates an error is ignored when the value that has it is unchanged
 (ratcheting, KEP-4008).
 
-Oddities of kube-openapi's validator are kept: a composite error (``oneOf`` ...) has no field and shows as ``<nil>``,
-the value in the error for a short list is its length, and a number out of its format's range has no value.
+Quirks of kube-openapi's validator are reproduced: a composite error (``oneOf`` ...) has no field and shows as
+``<nil>``, the value in the error for a short list is its length, and the error for a number outside the range of its
+format contains no value.
 """
 
 from __future__ import annotations
@@ -362,8 +363,8 @@ def _weight(schema: Schema, value: Any) -> int:
     return weight
 
 
-def _composite_error(path: str, what: str) -> Problem:
-    return Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", f'"{path}" {what}'))
+def _composite_error(path: str, text: str) -> Problem:
+    return Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", f'"{path}" {text}'))
 
 
 def _unchanged(schema: Schema, value: Any, old: Any, path: str, *, root: bool = False) -> Iterator[str]:

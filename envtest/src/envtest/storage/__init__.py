@@ -1,4 +1,4 @@
-"""The versioned store, which takes the place of etcd and kube-apiserver's watch cache."""
+"""The versioned store, which replaces etcd and kube-apiserver's watch cache."""
 
 from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record
 from envtest.storage.store import Compacted, Store

@@ -1,8 +1,7 @@
 """Persistence: objects and the control plane's keys, in one SQLite file.
 
 Each change is written immediately and committed together with others at most 0.1 seconds later; :meth:`Archive.close`
-commits the rest. History is not kept: after a restart, watches from before it are answered with 410 and clients list
-again.
+commits the rest. History is not kept: after a restart, older watches get 410, and clients relist.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from envtest.storage.store import Store
 __all__ = ["Archive", "ArchiveError"]
 
 COMMIT_SECONDS = 0.1
-"""How long a written change may wait for its commit."""
+"""Maximum seconds that a written change waits for its commit."""
 FORMAT = "1"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;

@@ -17,7 +17,7 @@ from envtest.storage.watcher import Watcher
 __all__ = ["Compacted", "FutureRevision", "Store"]
 
 WATCHER_LIMIT = 20_000
-"""How many changes may wait for a watcher before it is closed."""
+"""Maximum number of changes that wait for a watcher before it is closed."""
 
 
 class Compacted(Exception):
@@ -55,7 +55,7 @@ class Store:
         return cache
 
     def resources(self) -> list[GroupResource]:
-        """Return the resources that have, or once had, objects."""
+        """Return the resources that have or had objects."""
         return list(self._caches)
 
     def changes(self, resource: GroupResource) -> int:
@@ -84,14 +84,14 @@ class Store:
         return record
 
     def restore(self, resource: GroupResource, data: bytes) -> Record:
-        """Load an object that an earlier process stored, with its old revision. Nothing is notified of it."""
+        """Load an object that an earlier process stored, with its old revision. No watcher is notified."""
         record = record_from(data)
         self._cache(resource).restore(record)
         self.advance(record.revision)
         return record
 
     def advance(self, revision: int) -> None:
-        """Continue from ``revision`` if it is higher than the present one; all earlier history is compacted."""
+        """Continue from ``revision`` if it is higher than the current one; all earlier history is compacted."""
         self.revision = max(self.revision, revision)
         self.compacted = self.revision
 
@@ -178,7 +178,7 @@ class Store:
         return watcher
 
     def compact(self, revision: int | None = None) -> None:
-        """Discard history up to ``revision`` (all by default): older watches and lists are answered with 410."""
+        """Discard history up to ``revision`` (all by default): older watches and lists fail with 410."""
         revision = self.revision if revision is None else min(revision, self.revision)
         self.compacted = max(self.compacted, revision)
         for cache in self._caches.values():

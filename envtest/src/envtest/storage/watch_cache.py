@@ -14,9 +14,9 @@ __all__ = ["Key", "WatchCache"]
 Key = tuple[str, str]
 
 WINDOW_EVENTS = 20_000
-"""How many changes the window holds."""
+"""Maximum number of changes in the window."""
 WINDOW_BYTES = 48 * 1024 * 1024
-"""How many bytes the replaced records in the window may have."""
+"""Maximum bytes of the replaced records in the window."""
 
 
 class WatchCache:

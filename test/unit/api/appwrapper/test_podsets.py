@@ -112,7 +112,7 @@ def test_other_kinds_and_versions_have_no_pod_sets(api_version: str, kind: str) 
         (job(parallelism="three"), "at path position 'template.spec.parallelism' non-int value three"),
         (job(parallelism=1.5), "at path position 'template.spec.parallelism' non-int value 1.5"),
         (job(parallelism=True), "at path position 'template.spec.parallelism' non-int value true"),
-        (job(completions={"a": 1}), "at path position 'template.spec.completions' non-int value that is an object"),
+        (job(completions={"a": 1}), "at path position 'template.spec.completions' non-int value (an object)"),
         (job(completions="x" * 999), f"at path position 'template.spec.completions' non-int value {'x' * 64}..."),
         (job(completions=-1), "at path position 'template.spec.completions' value -1 is not between 0 and 2147483647"),
         (

@@ -136,7 +136,7 @@ def test_missing_component_fails_and_unserved_kind_is_reported() -> None:
     obj, _ = step(running_wrapper("Pod", "Job"), objects=[ComponentObject(uid="uid-0"), None], unserved=frozenset({1}))
     assert phase(obj) == Phase.FAILED
     assert condition(obj, UNHEALTHY)["message"] == (
-        "Only found 1 deployed components, but was expecting 2; the API server does not serve Job (batch/v1) any more"
+        "Only found 1 deployed components, but was expecting 2; the API server no longer serves Job (batch/v1)"
     )
 
 

@@ -151,3 +151,19 @@ def test_invalid_ca_is_rejected_with_reason_and_its_valid_key() -> None:
 def test_expired_ca_is_not_invalid() -> None:
     expired = go_certificate_authority(begin=NOW - timedelta(days=400))
     assert ca.load(expired.data()["ca.crt"], expired.data()["ca.key"]).renewal_due < NOW
+
+
+def test_large_certificate_is_rejected_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ca.create("ecdsa", now=NOW).data()
+    monkeypatch.setattr(x509, "load_pem_x509_certificate", None)
+    with pytest.raises(ca.InvalidCertificateAuthority, match=r"ca\.crt has \d+ bytes, at most 65536") as caught:
+        ca.load(data["ca.crt"] + b"#" * ca.MAX_CERTIFICATE_BYTES, data["ca.key"])
+    assert caught.value.key is not None
+
+
+def test_signature_is_not_verified_with_another_key() -> None:
+    der = bytearray(ca.create("rsa", now=NOW).certificate.public_bytes(serialization.Encoding.DER))
+    der[-1] ^= 1
+    unsigned = x509.load_der_x509_certificate(bytes(der)).public_bytes(serialization.Encoding.PEM)
+    with pytest.raises(ca.InvalidCertificateAuthority, match="does not match"):  # and not: is not self-signed
+        ca.load(unsigned, ca.create("ecdsa", now=NOW).data()["ca.key"])

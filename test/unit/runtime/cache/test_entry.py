@@ -75,7 +75,7 @@ def test_managed_fields_are_removed_and_own_entries_are_kept_separately() -> Non
     assert ours.object() == {"kind": "Pod", "apiVersion": "v1", "metadata": METADATA}
     assert b"managedFields" not in ours.raw
     assert ours.managers == (MANAGED_FIELDS[1],)
-    # "f:cfo" is in the field set of an entry of another manager; such a textual match does not count.
+    # "f:cfo" is in the field set of an entry of another manager; this textual match must be ignored.
     assert EntryDecoder(POD, field_managers=["f:cfo"]).decode(body).managers == ()
     assert EntryDecoder(POD).decode(body).managers == ()
 
@@ -134,7 +134,7 @@ def test_own_managed_fields_are_restored_with_the_uids_of_the_owners(uids: tuple
     assert entry.managers == (expected,)
 
 
-def test_entries_need_less_than_1_3_times_the_memory_of_their_json() -> None:
+def test_entries_use_less_than_1_3_times_the_memory_of_their_json() -> None:
     decoder = EntryDecoder(POD, field_managers=["cfo"])
     bodies = [
         raw(

@@ -230,7 +230,7 @@ async def test_incomplete_discovery_removes_no_objects() -> None:
         server.respond_with(list_response(9, ray_cluster("a", 5)))
         watch = server.respond_with_watch()
         await wait_for_sync(informer)
-        mapper.failure = DiscoveryIncomplete("ray.io/v1 did not answer")
+        mapper.failure = DiscoveryIncomplete("ray.io/v1 did not respond")
         await watch.close()
         server.respond_with(error_response(404, "NotFound", "404 page not found"))
         await wait_until(lambda: bool(informer.problem))

@@ -1,11 +1,11 @@
 """Random interleavings of lists, watch events and write responses: reads never go back in time and converge.
 
-A simulated API server creates a history of random writes, by this client and by others. The store learns of them late
-and interleaved: watch events arrive in order; responses to own writes arrive in any order, but with one write in flight
-per object, as in a controller, which deletes the objects that it has read by their uid; lists return any state that is
-new enough, and other messages arrive between their start and their end. After each step, each key must read as it was
-at some moment of the history: not before the moment of its previous read, nor before the last own write whose response
-has arrived.
+A simulated API server creates a history of random writes, by this client and by others. They reach the store late and
+interleaved. Watch events arrive in order. Responses to own writes arrive in any order, but with one write in flight per
+object, as in a controller, which deletes the objects that it has read by their uid. Lists return any state that is new
+enough, and other messages arrive between their start and their end. After each step, each key must have a state of the
+history that is not older than the state of its previous read, nor older than the last own write whose response has
+arrived.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Simulation:
             self.read_at[key] = self.matching_version(key, stored)
 
     def matching_version(self, key: NamespacedName, stored: Entry | None) -> int:
-        """Return the first version, not before that of the previous read, at which the key was as stored."""
+        """Return the first version, not before the version of the previous read, that has the stored state."""
         start = self.read_at[key]
         for since, state in [(start, self.entry_at(key, start)), *self.states[key]]:
             visible = self.visible(state)

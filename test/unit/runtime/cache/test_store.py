@@ -249,7 +249,7 @@ def test_bookmark_advances_high_water_mark() -> None:
     assert harness.feed.high_water_mark == 20
 
 
-def test_absent_key_is_inserted_above_high_water_mark_of_its_own_feed() -> None:
+def test_absent_key_is_inserted_above_high_water_mark_of_its_feed() -> None:
     harness = Harness(namespaces=("ns", "other"))
     harness.list(9, feed=harness.store.feeds["ns"])
     harness.list(50, feed=harness.store.feeds["other"])

@@ -227,7 +227,7 @@ def test_difference_in_desired_elements_is_not_applied(desired: Any) -> None:
     assert not applied({"ports": desired}, {"ports": current}, PORTS)
 
 
-def test_key_field_of_a_list_map_may_be_left_to_its_default() -> None:
+def test_key_field_of_a_list_map_may_be_omitted_if_it_has_its_default() -> None:
     fields = {
         "f:ports": {
             'k:{"port":53,"protocol":"TCP"}': {".": {}, "f:port": {}},

@@ -46,7 +46,7 @@ PATH = f"{COLLECTION}/a"
 
 
 class FakeCache:
-    """A cache of the objects that a test stores; ``records`` lists what the client has recorded in it."""
+    """A cache of the objects that a test stores; ``records`` lists the client's recording calls."""
 
     def __init__(self) -> None:
         self.covered = True

@@ -114,7 +114,7 @@ CLUSTER = "clusters: [{name: c, cluster: {server: 'https://x'}}]\n"
         ("current-context: x\ncontexts: [{name: x}]\n", "contexts[name=x].context: must be a mapping"),
         (CONTEXT, "clusters: no entry is named 'c'"),
         (f"{WITH_USER}{CLUSTER}", "users: no entry is named 'u'"),
-        (f"{CONTEXT}clusters: [{{name: c, cluster: {{}}}}]\n", "clusters[name=c].cluster.server: is missing"),
+        (f"{CONTEXT}clusters: [{{name: c, cluster: {{}}}}]\n", "clusters[name=c].cluster.server is missing"),
         (f"{CONTEXT}{CLUSTER}".replace("https://x", "api:6443"), "server 'api:6443': must be an http or https URL"),
     ],
 )

@@ -84,7 +84,7 @@ async def test_quoted_paths_are_sent_unchanged(server: ApiServer, transport: Tra
     assert server.all_requests[0].path == "/a/system:x y"
 
 
-async def test_api_error_carries_the_status_of_the_response(server: ApiServer, transport: Transport) -> None:
+async def test_api_error_contains_the_status_of_the_response(server: ApiServer, transport: Transport) -> None:
     causes = [{"reason": "FieldValueInvalid", "message": "bad", "field": "spec.x"}]
     server.answer("PUT", "/x", error_response(422, "Invalid", "x is invalid", name="x", causes=causes))
     with pytest.raises(Invalid) as caught:

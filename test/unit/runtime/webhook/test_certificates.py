@@ -38,7 +38,7 @@ DAY = timedelta(days=1)
 
 
 def create_certificates(now: datetime = NOW) -> CertificateSet:
-    return ensure_certificates(StoredCertificates(problems=("it does not exist",)), POLICY, NAMES, now=now)[0]
+    return ensure_certificates(StoredCertificates(problems=("the Secret does not exist",)), POLICY, NAMES, now=now)[0]
 
 
 def ensure_again(
@@ -47,7 +47,7 @@ def ensure_again(
     return ensure_certificates(parse_secret(certificates.data()), POLICY, names, now=now)
 
 
-def test_created_certificates_match_those_of_the_go_operator() -> None:
+def test_created_certificates_match_the_go_operator() -> None:
     certificates = create_certificates()
     ca, leaf = certificates.ca.certificate, certificates.pair.leaf
     assert ca.subject.rfc4514_string() == "O=openshift.ai,CN=codeflare"
@@ -125,12 +125,12 @@ def test_overlap_that_is_too_short_is_rejected() -> None:
         RotatedCertificates(secret=NamespacedName("ns", "cert"), overlap=timedelta(seconds=5))
 
 
-def test_lost_secret_leads_to_a_new_ca_and_trusted_ones_are_kept() -> None:
+def test_lost_secret_causes_a_new_ca_and_keeps_the_trusted_ones() -> None:
     old = create_certificates()
     new, reasons = ensure_certificates(
-        StoredCertificates(problems=("it does not exist",)), POLICY, NAMES, now=NOW, trusted=[old.bundle, b"x"]
+        StoredCertificates(problems=("the Secret does not exist",)), POLICY, NAMES, now=NOW, trusted=[old.bundle, b"x"]
     )
-    assert reasons == ["it does not exist"]
+    assert reasons == ["the Secret does not exist"]
     assert ca_certificates_of(new.bundle) == [new.ca.certificate, old.ca.certificate]
 
 
@@ -149,7 +149,7 @@ def test_expired_ca_is_not_trusted() -> None:
     assert new.former_cas == ()
 
 
-def test_changed_names_lead_to_a_new_certificate_of_the_same_ca() -> None:
+def test_changed_names_cause_a_new_certificate_of_the_same_ca() -> None:
     certificates = create_certificates()
     other, reasons = ensure_again(certificates, NOW, ("elsewhere.ns.svc", "192.0.2.1"))
     assert reasons == ["the serving certificate does not contain the names elsewhere.ns.svc, 192.0.2.1"]

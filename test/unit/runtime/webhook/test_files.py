@@ -1,4 +1,4 @@
-"""Serving certificates from files: awaited, reloaded on change, and never used half-written."""
+"""Serving certificates from files: waited for, reloaded when they change, and never used while incomplete."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_default_paths_and_names_match_controller_runtime() -> None:
     assert webhooks.get("/mutate") is None
 
 
-def test_configuration_matches_that_of_controller_gen() -> None:
+def test_configuration_matches_controller_gen() -> None:
     configuration = create_webhooks().configuration(MUTATING_WEBHOOK_CONFIGURATION, "mutating", SERVICE)
     assert configuration == {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -130,15 +130,15 @@ def test_configuration_can_use_a_url() -> None:
     }
 
 
-def test_there_is_no_configuration_without_webhooks() -> None:
+def test_no_configuration_is_generated_without_webhooks() -> None:
     assert Webhooks().configuration(MUTATING_WEBHOOK_CONFIGURATION, "m", SERVICE) is None
 
 
 def test_duplicate_or_invalid_registration_is_rejected() -> None:
     webhooks = create_webhooks()
-    with pytest.raises(ValueError, match="is already used"):
+    with pytest.raises(ValueError, match="already used"):
         webhooks.register(CLUSTER, defaulter=AllHandlers())
-    with pytest.raises(ValueError, match=r"name: 'mraycluster.ray.openshift.ai': is already used"):
+    with pytest.raises(ValueError, match=r"name: 'mraycluster.ray.openshift.ai': already used"):
         webhooks.register(GVK("b", "v1", "B"), defaulter=AllHandlers(), defaulter_name="mraycluster.ray.openshift.ai")
     with pytest.raises(ValueError, match="a defaulter, a validator or a converter"):
         webhooks.register(CLUSTER)

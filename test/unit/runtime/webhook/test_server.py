@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import threading
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
+from cfo.runtime.webhook import server as server_module
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, allowed, denied
 from cfo.runtime.webhook.certificates.certificate_authority import (
     CertificateSet,
@@ -38,7 +40,7 @@ def create_certificates() -> CertificateSet:
 
 
 class ScriptedHandler:
-    """A handler whose behaviour depends on the name of the object: raise, deny, wait, or allow."""
+    """A handler whose behavior depends on the name of the object: raise, deny, wait, or allow."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -171,7 +173,7 @@ async def post(session: aiohttp.ClientSession, url: str, body: bytes, **options:
         return response.status, json.loads(await response.read()) if is_json else await response.text()
 
 
-async def test_several_reviews_are_answered_on_one_connection(harness: Harness, session: aiohttp.ClientSession) -> None:
+async def test_one_connection_serves_several_reviews(harness: Harness, session: aiohttp.ClientSession) -> None:
     for name in ("a", "b"):
         code, reply = await post(session, harness.url(), review(name))
         assert code == 200
@@ -381,3 +383,88 @@ async def test_patch_is_in_the_response(first: CertificateSet, session: aiohttp.
         harness.server._webhooks.register(WIDGET, defaulter=Defaulter())
         _, reply = await post(session, harness.url("/mutate-acme-io-v1-widget"), review())
         assert json.loads(b64decode(reply["response"]["patch"])) == [{"op": "add", "path": "/b", "value": 2}]
+
+
+class ComputingHandler:
+    """A handler whose computation ends when ``release`` is set."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        await request.compute(self.release.wait, TIMEOUT_SECONDS)
+        return allowed()
+
+
+async def test_timeout_ends_the_review_of_a_large_object_that_is_computed(
+    first: CertificateSet, session: aiohttp.ClientSession
+) -> None:
+    computing = ComputingHandler()
+    async with running_server(first.pair) as harness:
+        path = "/compute-widget"
+        harness.server._webhooks.add(
+            Webhook(
+                name="c.acme.io",
+                path=path,
+                handler=computing,
+                mutating=False,
+                groups=("acme.io",),
+                versions=("v1",),
+                resources=("widgets",),
+            )
+        )
+        body = review(object={"a": "x" * 100_000})
+        code, reply = await post(session, harness.url(path, "?timeout=100ms"), body)
+        assert code == 200
+        assert reply["response"]["status"]["code"] == 504
+        code, reply = await post(session, harness.url(), review())  # the event loop is not blocked
+        assert reply["response"]["allowed"]
+        computing.release.set()
+
+
+async def test_too_many_reviews_are_rejected(
+    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "MAX_REVIEWS", 1)
+    waiting = asyncio.create_task(post(session, harness.url(), review("wait")))
+    await harness.handler.entered.wait()
+    code, reply = await post(session, harness.url(), review())
+    assert code == 429
+    assert reply["response"]["status"]["message"].startswith("too many requests: limit is 1 reviews or ")
+    harness.handler.release.set()
+    assert (await waiting)[0] == 200
+    assert (await post(session, harness.url(), review()))[0] == 200
+
+
+async def test_too_many_bytes_in_flight_are_rejected(
+    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "MAX_BYTES", 1000)
+    waiting = asyncio.create_task(post(session, harness.url(), review("wait", object={"a": "x" * 500})))
+    await harness.handler.entered.wait()
+    assert (await post(session, harness.url(), review(object={"a": "x" * 500})))[0] == 429
+    assert (await post(session, harness.url(), review()))[0] == 200
+    harness.handler.release.set()
+    assert (await waiting)[0] == 200
+
+
+async def test_oldest_incomplete_body_is_rejected_if_all_are_too_large(
+    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "MAX_BYTES", 1000)
+    never = asyncio.Event()
+
+    async def incomplete() -> AsyncIterator[bytes]:
+        yield b"x" * 600
+        await never.wait()
+
+    headers = {"Content-Type": "application/json"}
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        slow = asyncio.create_task(session.post(harness.url(), data=incomplete(), headers=headers))
+        while not harness.server._bodies._total:  # noqa: ASYNC110 (the server has no event for it)
+            await asyncio.sleep(0.01)
+        assert (await post(session, harness.url(), review(object={"a": "x" * 500})))[0] == 200
+        response = await slow
+        assert response.status == 429
+        assert b"limit is 1000 bytes that are being received" in await response.read()
+        response.close()

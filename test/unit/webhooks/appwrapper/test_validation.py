@@ -114,7 +114,7 @@ def test_each_component_is_validated() -> None:
             "spec.components[0].template: Forbidden: AppWrappers cannot create cluster-scoped objects such as "
             "persistentvolumes"
         ),
-        "spec.components[1].template: Forbidden: AppWrappers cannot create bindings, which are not stored",
+        "spec.components[1].template: Forbidden: AppWrappers cannot create bindings, which are not persisted",
         "spec.components[2].template: Internal error: the API server does not respond",
         "spec.components[3].template: Forbidden: Nested AppWrappers are forbidden",
         (

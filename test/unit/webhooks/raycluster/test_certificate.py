@@ -16,7 +16,7 @@ from cfo.webhooks.raycluster.certificate_command import (
     TLS_DIRECTORY,
     certificate_command,
     head_host_names,
-    replace_head_service,
+    head_service_replacement,
 )
 
 
@@ -43,15 +43,15 @@ def test_names_follow_actual_head_service() -> None:
 def test_invalid_host_name_is_never_passed_to_the_shell(service: str) -> None:
     assert head_host_names(cluster(service=service), "apps.test") == ["rayclient-rc-ns.apps.test"]
     command = certificate_command(head_host_names(cluster(), ""))
-    assert replace_head_service(command, cluster(), cluster(service=service)) == command
+    assert head_service_replacement(cluster(), cluster(service=service))(command) == command
 
 
 def test_renamed_head_service_is_replaced_in_command() -> None:
     before, after = cluster(), cluster(service="mine")
     for domain in ("", "apps.test"):
         command = certificate_command(head_host_names(before, domain))
-        assert replace_head_service(command, before, after) == certificate_command(head_host_names(after, domain))
-        assert replace_head_service(command, before, before) == command
+        assert head_service_replacement(before, after)(command) == certificate_command(head_host_names(after, domain))
+        assert head_service_replacement(before, before)(command) == command
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

@@ -246,7 +246,7 @@ def test_user_container_named_like_the_proxy_gets_no_ray_settings() -> None:
         f"{HEAD_PATH}.containers[0]",
         f"{WORKER_PATH}.containers[0]",
     ]
-    assert "the settings for Ray were injected into 'ray': make that the first container" in result.warnings[0]
+    assert "the settings for Ray were injected into 'ray'; make it the first container" in result.warnings[0]
 
 
 @pytest.mark.parametrize("image", ["mine", Images().oauth_proxy])

@@ -28,7 +28,7 @@ from test.support.ray_clusters import (
     worker_pod,
 )
 
-NO_CONTAINER = "Required value: the group must have a container that runs Ray"
+NO_CONTAINER = "Required value: must contain a container that runs Ray"
 
 
 def creation_errors(cluster: Cluster, settings: InjectionSettings = OAUTH_AND_MTLS) -> list[str]:

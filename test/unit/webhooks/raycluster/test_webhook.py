@@ -99,7 +99,7 @@ async def test_only_required_platform_properties_are_looked_up() -> None:
 async def test_unknown_platform_denies_with_service_unavailable() -> None:
     platform = FakePlatform()
     platform.is_unknown = True
-    with pytest.raises(Denied, match="try again: the API server is down") as raised:
+    with pytest.raises(Denied, match="try again later: the API server is down") as raised:
         await platform.webhook().default(ray_cluster(), request())
     assert (raised.value.response.code, raised.value.response.reason) == (503, "ServiceUnavailable")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from envtest.apply.typed import ABSENT, TypeMismatch, compare, field_set, merge, remove, validate
-from envtest.apply.types import Type
+from envtest.apply.schema_types import Type
+from envtest.apply.value_operations import ABSENT, TypeMismatch, compare, field_set, merge, remove, validate
 from envtest.schema.node import Schema
 
 SCHEMA = {

@@ -1,6 +1,6 @@
 """Validates the list and map types of CRD schemas, which server-side apply uses: sets, keyed lists, atomic ones.
 
-The rules are those of apiextensions' ``ValidateCustomResourceDefinitionOpenAPISchema``.
+The rules follow apiextensions' ``ValidateCustomResourceDefinitionOpenAPISchema``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 
 from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
 
-__all__ = ["topology_errors"]
+__all__ = ["list_and_map_type_errors"]
 
 
-def topology_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def list_and_map_type_errors(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Yield the errors of the list and map types of one schema node."""
     yield from _map_type_errors(raw, path)
     yield from _list_type_errors(raw, path)
@@ -81,20 +81,20 @@ def _map_list(
     needed = items.get("required") or ()
     seen: set[str] = set()
     for name in keys:
-        where = key(f"{path}.items.properties", name)
+        field_path = key(f"{path}.items.properties", name)
         node = properties.get(name)
         if node is None:
             text = "entries must all be names of item properties"
             yield invalid(f"{path}.x-kubernetes-list-map-keys", list(keys), text)
         elif node.get("type") in ("array", "object"):
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            yield invalid(f"{where}.type", items.get("type"), text)
+            yield invalid(f"{field_path}.type", items.get("type"), text)
         if name in seen:
             yield invalid(f"{path}.x-kubernetes-list-map-keys", list(keys), "must not contain duplicate entries")
         seen.add(name)
         if node is not None and name not in needed and node.get("default") is None:
             text = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-            yield required(f"{where}.default", text)
+            yield required(f"{field_path}.default", text)
         if node is not None and node.get("nullable"):
             text = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable"
-            yield forbidden(f"{where}.nullable", text)
+            yield forbidden(f"{field_path}.nullable", text)

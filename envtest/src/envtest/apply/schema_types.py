@@ -4,10 +4,10 @@ A :class:`Type` describes which values are valid at a path (a scalar, a list, a 
 containers are atomic (owned as a whole) and which keys identify the items of a list. It is derived lazily from a
 :class:`~envtest.schema.node.Schema`, by the rules of kube-openapi's ``schemaconv``:
 
-- a schema without a type allows any value; where nothing is declared, maps are granular and lists atomic;
+- a schema without a type allows any value; by default, maps are granular and lists are atomic;
 - an object with neither properties nor ``additionalProperties`` is free-form; ``x-kubernetes-preserve-unknown-fields``
   applies to everything below it;
-- lists are atomic unless ``x-kubernetes-list-type`` or, without it, the patch strategy says otherwise.
+- lists are atomic unless ``x-kubernetes-list-type`` or, without it, the patch strategy specifies another type.
 
 :class:`ObjectType` adds the rules for whole objects: the metadata of custom resources have the schema of ObjectMeta,
 and an object of a built-in kind is never empty, because its Go struct has zero values (see :func:`zero_object`).
@@ -232,8 +232,8 @@ def zero_object(schema: Schema) -> dict[str, Any]:
     """Return the JSON form of an empty Go struct of a built-in type.
 
     It is derived from OpenAPI: structs that are not pointers have the default ``{}`` and are always written; scalars
-    without ``omitempty`` have their zero value as default; required fields are written, too, and the zero value of
-    lists, maps and pointers is null.
+    without ``omitempty`` have their zero value as default; required fields are also written; the zero value of lists,
+    maps and pointers is null.
     """
     zero: dict[str, Any] = {}
     in_metadata = schema.ref == _METADATA

@@ -1,7 +1,7 @@
 """Go's rendering of kube-apiserver's internal types, for the messages that quote them.
 
-Internal types have no JSON names: ``{"Volumes":null,...}`` lists all fields in the order of their declaration. Only the
-types that messages are known to quote are spelled out here; types nested in them are rendered as an approximation.
+Internal types have no JSON names: ``{"Volumes":null,...}`` lists all fields in the order of their declaration. Only
+types that appear in known messages are defined here; types nested in them are approximated.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _go_name(json_name: str) -> str:
 
 
 def internal(value: Any) -> str:
-    """Return a value of a type that is not spelled out: fields by their Go names, only those that are set."""
+    """Return a value of a type that is not defined here: fields by their Go names, omitting unset ones."""
     if isinstance(value, Mapping):
         return "{" + ",".join(f'"{_go_name(name)}":{internal(item)}' for name, item in value.items()) + "}"
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Operations on values of a :class:`~envtest.apply.types.Type`.
+"""Operations on values of a :class:`~envtest.apply.schema_types.Type`.
 
-They are those of structured-merge-diff: validate, list the fields, compare, merge, remove. Where a type allows several
-kinds of values, the actual value decides; null is valid everywhere and treated like the value it is compared with.
-Arguments are never modified, and results can share parts with them.
+They follow structured-merge-diff: validate, list the fields, compare, merge, remove. If a type allows several kinds of
+values, the actual value decides; null is valid everywhere and treated like the value it is compared with. Arguments are
+never modified, and results can share parts with them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from envtest.apply.fieldset import FieldSet, field_element, format_element, key_element, value_element
-from envtest.apply.types import Type
+from envtest.apply.schema_types import Type
 from envtest.go_format import go_syntax, go_text, go_type
 
 __all__ = [
@@ -43,7 +43,7 @@ _SCALARS = (str, bool, int, float)
 
 
 class TypeMismatch(Exception):
-    """A value does not fit its schema; the message lists each violation with its path."""
+    """Raised if a value does not fit its schema; the message lists each violation with its path."""
 
     def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
         lines = [f"{path}: {message}" if path else message for path, message in errors]
@@ -51,7 +51,7 @@ class TypeMismatch(Exception):
 
 
 class _InvalidItem(ValueError):
-    """A list item has no valid key, so that it cannot be identified."""
+    """Raised if a list item has no valid key and cannot be identified."""
 
 
 class Comparison(NamedTuple):
@@ -109,7 +109,7 @@ def _item_element(kind: Type, item: Any) -> str:
 
 
 def validate(kind: Type, value: Any, *, allow_duplicates: bool = False) -> None:
-    """Raises TypeMismatch when ``value`` does not fit; duplicates are those in sets and list maps."""
+    """Check that ``value`` fits, and has no duplicates in sets and list maps. Raises TypeMismatch."""
     errors: list[tuple[str, str]] = []
     _validate(kind, value, allow_duplicates, errors)
     if errors:

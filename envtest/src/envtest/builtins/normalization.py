@@ -5,7 +5,7 @@ that kube-apiserver does not write, and adds the zero fields that it does write 
 null``). :func:`zero` returns the form of an absent struct. A converter (a closure) is compiled for each type when it is
 first needed.
 
-The key ``x-envtest-wire`` of the shipped tables says when a field is written: ``always`` (also when zero), ``set``
+The key ``x-envtest-wire`` of the shipped tables specifies when a field is written: ``always`` (also when zero), ``set``
 (unless null), ``nonempty`` (unless zero or empty) or ``nonzero`` (a struct, unless all of it is zero).
 """
 
@@ -37,7 +37,7 @@ _JSON_TYPE_NAMES = {bool: "bool", str: "string", list: "array", dict: "object", 
 
 
 class DecodeError(ValueError):
-    """A value does not fit its type, so the object cannot be decoded."""
+    """Raised if a value does not fit its type, so that the object cannot be decoded."""
 
 
 def decode(type_name: str, obj: Any) -> tuple[Any, list[str]]:
@@ -56,7 +56,7 @@ def encode(type_name: str, obj: Any) -> Any:
 
 @cache
 def zero(type_name: str) -> Any:
-    """Return an absent value of a type as kube-apiserver writes it. Callers must copy what they change."""
+    """Return an absent value of a type as kube-apiserver writes it. Callers must copy it before changing it."""
     return _zero_of(schema_of(type_name))
 
 
@@ -69,7 +69,7 @@ def _converter(type_name: str) -> Convert:
 
 
 def _convert_of(schema: Schema) -> Convert:
-    """Return the converter of a field; those of named types are compiled on first use, since types may be recursive."""
+    """Return the converter of a field; converters of named types are compiled on first use: types may be recursive."""
     if schema.ref:
         name = schema.ref
         special = _SPECIAL.get(name.rpartition(".")[2])

@@ -68,8 +68,8 @@ def _certmanager(objects: list[Object], namespace: str) -> list[Object]:
 def network_policies(namespace: str) -> list[Object]:
     """Return a NetworkPolicy that allows only traffic to the webhooks, and to the metrics from some namespaces.
 
-    Metrics are allowed for namespaces with the label ``metrics: enabled``. The kubelet's probes come from the node, and
-    NetworkPolicies do not block traffic from there.
+    Metrics are allowed for namespaces with the label ``metrics: enabled``. The kubelet's probes come from the node,
+    whose traffic NetworkPolicies do not block.
     """
     scrapers = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
     spec = {

@@ -1,0 +1,30 @@
+"""The strategy of coordination.k8s.io Lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import nonnegative
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, forbidden, invalid
+from envtest.objects import Object
+
+__all__ = ["LeaseStrategy"]
+
+
+class LeaseStrategy(BuiltinStrategy):
+    """Strategy of coordination.k8s.io/v1 Lease."""
+
+    allow_create_on_update = True
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the duration, the number of transitions and the preferred holder."""
+        spec = obj["spec"]
+        duration = spec.get("leaseDurationSeconds")
+        if duration is not None and duration <= 0:
+            yield invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
+        yield from nonnegative("spec.leaseTransitions", spec.get("leaseTransitions"))
+        strategy, preferred = spec.get("strategy"), spec.get("preferredHolder")
+        if preferred and not strategy:
+            yield forbidden("spec.preferredHolder", "may only be specified if `strategy` is specified")

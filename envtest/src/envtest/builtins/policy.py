@@ -1,0 +1,44 @@
+"""The strategy of policy PodDisruptionBudget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import (
+    label_selector_errors,
+    nonnegative,
+    percent_above_100_errors,
+    percent_or_int_errors,
+)
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, invalid, not_supported
+from envtest.objects import Object
+
+__all__ = ["DisruptionBudgetStrategy"]
+
+
+class DisruptionBudgetStrategy(BuiltinStrategy):
+    """Strategy of policy/v1 PodDisruptionBudget."""
+
+    allow_unconditional_update = False
+    has_spec_generation = True
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the bounds and the selector or, of an update of the status, of its counts."""
+        if ctx.subresource == "status":
+            for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+                yield from nonnegative(f"status.{name}", obj["status"].get(name))
+            return
+        spec = obj["spec"]
+        if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+            text = "minAvailable and maxUnavailable cannot be both set"
+            yield invalid("spec", {**spec}, text)
+        for name in ("minAvailable", "maxUnavailable"):
+            if spec.get(name) is not None:
+                yield from percent_or_int_errors(f"spec.{name}", spec[name])
+                yield from percent_above_100_errors(f"spec.{name}", spec[name])
+        yield from label_selector_errors(spec.get("selector"), "spec.selector")
+        policy = spec.get("unhealthyPodEvictionPolicy")
+        if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
+            yield not_supported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))

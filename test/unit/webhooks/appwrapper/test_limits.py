@@ -1,0 +1,97 @@
+"""Limits of AppWrappers: what exceeds them is rejected before any template is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.api.appwrapper import PodSetError, infer_pod_sets, pod_template_at
+from cfo.runtime import GVK, Object
+from cfo.webhooks.appwrapper import validation
+from cfo.webhooks.appwrapper.access import Access
+from cfo.webhooks.appwrapper.validation import MAX_COMPONENTS, create_errors
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+ACCESS = {GVK("", "v1", "Pod"): Access()}
+
+
+def appwrapper(*components: dict[str, Any]) -> Object:
+    return {"metadata": {"name": "aw", "namespace": "ns"}, "spec": {"components": list(components)}}
+
+
+def pods(*paths: str) -> dict[str, Any]:
+    return {"template": POD, "podSets": [{"path": path} for path in paths]}
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the templates that are read."""
+    found: list[str] = []
+
+    def counted(template: Object, path: str) -> Object:
+        found.append(path)
+        return pod_template_at(template, path)
+
+    monkeypatch.setattr(validation, "pod_template_at", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        (
+            appwrapper(*[pods("template")] * 9),
+            "spec.components: Invalid value: components contains 9 podspecs; at most 8 are allowed",
+        ),
+        (
+            appwrapper(pods(*["template"] * 3000)),
+            "spec.components: Invalid value: components contains 3000 podspecs; at most 8 are allowed",
+        ),
+        (
+            appwrapper(*[pods()] * (MAX_COMPONENTS + 1)),
+            "spec.components: Too many: 101: must have at most 100 items",
+        ),
+    ],
+)
+def test_counts_are_checked_before_templates(
+    obj: Object, message: str, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "infer_pod_sets", reads.append)
+    assert [str(error) for error in create_errors(obj, "ns", ACCESS)] == [message]
+    assert reads == []
+
+
+def test_template_of_equal_paths_is_read_once(reads: list[str]) -> None:
+    create_errors(appwrapper(pods(*["template.spec"] * 8)), "ns", ACCESS)
+    assert reads == ["template.spec"]
+
+
+def test_inferred_template_is_not_read_again(reads: list[str]) -> None:
+    assert all("path" not in error.field for error in create_errors(appwrapper(pods("template")), "ns", ACCESS))
+    assert reads == []
+
+
+def test_number_of_inferred_pod_sets_is_limited() -> None:
+    job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [{}] * 9000}}
+    message = "at path position 'template.spec.replicatedJobs' 9000 items; at most 20 are allowed"
+    with pytest.raises(PodSetError, match=f"^{message}$"):
+        infer_pod_sets(job_set)
+
+
+def test_number_of_values_in_a_pod_spec_is_limited() -> None:
+    pod = {**POD, "spec": {"containers": [{}] * 10_001}}
+    message = "content at template.spec not parseable as a v1.PodSpec: strict decoding error: more than 10000 values"
+    with pytest.raises(PodSetError, match=f"^{message}$"):
+        pod_template_at(pod, "template")
+
+
+def test_number_of_update_errors_is_limited() -> None:
+    old = appwrapper(*[{**pods(), "podSets": [{"path": "a"}] * 9}] * 100)
+    new = appwrapper(*[{**pods(), "podSets": [{"path": "b"}] * 9}] * 100)
+    assert len(validation.update_errors(old, new)) == 101
