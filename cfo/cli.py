@@ -152,7 +152,7 @@ def run(
     overview: bool,
     until_settled: float | None,
 ) -> None:
-    """Run the operator until SIGTERM or SIGINT."""
+    """Run the operator until SIGTERM, SIGINT or SIGHUP."""
     if embedded:
         _configure_logs(log_format or "console", log_level)
         try:

@@ -59,9 +59,6 @@ health:
 _CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
 """The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
 
-_KUBECONFIG_MARKER = "envtest"
-"""A string in every kubeconfig that an embedded control plane writes."""
-
 _WIDTH = 150
 """Width of the tables in columns if the output is not a terminal."""
 
@@ -94,8 +91,10 @@ async def run_embedded(
     """
     objects = read_objects(manifests)
     async with ControlPlane.embedded(crds=[*crds.load(), appwrapper_crd()], controllers=_CONTROLLERS) as plane:
-        _check_kubeconfig(kubeconfig)
-        plane.kubeconfig(kubeconfig)
+        try:
+            plane.kubeconfig(kubeconfig)
+        except FileExistsError as error:
+            raise InvalidDemoInput(f"{error}; choose another path with --kubeconfig") from None
         try:
             config_map = NamespacedName(namespace, config_name)
             await _run(ClientConfig.for_control_plane(plane), config_map, objects, kubeconfig, overview, until_settled)
@@ -202,15 +201,6 @@ async def _apply(client: Client, objects: Sequence[Object]) -> None:
             await client.apply(obj)
         except (APIError, UnknownKind) as error:
             raise InvalidDemoInput(f"cannot apply {gvk_of(obj).kind} {key_of(obj)}: {error}") from None
-
-
-def _check_kubeconfig(kubeconfig: Path) -> None:
-    """Raise :class:`InvalidDemoInput` if the file exists and was not written by an embedded control plane."""
-    if kubeconfig.exists() and _KUBECONFIG_MARKER not in kubeconfig.read_text(errors="replace"):
-        raise InvalidDemoInput(
-            f"{kubeconfig}: exists and was not written by an embedded control plane; "
-            "choose another path with --kubeconfig"
-        )
 
 
 def read_objects(paths: Sequence[Path]) -> list[Object]:

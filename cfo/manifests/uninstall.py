@@ -8,6 +8,9 @@
 5. Everything else.
 
 RayClusters and their workloads are kept, and so is the namespace, because it may contain other objects.
+
+Nothing is removed if the namespace has no operator, or if the cluster-scoped objects, whose names are the same in all
+installations, belong to an operator in another namespace.
 """
 
 from __future__ import annotations
@@ -42,49 +45,100 @@ from cfo.runtime import (
     name_of,
 )
 
-__all__ = ["uninstall"]
+__all__ = ["NotInstalled", "check_installation", "uninstall"]
 
 _POLL_INTERVAL = 0.5  # seconds
 
 
+class NotInstalled(Exception):
+    """The namespace has no operator that :func:`uninstall` could remove; the message is one line."""
+
+
+async def check_installation(client: Client, namespace: str, *, leftovers: bool = False) -> None:
+    """Check that an operator of ``namespace`` is installed, at least in part.
+
+    This requires an object of the installation in the namespace, or a cluster-scoped object that refers to it. With
+    ``leftovers``, neither is required. Raises :class:`NotInstalled`, also when a cluster-scoped object refers to
+    another namespace, and :class:`cfo.runtime.client.errors.APIError`.
+    """
+    found = False
+    for obj in render(namespace=namespace):
+        if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
+            continue
+        gvk, key = gvk_of(obj), key_of(obj)
+        try:
+            stored = await client.get(gvk, key, live=True)
+        except UnknownKind:
+            continue
+        if stored is None:
+            continue
+        others = _namespaces_in(stored) - {namespace}
+        if others:
+            raise NotInstalled(
+                f"{gvk.kind} {key.name} belongs to an operator in namespace {min(others)}, not {namespace}; "
+                "--namespace has to be the namespace of the operator"
+            )
+        found = found or key.namespace == namespace or bool(_namespaces_in(stored))
+    if not found and not leftovers:
+        raise NotInstalled(
+            f"namespace {namespace} has no operator; --namespace selects another one, and --leftovers removes "
+            "finalizers and other objects that an operator left behind"
+        )
+
+
+def _namespaces_in(obj: Object) -> set[str]:
+    """Return the namespaces to which a cluster-scoped object of an installation refers."""
+    subjects = obj.get("subjects") or () if obj["kind"] == "ClusterRoleBinding" else ()
+    services = [(webhook.get("clientConfig") or {}).get("service") or {} for webhook in obj.get("webhooks") or ()]
+    return {namespace for item in (*subjects, *services) if (namespace := item.get("namespace"))}
+
+
 async def uninstall(
-    client: Client, namespace: str, report: Callable[[str], None], *, delete_crds: bool = False, timeout: float = 120.0
+    client: Client,
+    namespace: str,
+    report: Callable[[str], None],
+    *,
+    delete_crds: bool = False,
+    dry_run: bool = False,
+    timeout: float = 120.0,
 ) -> None:
     """Remove the operator from ``namespace`` and call ``report`` once per step.
 
-    With ``delete_crds``, the AppWrapper CRD is deleted as well, and with it all AppWrappers and their objects.
+    Call :func:`check_installation` first. With ``delete_crds``, the AppWrapper CRD is deleted as well, and with it all
+    AppWrappers and their objects. With ``dry_run``, nothing is changed, and the lines name what would be removed.
     ``timeout`` is how long, in seconds, to wait for AppWrappers, and again for the operator's pods, to be deleted. If
     it expires, this is reported, and the removal continues. Objects that do not exist are skipped, so the function can
     be called again. Raises :class:`cfo.runtime.client.errors.APIError`.
     """
+    removal = _Removal(client, report, dry_run)
     objects = render(namespace=namespace)
     webhooks = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
     kept = ("Namespace", "CustomResourceDefinition")
     rest = [obj for obj in reversed(objects) if obj not in webhooks and obj["kind"] not in (*kept, "Deployment")]
     for obj in webhooks:
-        await _delete(client, gvk_of(obj), key_of(obj), report)
+        await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
         for wrapper in await _list(client, APPWRAPPER):
-            await _delete(client, APPWRAPPER, key_of(wrapper), report)
-        await _wait_for_deletion(client, APPWRAPPER, timeout, report)
-    await _delete(client, DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME), report)
+            await removal.delete(APPWRAPPER, key_of(wrapper))
+        await removal.wait_for_deletion(APPWRAPPER, timeout)
+    await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
     labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
-    await _wait_for_deletion(client, POD, timeout, report, namespace=namespace, label_selector=labels)
+    await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=labels)
     for gvk, finalizer in ((RAY_CLUSTER, CLUSTER_FINALIZER), (APPWRAPPER, WRAPPER_FINALIZER)):
         for obj in await _list(client, gvk):
-            await _remove_finalizer(client, gvk, key_of(obj), finalizer, report)
+            await removal.remove_finalizer(gvk, key_of(obj), finalizer)
     for obj in rest:
-        await _delete(client, gvk_of(obj), key_of(obj), report)
+        await removal.delete(gvk_of(obj), key_of(obj))
     for gvk, name in (
         (SECRET, WEBHOOK_SECRET_NAME),
         (LEASE, "codeflare-operator-lock"),
         (CONFIG_MAP, CONFIG_MAP_NAME),
     ):
-        await _delete(client, gvk, NamespacedName(namespace, name), report)
+        await removal.delete(gvk, NamespacedName(namespace, name))
     if delete_crds:
         for obj in objects:
             if obj["kind"] == "CustomResourceDefinition":
-                await _delete(client, gvk_of(obj), NamespacedName("", name_of(obj)), report)
+                await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
 
 
 async def _list(client: Client, gvk: GVK, **options: str) -> list[Object]:
@@ -94,40 +148,55 @@ async def _list(client: Client, gvk: GVK, **options: str) -> list[Object]:
         return []
 
 
-async def _delete(client: Client, gvk: GVK, key: NamespacedName, report: Callable[[str], None]) -> None:
-    try:
-        if await client.delete(gvk, key):
-            report(f"deleted {gvk.kind} {key}")
-    except (UnknownKind, NotFound):
-        return
+class _Removal:
+    """Deletes objects and removes finalizers, or, in a dry run, only reports which."""
 
+    def __init__(self, client: Client, report: Callable[[str], None], dry_run: bool) -> None:
+        self._client = client
+        self._report = report
+        self._dry_run = dry_run
+        self._planned: set[tuple[GVK, NamespacedName]] = set()
 
-async def _wait_for_deletion(
-    client: Client, gvk: GVK, timeout: float, report: Callable[[str], None], **options: str
-) -> None:
-    left: list[Object] = []
-    with anyio.move_on_after(timeout):
-        while left := await _list(client, gvk, **options):  # noqa: ASYNC110 (no informer is used here)
-            await anyio.sleep(_POLL_INTERVAL)
-        return
-    report(f"still not deleted after {timeout:g} s: {', '.join(f'{gvk.kind} {key_of(obj)}' for obj in left[:5])}")
-
-
-async def _remove_finalizer(
-    client: Client, gvk: GVK, key: NamespacedName, finalizer: str, report: Callable[[str], None]
-) -> None:
-    """Remove our finalizer from an object; retry if another client has changed the object concurrently."""
-    while (obj := await client.get(gvk, key, live=True)) is not None:
-        metadata = obj["metadata"]
-        if finalizer not in (metadata.get("finalizers") or ()):
-            return
-        left = [item for item in metadata["finalizers"] if item != finalizer]
-        change = {"metadata": {"finalizers": left or None, "resourceVersion": metadata["resourceVersion"]}}
+    async def delete(self, gvk: GVK, key: NamespacedName) -> None:
+        """Delete an object if it exists."""
         try:
-            await client.patch(gvk, key, change)
-        except Conflict:
-            continue
-        except NotFound:
+            if self._dry_run:
+                if (gvk, key) not in self._planned and await self._client.get(gvk, key, live=True) is not None:
+                    self._planned.add((gvk, key))
+                    self._report(f"would delete {gvk.kind} {key}")
+            elif await self._client.delete(gvk, key):
+                self._report(f"deleted {gvk.kind} {key}")
+        except (UnknownKind, NotFound):
             return
-        report(f"removed finalizer {finalizer} from {gvk.kind} {key}")
-        return
+
+    async def wait_for_deletion(self, gvk: GVK, timeout: float, **options: str) -> None:
+        """Wait until no object that ``options`` select exists, for at most ``timeout`` seconds."""
+        if self._dry_run:
+            return
+        left: list[Object] = []
+        with anyio.move_on_after(timeout):
+            while left := await _list(self._client, gvk, **options):  # noqa: ASYNC110 (no informer is used here)
+                await anyio.sleep(_POLL_INTERVAL)
+            return
+        names = ", ".join(f"{gvk.kind} {key_of(obj)}" for obj in left[:5])
+        self._report(f"still not deleted after {timeout:g} s: {names}")
+
+    async def remove_finalizer(self, gvk: GVK, key: NamespacedName, finalizer: str) -> None:
+        """Remove our finalizer from an object; retry if another client has changed the object concurrently."""
+        while (obj := await self._client.get(gvk, key, live=True)) is not None:
+            metadata = obj["metadata"]
+            if finalizer not in (metadata.get("finalizers") or ()):
+                return
+            if self._dry_run:
+                self._report(f"would remove finalizer {finalizer} from {gvk.kind} {key}")
+                return
+            left = [item for item in metadata["finalizers"] if item != finalizer]
+            change = {"metadata": {"finalizers": left or None, "resourceVersion": metadata["resourceVersion"]}}
+            try:
+                await self._client.patch(gvk, key, change)
+            except Conflict:
+                continue
+            except NotFound:
+                return
+            self._report(f"removed finalizer {finalizer} from {gvk.kind} {key}")
+            return

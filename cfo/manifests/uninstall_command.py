@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import anyio
 import click
 
@@ -28,21 +30,36 @@ __all__ = ["command"]
     metavar="SECONDS",
     help="Time to wait for the deletion of AppWrappers, and then of the operator's pods.",
 )
-def command(namespace: str, kubeconfig: str | None, crds: bool, timeout: float) -> None:
+@click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
+@click.option("--leftovers", is_flag=True, help="Continue if the operator itself is not in the namespace any more.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
+def command(
+    namespace: str, kubeconfig: str | None, crds: bool, timeout: float, dry_run: bool, leftovers: bool, yes: bool
+) -> None:
     """Uninstall the operator.
 
     Removes its webhook configurations and finalizers, so that they cannot block writes or deletions. RayClusters are
-    kept.
+    kept. Changes nothing if the namespace has no operator.
     """
-    from cfo.manifests.uninstall import uninstall
+    from cfo.manifests.uninstall import NotInstalled, check_installation, uninstall
     from cfo.runtime import APIError, Client, ConfigError, RESTMapper, Transport, TransportError, load_config
+
+    async def check() -> str:
+        async with Transport(await load_config(kubeconfig)) as transport:
+            client = Client(transport, RESTMapper(transport), field_manager="cfo-uninstall")
+            await check_installation(client, namespace, leftovers=leftovers)
+            return transport.config.server
 
     async def work() -> None:
         async with Transport(await load_config(kubeconfig)) as transport:
             client = Client(transport, RESTMapper(transport), field_manager="cfo-uninstall")
-            await uninstall(client, namespace, click.echo, delete_crds=crds, timeout=timeout)
+            await uninstall(client, namespace, click.echo, delete_crds=crds, dry_run=dry_run, timeout=timeout)
 
     try:
+        server = anyio.run(check)
+        if sys.stdin.isatty() and not yes and not dry_run:
+            what = "the operator, the AppWrapper CRD and all AppWrappers" if crds else "the operator"
+            click.confirm(f"Remove {what} in namespace {namespace} from {server}?", abort=True)
         anyio.run(work)
-    except (ConfigError, APIError, TransportError) as error:
+    except (ConfigError, APIError, TransportError, NotInstalled) as error:
         raise CommandFailed(" ".join(str(error).split())) from None

@@ -186,9 +186,9 @@ class Lifecycle:
     ) -> None:
         """Run until :meth:`stop` or until a runnable fails. A Lifecycle runs once.
 
-        With ``handle_signals`` (main thread only) SIGTERM and SIGINT stop it; a second signal ends the grace period.
-        Raises :class:`RunnableFailed` if a runnable failed, and :class:`GracePeriodExceeded` if one did not stop in
-        time.
+        With ``handle_signals`` (main thread only) SIGTERM, SIGINT and SIGHUP stop it; a second signal ends the grace
+        period. A SIGHUP that is ignored (``nohup``) stays ignored. Raises :class:`RunnableFailed` if a runnable failed,
+        and :class:`GracePeriodExceeded` if one did not stop in time.
         """
         if self._tasks is not None or self._ended.is_set():
             raise RuntimeError("a Lifecycle can run only once; create a new one")
@@ -280,7 +280,10 @@ class Lifecycle:
             self._failure = GracePeriodExceeded(f"did not stop within the grace period: {unfinished}")
 
     async def _handle_signals(self, grace: anyio.CancelScope) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        handled = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            handled.append(signal.SIGHUP)
+        with anyio.open_signal_receiver(*handled) as signals:
             async for number in signals:
                 name = signal.Signals(number).name
                 if self._stopping.is_set():

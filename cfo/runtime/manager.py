@@ -199,8 +199,8 @@ class Manager:
     ) -> None:
         """Run until :meth:`stop` or until a runnable fails. A manager runs once.
 
-        With ``handle_signals`` (main thread only) SIGTERM and SIGINT stop it; a second signal ends the grace period.
-        Raises :class:`~cfo.runtime.lifecycle.RunnableFailed` if a runnable failed, and
+        With ``handle_signals`` (main thread only) SIGTERM, SIGINT and SIGHUP stop it; a second signal ends the grace
+        period. Raises :class:`~cfo.runtime.lifecycle.RunnableFailed` if a runnable failed, and
         :class:`~cfo.runtime.lifecycle.GracePeriodExceeded` if one did not stop in time.
         """
         async with AsyncExitStack() as stack:

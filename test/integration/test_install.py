@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -250,18 +251,21 @@ def app_wrapper(name: str, *, finalizers: list[str]) -> Object:
     }
 
 
-async def run_uninstall(environment: Environment, directory: Path, *arguments: str) -> str:
-    """Run ``cfo uninstall`` as an administrator and return its output."""
+async def run_uninstall(
+    environment: Environment, directory: Path, *arguments: str, code: int = 0, stdin: int = asyncio.subprocess.DEVNULL
+) -> str:
+    """Run ``cfo uninstall`` as an administrator, assert its exit code, and return its output."""
     kubeconfig = directory / "admin.kubeconfig"
     environment.plane.kubeconfig(kubeconfig)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cfo", "uninstall", "--kubeconfig", str(kubeconfig), *arguments),
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         cwd=ROOT,
     )
     output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()
+    assert process.returncode == code, output.decode()
     return output.decode()
 
 
@@ -292,7 +296,58 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         assert wrapper is not None
         assert wrapper["metadata"]["finalizers"] == ["test/other"]
         assert bool(wrapper["metadata"].get("deletionTimestamp")) is everything
-        assert "deleted" not in await run_uninstall(environment, tmp_path, "--timeout", "1")
+        refusal = await run_uninstall(environment, tmp_path, "--timeout", "1", code=1)
+        assert "has no operator" in refusal
+        assert "deleted" not in await run_uninstall(environment, tmp_path, "--timeout", "1", "--leftovers")
+
+
+async def test_uninstall_changes_nothing_if_the_namespace_has_no_operator(tmp_path: Path) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await environment.create_namespace()
+        cluster = ray_cluster()
+        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+        await environment.create(cluster)
+        assert "namespace openshift-operators has no operator" in await run_uninstall(environment, tmp_path, code=1)
+        await install(environment, tmp_path)
+        output = await run_uninstall(environment, tmp_path, "--namespace", "ns", "--leftovers", code=1)
+        assert "belongs to an operator in namespace openshift-operators, not ns" in output
+        assert len(output.splitlines()) == 1
+        objects = [obj for obj in render() if obj["kind"] != "CustomResourceDefinition"]
+        assert None not in [await environment.client.get(gvk_of(obj), key_of(obj)) for obj in objects]
+        assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
+
+
+async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_path: Path) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await environment.create_namespace()
+        cluster = ray_cluster()
+        cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
+        await environment.create(cluster)
+        await install(environment, tmp_path)
+        output = await run_uninstall(environment, tmp_path, "--crds", "--dry-run")
+        lines = output.splitlines()
+        assert "would remove finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in lines
+        for obj in render():
+            line = f"would delete {obj['kind']} {key_of(obj)}"
+            assert lines.count(line) == (0 if obj["kind"] == "Namespace" else 1), line
+            assert await environment.client.get(gvk_of(obj), key_of(obj)) is not None
+        assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
+
+
+async def test_uninstall_requires_confirmation_on_a_terminal(tmp_path: Path) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        await install(environment, tmp_path)
+        terminal, stdin = os.openpty()
+        try:
+            os.write(terminal, b"n\n")
+            output = await run_uninstall(environment, tmp_path, "--timeout", "1", code=1, stdin=stdin)
+            assert f"Remove the operator in namespace openshift-operators from {environment.plane.url}?" in output
+            assert "deleted" not in output
+            output = await run_uninstall(environment, tmp_path, "--timeout", "1", "--yes", stdin=stdin)
+            assert "deleted Deployment openshift-operators/codeflare-operator-manager" in output
+        finally:
+            os.close(stdin)
+            os.close(terminal)
 
 
 def _webhook_configuration_names() -> list[str]:

@@ -19,7 +19,16 @@ from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.kinds import POD
-from cfo.runtime.objects import GVK, NamespacedName, Object, annotations_of, is_deleting, labels_of, name_of
+from cfo.runtime.objects import (
+    GVK,
+    NamespacedName,
+    Object,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    owner_reference,
+)
 from test.support.network_policies import allowed_namespaces_in, without_open_client_port
 from test.support.raycluster_environment import Environment, eventually, run_controllers, start_environment
 from test.support.raycluster_recordings import (
@@ -53,8 +62,9 @@ DIFFERENCES = {
     "name-with-dots": "all children are created, the Service with another name",
     "old-names-annotated-by-hand": "the client port of a cluster without parts for mTLS is not open to all sources",
     "old-names-unannotated": "the cluster keeps its old names; only the Go operator's webhook changes them at an edit",
-    "preexisting-objects": "a Secret and a NetworkPolicy of another owner are not changed",
+    "preexisting-objects": "objects of another owner are not changed",
     "kuberay-namespace-a": "a pod with the labels of the KubeRay operator changes no policy",
+    "headpod-misses-pull-secret": "only pods whose controller is the RayCluster are deleted; recorded ones have none",
     "restart-a": "a restart changes nothing",
 }
 _needs_recordings = pytest.mark.skipif(
@@ -100,7 +110,7 @@ class Scenario:
                 obj = without_server_fields(result["object"])
             if obj["metadata"].get("namespace") not in (None, self.namespace):
                 await self.env.create_namespace(obj["metadata"]["namespace"])
-            await client.create(obj)
+            await client.create(await self.with_owner(obj) if obj["kind"] == "Pod" else obj)
             await self.env.wait_until_idle()
             return
         gvk, key = GVKS[action["kind"]], NamespacedName(self.namespace, action["objectName"])
@@ -116,6 +126,14 @@ class Scenario:
             await client.update({**current, "spec": persisted["spec"]})
         elif action.get("type") in (None, "merge"):
             await client.patch(gvk, key, action["patch"])
+
+    async def with_owner(self, pod: Object) -> Object:
+        """Return a recorded pod with the controller that KubeRay sets: the RayCluster that its label names."""
+        name = labels_of(pod).get("ray.io/cluster", "")
+        cluster = await self.env.find(RAY_CLUSTER, name, self.namespace) if name else None
+        if cluster is None:
+            return pod
+        return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner_reference(cluster)]}}
 
     async def compare_observation(self, step: dict[str, Any]) -> None:
         """Compare the current state with a recorded observation."""
@@ -250,7 +268,7 @@ def expect_old_names(expected: Objects, found: Objects) -> Objects:
 
 
 def expect_foreign_objects_kept(expected: Objects, found: Objects) -> Objects:
-    """Expect the foreign Secret and policy to stay unmanaged; the service account is shared, as recorded."""
+    """Expect the foreign Secret and policy to stay unmanaged, and the service account to keep its labels: none."""
     foreign = {"pre-ca-secret-b5d2761f", "pre-head-5ffba10a"}
     shared = {key for key, item in expected.items() if len(managed_fields(item)) > 1 or key[0] == "ServiceAccount"}
     for key in shared & set(found):

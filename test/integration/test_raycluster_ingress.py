@@ -166,8 +166,8 @@ async def test_later_ingress_with_same_host_changes_nothing() -> None:
             await env.create(ray_cluster())
             await env.wait_until_idle()
             before = await env.get(INGRESS, DASHBOARD)
-            # the host belongs to the older Ingress; of equal age, to the first by name
             await env.create(foreign_ingress(host_of(before), name="zz-later"))
+            await env.wait_for_event("HostShared", DASHBOARD, host_of(before), "ns/zz-later")
             await env.wait_until_idle()
             assert await env.get(INGRESS, DASHBOARD) == before
 

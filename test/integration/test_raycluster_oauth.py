@@ -42,11 +42,11 @@ def binding_subject(binding: Object) -> tuple[str, str]:
     return subject["namespace"], subject["name"]
 
 
-def pod(name: str, *, node_type: str = "head", **spec: Any) -> Object:
-    """Return a pod of the cluster ``rc``; ``spec`` adds to its spec."""
+def pod(name: str, cluster: Object, *, node_type: str = "head", **spec: Any) -> Object:
+    """Return a pod of ``cluster``, which is ``rc``; ``spec`` adds to its spec."""
     labels = {"ray.io/cluster": "rc", "ray.io/node-type": node_type}
     containers = [{"name": "ray", "image": "ray"}]
-    metadata = {"name": name, "namespace": "ns", "labels": labels}
+    metadata = {"name": name, "namespace": "ns", "labels": labels, "ownerReferences": [owner_reference(cluster)]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
@@ -224,7 +224,7 @@ async def test_foreign_secret_is_kept_and_other_children_are_created() -> None:
             assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
 
 
-async def test_failed_write_of_one_child_is_reported_and_does_not_block_others() -> None:
+async def test_child_with_a_taken_name_is_reported_and_does_not_block_others() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other-owner", "namespace": "ns"}}
@@ -236,8 +236,8 @@ async def test_failed_write_of_one_child_is_reported_and_does_not_block_others()
         }
         foreign = await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
-            await env.create(ray_cluster())
-            await env.wait_for_event("FailedToReconcile", f"ServiceAccount {NAMES.proxy_service_account}")
+            cluster = await env.create(ray_cluster())
+            await env.wait_for_event("NameTaken", f"ServiceAccount {NAMES.proxy_service_account}")
 
             async def others_exist() -> bool:
                 return set(await env.children(openshift=True)) >= {
@@ -247,6 +247,7 @@ async def test_failed_write_of_one_child_is_reported_and_does_not_block_others()
             await eventually(others_exist, "the other children exist")
             assert await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account) == foreign
             await env.delete(foreign)
+            await env.patch(cluster, {"metadata": {"annotations": {"checked": "again"}}})
 
             async def account_is_created() -> bool:
                 account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
@@ -323,12 +324,12 @@ async def test_head_pods_without_pull_secrets_of_their_account_are_deleted() -> 
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
-            await env.create(cluster_with_account())
+            cluster = await env.create(cluster_with_account())
             for item in (
-                pod("head-1"),
-                pod("head-2", imagePullSecrets=[{"name": "other"}]),
-                pod("head-with-secret", imagePullSecrets=[{"name": "dockercfg"}, {"name": "more"}]),
-                pod("worker", node_type="worker"),
+                pod("head-1", cluster),
+                pod("head-2", cluster, imagePullSecrets=[{"name": "other"}]),
+                pod("head-with-secret", cluster, imagePullSecrets=[{"name": "dockercfg"}, {"name": "more"}]),
+                pod("worker", cluster, node_type="worker"),
             ):
                 await env.create(item)
             await env.wait_until_idle()
@@ -338,7 +339,7 @@ async def test_head_pods_without_pull_secrets_of_their_account_are_deleted() -> 
             await env.wait_until_idle()
             await env.get(POD, "head-with-secret")
             await env.get(POD, "worker")
-            await env.create(pod("late"))
+            await env.create(pod("late", cluster))
             await wait_until_deleted(env, [(POD, "late")])
 
 
@@ -350,8 +351,7 @@ async def test_head_pods_with_own_pull_secrets_or_account_are_kept() -> None:
         async with start_environment(*OPENSHIFT_CRDS) as env:
             await env.create_namespace()
             async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
-                await env.create(cluster)
-                await env.create(pod("head"))
+                await env.create(pod("head", await env.create(cluster)))
                 await env.wait_until_idle()
                 account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
                 await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
@@ -363,22 +363,23 @@ async def test_head_pod_of_template_without_account_is_deleted_only_once() -> No
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)) as manager:
-            await env.create(ray_cluster())
-            await env.create(pod("head"))
+            cluster = await env.create(ray_cluster())
+            await env.create(pod("head", cluster))
             await env.wait_until_idle()
             account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
             await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
             await wait_until_deleted(env, [(POD, "head")])
 
             async def is_next_second() -> bool:
-                timestamp = (await env.create(pod("probe", node_type="probe")))["metadata"]["creationTimestamp"]
+                probe = await env.create(pod("probe", cluster, node_type="probe"))
+                timestamp = probe["metadata"]["creationTimestamp"]
                 await env.client.delete(POD, NamespacedName("ns", "probe"), grace_period_seconds=0)
                 return bool(timestamp > rfc3339(deleted))
 
             deleted = manager.clock.now()
             # creationTimestamp has a resolution of one second
             await eventually(is_next_second, "the next second")
-            await env.create(pod("successor"))
+            await env.create(pod("successor", cluster))
             await env.wait_until_idle()
             assert "deletionTimestamp" not in (await env.get(POD, "successor"))["metadata"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
 from cfo.controllers.raycluster import ingress, networkpolicy, oauth, rules
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
-from cfo.runtime.objects import Object
+from cfo.runtime.objects import Object, owner_reference
 from cfo.runtime.reconcile import policy_rules
 from test.support.permissions import create_token
 from test.support.raycluster_environment import (
@@ -155,11 +155,15 @@ async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str
             before = await env.children(openshift=openshift)
             assert before
             for child in before.values():
-                await env.patch(child, {"metadata": {"labels": {"drifted": "yes"}, "ownerReferences": None}})
+                drift: Object = {"labels": {"drifted": "yes"}, "ownerReferences": None}
+                if child["kind"] == "Secret":  # without its owner reference it would be replaced, with a Warning
+                    drift = {"labels": {CLUSTER_LABEL: None}}
+                await env.patch(child, {"metadata": drift})
             await env.wait_until_idle()
             if openshift:
                 labels = {"ray.io/cluster": "rc", "ray.io/node-type": "head"}
-                metadata = {"name": "head", "namespace": "ns", "labels": labels}
+                references = [owner_reference(cluster)]
+                metadata = {"name": "head", "namespace": "ns", "labels": labels, "ownerReferences": references}
                 spec = {"containers": [{"name": "c", "image": "i"}]}
                 await env.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
                 account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)

@@ -46,6 +46,12 @@ NAME_CONFLICT_RETRY_SECONDS = 300.0
 _PREDECESSOR_RETRY_SECONDS = 5.0
 _EXPLAINED = (Invalid, Forbidden, BadRequest)
 
+_ABSENT = "1"
+"""A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
+
+The API server ignores it when an apply creates the object, and rejects the apply with a 409 when the object exists.
+"""
+
 
 def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether ``obj`` belongs to ``cluster``: by an owner reference with its uid, or by its labels.
@@ -97,13 +103,44 @@ class Children:
         """Request another reconcile after at most ``seconds``."""
         self._retry_after = min(self._retry_after or seconds, seconds)
 
-    async def apply(self, desired: Object) -> Object | None:
-        """Apply ``desired``, owned by the cluster; return the stored object, or ``None`` when it was rejected."""
+    async def apply(self, desired: Object, uid: str) -> Object | None:
+        """Apply ``desired``, owned by the cluster, to the object with this uid; an empty ``uid`` creates it.
+
+        Any other object of this name is left unchanged. Returns the stored object, or ``None`` when it was rejected.
+        """
         try:
-            return await self._client.apply(desired, owner=self.cluster)
+            return await self._apply(desired, uid)
         except APIError as error:
             self._record_failure(desired, error)
             return None
+
+    async def claim_and_apply(self, desired: Object, current: Object | None, consequence: str) -> Object | None:
+        """Apply ``desired``, owned by the cluster, unless an object of another owner has its name.
+
+        ``current`` is the cached object. If there is none, the apply can only create. If it fails because the object
+        exists, that object is read and checked. An update carries the uid that was checked. Returns the stored object,
+        or ``None`` when the API server rejected it or the name is taken; an Event reports this with ``consequence``.
+        """
+        try:
+            if current is None:
+                try:
+                    return await self._apply(desired, uid="")
+                except Conflict:
+                    current = await self._client.get(gvk_of(desired), key_of(desired), live=True)
+                    if current is None:
+                        raise
+            if belongs_to(current, self.cluster):
+                return await self._apply(desired, uid_of(current))
+        except APIError as error:
+            self._record_failure(desired, error)
+            return None
+        self.report_name_conflict(NameConflict(current), consequence)
+        return None
+
+    async def _apply(self, desired: Object, uid: str) -> Object:
+        precondition = {"uid": uid} if uid else {"resourceVersion": _ABSENT}
+        claimed = {**desired, "metadata": {**desired["metadata"], **precondition}}
+        return await self._client.apply(claimed, owner=self.cluster)
 
     async def create_or_update(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.oauth_informers import OpenShiftInformers
-from cfo.runtime import POD, Clock, NamespacedName, Object, namespace_of, rfc3339, uid_of
+from cfo.runtime import POD, Clock, NamespacedName, Object, is_controlled_by, namespace_of, rfc3339, uid_of
 
 __all__ = ["HeadPodReplacer"]
 
@@ -17,6 +17,8 @@ class HeadPodReplacer:
     its account only when it is created. Pods that set their own pull secrets, or use a ServiceAccount chosen by the
     user, never get any. If the pod template names no account (nothing was injected at admission), only pods older than
     the pull secrets are deleted: a newer pod that lacks them shows that its successor would lack them as well.
+
+    Only pods whose controller is the cluster, by uid, are deleted: any client can set the labels of a head pod.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -50,7 +52,7 @@ class HeadPodReplacer:
                 continue
             pod = entry.object()
             if not required <= _pull_secrets(pod.get("spec") or {}):
-                await children.delete(POD, pod, belongs=lambda _: True)
+                await children.delete(POD, pod, belongs=lambda pod: is_controlled_by(pod, cluster))
 
 
 def _pull_secrets(obj: Object) -> set[str]:

@@ -7,14 +7,14 @@ oldest of them normally gets the plain name, and every other one a name with a h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime import Entry, Informer, NamespacedName, Object, Reader, key_of, name_of, namespace_of
+from cfo.runtime import Entry, Informer, NamespacedName, Object, Reader, key_of, name_of, namespace_of, uid_of
 
 __all__ = [
     "CandidateHosts",
@@ -117,17 +117,29 @@ def choose_host(
 ) -> HostChoice:
     """Choose the host of the Ingress ``key`` of ``cluster``.
 
-    An Ingress keeps the host that it has, unless an older Ingress has the same host. Otherwise it gets the plain host
-    when no other Ingress has it and no older cluster claims it, and the hashed one when only colliding clusters claim
-    the plain one. Hosts are never shared with other Ingresses.
+    An Ingress keeps the host that it has, unless the Ingress of an older colliding cluster has the same host. It keeps
+    the host even if an Ingress of another client has it: the age of an Ingress does not show since when it has a host.
+    Otherwise it gets the plain host when no other Ingress has it and no older cluster claims it, and the hashed one
+    when only colliding clusters claim the plain one. It never gets a host that another client's Ingress already has.
     """
     own = ingresses.entry(key)
-    if own is not None:
-        for suffix, host in (("", hosts.plain), (hosts.suffix, hosts.hashed)):
-            if host in hosts_of(own) and not _is_any_older(_other_ingresses(ingresses, host, key), own):
-                return HostChoice(suffix)
-    holders = _other_ingresses(ingresses, hosts.plain, key)
     older = older_colliding_clusters(clusters, cluster)
+    if own is not None:
+        older_owners = {(namespace_of(other), uid_of(other)) for other in older}
+        for suffix, host in (("", hosts.plain), (hosts.suffix, hosts.hashed)):
+            if host not in hosts_of(own):
+                continue
+            others = _other_ingresses(ingresses, host, key)
+            if any((other.key.namespace, _controller_uid(other)) in older_owners for other in others):
+                continue
+            if not others:
+                return HostChoice(suffix)
+            message = (
+                f"Ingress {key.name}: host {host} is also used by Ingress {others[0].key}, which does not belong to "
+                "this RayCluster. Requests to the host may go there. Remove the host from that Ingress"
+            )
+            return HostChoice(suffix, "HostShared", message)
+    holders = _other_ingresses(ingresses, hosts.plain, key)
     if not holders and not older:
         if max(map(len, hosts.plain.split("."))) > _DNS_LABEL_LIMIT:
             message = (
@@ -151,6 +163,10 @@ def _other_ingresses(ingresses: Reader, host: str, key: NamespacedName) -> list[
     return [entry for entry in ingresses.entries(index=(_HOST, host)) if entry.key != key]
 
 
+def _controller_uid(ingress: Entry) -> str:
+    return ingress.meta.controller.uid if ingress.meta.controller is not None else ""
+
+
 def _is_of_colliding_cluster(ingress: Entry, cluster: Object) -> bool:
     owner = ingress.meta.controller
     return (
@@ -158,8 +174,3 @@ def _is_of_colliding_cluster(ingress: Entry, cluster: Object) -> bool:
         and owner.kind == RAY_CLUSTER.kind
         and f"{owner.name}-{ingress.key.namespace}" == address_of(cluster)
     )
-
-
-def _is_any_older(others: Sequence[Entry], own: Entry) -> bool:
-    age = (own.meta.creation_timestamp, own.key)
-    return any((other.meta.creation_timestamp, other.key) < age for other in others)

@@ -3,7 +3,8 @@
 The Ingresses require no authentication, so they are created only if OAuth is disabled in the configuration. A host
 belongs to the first Ingress that used it. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
 ``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
-none is created, and an Event gives the reason.
+none is created, and an Event gives the reason. An existing Ingress is never deleted because of another client's
+Ingress: if that Ingress gets the same host later, an Event reports it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.host_collisions import (
     CandidateHosts,
-    HostChoice,
     add_host_index,
     choose_host,
     clusters_at_address,
@@ -116,13 +116,18 @@ class IngressReconciler:
             (names.client, client_host, desired_client_ingress),
         ):
             hosts = CandidateHosts(host_of(cluster, domain), host_of(cluster, domain, suffix), suffix)
-            choice = self._choose_host(children, name, hosts)
+            key = NamespacedName(namespace_of(cluster), name)
+            choice = choose_host(self._ingresses, self._clusters, cluster, key, hosts)
             if choice.suffix is None:
-                await self._record_conflict(children, name, hosts, choice)
+                children.record_conflict(choice.reason, choice.message)
                 continue
             if choice.message:
                 children.record_warning(choice.reason, choice.message)
-            await children.apply(desired(cluster, domain, self._config.ingress, choice.suffix))
+            await children.claim_and_apply(
+                desired(cluster, domain, self._config.ingress, choice.suffix),
+                self._ingresses.get(key),
+                f"host {hosts.hashed if choice.suffix else hosts.plain} has no Ingress of this RayCluster",
+            )
         return children.result()
 
     def clusters_of_hosts(self, ingress: Entry) -> Iterable[Request]:
@@ -133,17 +138,6 @@ class IngressReconciler:
             for prefix in ("ray-dashboard-", "rayclient-"):
                 if label.startswith(prefix):
                     yield from clusters_at_address(self._clusters, label.removeprefix(prefix))
-
-    def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> HostChoice:
-        key = NamespacedName(namespace_of(children.cluster), name)
-        return choose_host(self._ingresses, self._clusters, children.cluster, key, hosts)
-
-    async def _record_conflict(self, children: Children, name: str, hosts: CandidateHosts, choice: HostChoice) -> None:
-        """Report that every host is taken, and delete the cluster's own Ingress if it shares one of them."""
-        children.record_conflict(choice.reason, choice.message)
-        own = self._ingresses.entry(NamespacedName(namespace_of(children.cluster), name))
-        if own is not None and not {hosts.plain, hosts.hashed}.isdisjoint(hosts_of(own)):
-            await children.delete(INGRESS, own.object())
 
 
 _DOMAIN_MISSING = (

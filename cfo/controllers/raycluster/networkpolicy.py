@@ -93,16 +93,14 @@ class NetworkPolicyReconciler:
 
     async def _apply(self, children: Children, desired: Object) -> None:
         current = self._policies.entry(key_of(desired))
-        if current is not None:
-            if not _is_ours(current, children.cluster):
-                children.record_conflict(
-                    "NameTaken",
-                    f"NetworkPolicy {name_of(desired)} already exists and does not belong to this RayCluster: "
-                    "it is left unchanged",
-                )
-                return
-            desired["metadata"]["uid"] = current.meta.uid
-        await children.apply(desired)
+        if current is not None and not _is_ours(current, children.cluster):
+            children.record_conflict(
+                "NameTaken",
+                f"NetworkPolicy {name_of(desired)} already exists and does not belong to this RayCluster: "
+                "it is left unchanged",
+            )
+            return
+        await children.apply(desired, current.meta.uid if current is not None else "")
 
     async def _delete(self, children: Children) -> None:
         names = names_of(children.cluster)

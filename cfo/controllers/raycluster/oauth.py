@@ -153,12 +153,22 @@ class OAuthReconciler:
             cluster = await self._set_finalizer(children.cluster, present=True)
         if cluster is None or is_deleting(cluster) or is_suspended(cluster):
             return
-        await children.apply(desired_proxy_service_account(cluster))
-        await children.apply(desired_proxy_service(cluster))
+        for reader, desired, consequence in (
+            (openshift.accounts, desired_proxy_service_account(cluster), "the OAuth proxy cannot log users in"),
+            (
+                openshift.services,
+                desired_proxy_service(cluster),
+                "the dashboard is not reachable through the OAuth proxy",
+            ),
+        ):
+            await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._claim_cookie(children)
         await self._create_or_update_binding(children)
-        await children.apply(desired_dashboard_route(cluster))
-        await children.apply(desired_client_route(cluster))
+        for desired, consequence in (
+            (desired_dashboard_route(cluster), "the dashboard has no Route"),
+            (desired_client_route(cluster), "the Ray client has no Route"),
+        ):
+            await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
         await self._head_pods.replace(children, openshift)
 
     async def _claim_cookie(self, children: Children) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import abc
 import base64
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -88,10 +87,14 @@ class BaseControlPlane(abc.ABC):
         await self.stop()
 
     def kubeconfig(self, path: Path | str | None = None, *, token: str | None = None, user: str = "admin") -> str:
-        """Return a kubeconfig as YAML; also write it to ``path``, readable only by its owner."""
+        """Return a kubeconfig as YAML; also write it to ``path``, readable only by its owner.
+
+        Raises FileExistsError, and writes nothing, if ``path`` has content that this method did not write.
+        """
+        from envtest.kubeconfig_file import NAME, write_kubeconfig
         from envtest.yaml_codec import dump
 
-        name = "envtest"
+        name = NAME
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -110,10 +113,5 @@ class BaseControlPlane(abc.ABC):
         }
         text = dump(document, sort_keys=False)
         if path is not None:
-            file = Path(path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-                out.write(text)
-            file.chmod(0o600)
+            write_kubeconfig(Path(path), text)
         return text

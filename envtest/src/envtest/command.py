@@ -93,8 +93,9 @@ def command(
 async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            loop.add_signal_handler(number, stop.set)
     async with plane:
         click.echo(f"Serving on {plane.url}")
         if kubeconfig is not None:

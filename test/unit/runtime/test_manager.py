@@ -279,6 +279,30 @@ async def test_first_signal_stops_gracefully_and_second_one_immediately() -> Non
     assert journal == ["?slow", "-slow"]
 
 
+async def test_hangup_stops_gracefully_unless_it_is_ignored() -> None:
+    for ignored in (True, False):
+        previous = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        try:
+            journal: list[str] = []
+            manager = create_manager()
+            manager.add(RecordingRunnable("task", journal))
+            run = asyncio.create_task(manager.run(handle_signals=True))
+            await manager.started()
+            if ignored:
+                os.kill(os.getpid(), signal.SIGHUP)
+                await run_until_idle()
+                assert not run.done()
+                manager.stop()
+            elif signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:  # it would end the test run
+                os.kill(os.getpid(), signal.SIGHUP)
+            else:
+                manager.stop()
+                pytest.fail("SIGHUP is not handled")
+            await asyncio.wait_for(run, 10)
+        finally:
+            signal.signal(signal.SIGHUP, previous)
+
+
 async def test_stop_during_start_ends_the_run() -> None:
     journal: list[str] = []
     manager = create_manager()

@@ -1,0 +1,206 @@
+"""Tests that tenants cannot use the operator to take, change or delete objects of other owners.
+
+Each tenant is a user with exactly the permissions that the test names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.naming import names_of
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.errors import Forbidden
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.kinds import INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
+from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_reference
+from cfo.runtime.reconcile import Rule, policy_rules
+from test.support.raycluster_environment import (
+    OAUTH_SETTINGS,
+    OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
+    VANILLA_CRDS,
+    Environment,
+    kuberay_config,
+    ray_cluster,
+    run_controllers,
+    start_environment,
+    wait_until_deleted,
+)
+
+EDIT_CLUSTERS = Rule("ray.io", "rayclusters", ("get", "create", "patch", "delete"))
+EDIT_INGRESSES = Rule("networking.k8s.io", "ingresses", ("get", "create", "patch", "delete"))
+DASHBOARD_HOST = "ray-dashboard-prod-victim.apps.test"
+
+
+@asynccontextmanager
+async def log_in(env: Environment, namespace: str, *rules: Rule) -> AsyncIterator[Client]:
+    """Yield the client of a new user who has the permissions ``rules`` in ``namespace``, and no others."""
+    account = NamespacedName(namespace, "tenant")
+    metadata = {"name": account.name, "namespace": namespace}
+    rbac = "rbac.authorization.k8s.io"
+    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    await env.create(
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": policy_rules(list(rules))}
+    )
+    await env.create(
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": account.name},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        }
+    )
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
+    response = await env.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+    config = ClientConfig.for_control_plane(env.plane, token=response["status"]["token"])
+    async with Transport(config) as transport:
+        client = Client(transport, RESTMapper(transport), field_manager="tenant")
+        with pytest.raises(Forbidden):
+            await client.list(SECRET, namespace=namespace)
+        yield client
+
+
+def ingress(name: str, namespace: str, *hosts: str) -> Object:
+    """Return an Ingress of a tenant for these hosts."""
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    http = {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"ingressClassName": "public", "rules": [{"host": host, "http": http} for host in hosts]},
+    }
+
+
+async def test_old_ingress_of_another_namespace_that_names_the_host_later_does_not_get_it() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        for namespace in ("attacker", "victim"):
+            await env.create_namespace(namespace)
+        async with log_in(env, "attacker", EDIT_INGRESSES) as attacker:
+            await attacker.create(ingress("mine", "attacker", "harmless.apps.test"))
+            async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+                await env.create(ray_cluster("prod", "victim"))
+                await env.wait_until_idle()
+                before = await env.get(INGRESS, "ray-dashboard-prod", "victim")
+                await attacker.apply(ingress("mine", "attacker", DASHBOARD_HOST))
+                note = await env.wait_for_event("HostShared", "attacker/mine", DASHBOARD_HOST, namespace="victim")
+                assert "ray-dashboard-prod" in note
+                await env.wait_until_idle()
+                assert await env.get(INGRESS, "ray-dashboard-prod", "victim") == before
+            async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+                assert await env.get(INGRESS, "ray-dashboard-prod", "victim") == before
+
+
+async def test_raycluster_does_not_take_an_ingress_that_has_its_name() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        shop = await env.create(ingress("ray-dashboard-shop", "ns", "shop.example.com"))
+        async with (
+            log_in(env, "ns", EDIT_CLUSTERS) as tenant,
+            run_controllers(env, kuberay_config(**PLAIN_SETTINGS)),
+        ):
+            await _create_and_delete_cluster(env, tenant, [shop])
+            assert await env.find(INGRESS, "rayclient-shop") is None or not await env.collects_garbage()
+
+
+async def test_raycluster_does_not_take_objects_that_have_the_names_of_the_oauth_proxy() -> None:
+    names = names_of(ray_cluster("shop"))
+
+    def metadata(name: str) -> dict[str, Any]:
+        return {"name": name, "namespace": "ns"}
+
+    route = {"host": "shop.example.com", "to": {"kind": "Service", "name": "shop"}}
+    ports = [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+    foreign = [
+        {"apiVersion": ROUTE.api_version, "kind": "Route", "metadata": metadata(names.dashboard), "spec": route},
+        {"apiVersion": ROUTE.api_version, "kind": "Route", "metadata": metadata(names.client), "spec": route},
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata(names.proxy_service), "spec": {"ports": ports}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(names.proxy_service_account)},
+    ]
+    assert {gvk_of(obj) for obj in foreign} == {ROUTE, SERVICE, SERVICE_ACCOUNT}
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        created = [await env.create(obj) for obj in foreign]
+        async with (
+            log_in(env, "ns", EDIT_CLUSTERS) as tenant,
+            run_controllers(env, kuberay_config(**OAUTH_SETTINGS)),
+        ):
+            await _create_and_delete_cluster(env, tenant, created)
+
+
+async def _create_and_delete_cluster(env: Environment, tenant: Client, foreign: list[Object]) -> None:
+    """Create and delete the RayCluster ``shop`` as ``tenant``; assert Events about ``foreign`` and no change of it."""
+
+    async def assert_unchanged() -> None:
+        for obj in foreign:
+            assert await env.client.get(gvk_of(obj), key_of(obj)) == obj
+
+    await tenant.create(ray_cluster("shop"))
+    for obj in foreign:
+        await env.wait_for_event("NameTaken", f"{obj['kind']} {name_of(obj)} already exists")
+    await env.wait_until_idle()
+    await assert_unchanged()
+    await tenant.delete(RAY_CLUSTER, NamespacedName("ns", "shop"))
+    await wait_until_deleted(env, [(RAY_CLUSTER, "shop")])
+    await env.wait_until_idle()
+    await assert_unchanged()
+
+
+async def test_object_created_after_the_cache_was_read_is_not_taken() -> None:
+    """An informer that lags behind does not know the object: the operator's write still changes nothing."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
+            shop = await env.create(ingress("ray-dashboard-shop", "ns", "shop.example.com"))
+            await env.wait_until_idle()
+            (informer,) = [informer for informer in manager.cache.informers if informer.gvk == INGRESS]
+            informer.record_deletion(key_of(shop), shop["metadata"]["uid"])
+            await env.create(ray_cluster("shop"))
+            await env.wait_for_event("NameTaken", "Ingress ray-dashboard-shop")
+            assert await env.get(INGRESS, "ray-dashboard-shop") == shop
+
+
+@pytest.mark.parametrize("owner", [None, "another cluster", "not the controller"])
+async def test_only_pods_of_the_cluster_are_deleted(owner: str | None) -> None:
+    """The labels of a head pod do not suffice, nor does the name of the cluster in an owner reference."""
+    names = names_of(ray_cluster("shop"))
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        cluster = ray_cluster("shop")
+        cluster["spec"]["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = names.proxy_service_account
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            cluster = await env.create(cluster)
+            other = await env.create(ray_cluster("other"))
+            own, foreign = _head_pod("own"), _head_pod("foreign")
+            own["metadata"]["ownerReferences"] = [owner_reference(cluster)]
+            if owner == "another cluster":
+                foreign["metadata"]["ownerReferences"] = [{**owner_reference(other)}]
+            elif owner is not None:
+                foreign["metadata"]["ownerReferences"] = [{**owner_reference(cluster), "controller": False}]
+            await env.create(own)
+            await env.create(foreign)
+            await env.wait_until_idle()
+            account = await env.get(SERVICE_ACCOUNT, names.proxy_service_account)
+            await env.patch(account, {"imagePullSecrets": [{"name": "dockercfg"}]})
+            await wait_until_deleted(env, [(POD, "own")])
+            await env.wait_until_idle()
+            assert "deletionTimestamp" not in (await env.get(POD, "foreign"))["metadata"]
+
+
+def _head_pod(name: str) -> Object:
+    labels = {"ray.io/cluster": "shop", "ray.io/node-type": "head"}
+    metadata = {"name": name, "namespace": "ns", "labels": labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
