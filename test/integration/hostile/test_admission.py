@@ -19,10 +19,10 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects import Object
 from cfo.runtime.reconcile import Rule
-from test.integration.hostile.tenant_clients import start_tenant_client
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator
 from test.support.raycluster_environment import VANILLA_CRDS, ray_cluster, start_environment
+from test.support.tenant_clients import start_tenant_client
 
 RULES = (Rule("ray.io", "rayclusters", ("create",)), Rule("workload.codeflare.dev", "appwrappers", ("create",)))
 ATTACK_SECONDS = 4.0

@@ -5,8 +5,6 @@ Each tenant is a user with exactly the permissions that the test names.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,13 +12,9 @@ import pytest
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import names_of
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.client.errors import Forbidden
-from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
+from cfo.runtime.kinds import INGRESS, POD, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_reference
-from cfo.runtime.reconcile import Rule, policy_rules
+from cfo.runtime.reconcile import Rule
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -33,39 +27,11 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.tenant_clients import start_tenant_client
 
 EDIT_CLUSTERS = Rule("ray.io", "rayclusters", ("get", "create", "patch", "delete"))
 EDIT_INGRESSES = Rule("networking.k8s.io", "ingresses", ("get", "create", "patch", "delete"))
 DASHBOARD_HOST = "ray-dashboard-prod-victim.apps.test"
-
-
-@asynccontextmanager
-async def log_in(env: Environment, namespace: str, *rules: Rule) -> AsyncIterator[Client]:
-    """Yield the client of a new user who has the permissions ``rules`` in ``namespace``, and no others."""
-    account = NamespacedName(namespace, "tenant")
-    metadata = {"name": account.name, "namespace": namespace}
-    rbac = "rbac.authorization.k8s.io"
-    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    await env.create(
-        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": policy_rules(list(rules))}
-    )
-    await env.create(
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": account.name},
-            "subjects": [{"kind": "ServiceAccount", **metadata}],
-        }
-    )
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    response = await env.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
-    config = ClientConfig.for_control_plane(env.plane, token=response["status"]["token"])
-    async with Transport(config) as transport:
-        client = Client(transport, RESTMapper(transport), field_manager="tenant")
-        with pytest.raises(Forbidden):
-            await client.list(SECRET, namespace=namespace)
-        yield client
 
 
 def ingress(name: str, namespace: str, *hosts: str) -> Object:
@@ -84,7 +50,7 @@ async def test_old_ingress_of_another_namespace_that_names_the_host_later_does_n
     async with start_environment(*VANILLA_CRDS) as env:
         for namespace in ("attacker", "victim"):
             await env.create_namespace(namespace)
-        async with log_in(env, "attacker", EDIT_INGRESSES) as attacker:
+        async with start_tenant_client(env, EDIT_INGRESSES, namespace="attacker") as attacker:
             await attacker.create(ingress("mine", "attacker", "harmless.apps.test"))
             async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
                 await env.create(ray_cluster("prod", "victim"))
@@ -104,7 +70,7 @@ async def test_raycluster_does_not_take_an_ingress_that_has_its_name() -> None:
         await env.create_namespace()
         shop = await env.create(ingress("ray-dashboard-shop", "ns", "shop.example.com"))
         async with (
-            log_in(env, "ns", EDIT_CLUSTERS) as tenant,
+            start_tenant_client(env, EDIT_CLUSTERS, namespace="ns") as tenant,
             run_controllers(env, kuberay_config(**PLAIN_SETTINGS)),
         ):
             await _create_and_delete_cluster(env, tenant, [shop])
@@ -130,7 +96,7 @@ async def test_raycluster_does_not_take_objects_that_have_the_names_of_the_oauth
         await env.create_namespace()
         created = [await env.create(obj) for obj in foreign]
         async with (
-            log_in(env, "ns", EDIT_CLUSTERS) as tenant,
+            start_tenant_client(env, EDIT_CLUSTERS, namespace="ns") as tenant,
             run_controllers(env, kuberay_config(**OAUTH_SETTINGS)),
         ):
             await _create_and_delete_cluster(env, tenant, created)

@@ -13,7 +13,6 @@ from cfo.controllers.raycluster.resources import COOKIE_KEY
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import NamespacedName, Object, owner_reference
 from cfo.runtime.reconcile import Rule
-from test.integration.hostile.tenant_clients import start_tenant_client
 from test.support.composite_keys import composite_rsa_key
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
@@ -26,6 +25,7 @@ from test.support.raycluster_environment import (
     start_environment,
 )
 from test.support.secrets import data_of
+from test.support.tenant_clients import start_tenant_client
 
 CA_SECRET = names_of(ray_cluster()).ca_secret
 COOKIE_SECRET = names_of(ray_cluster()).cookie_secret

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import SERVICE_ACCOUNT
+from cfo.runtime.kinds import SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects import NamespacedName
 from cfo.runtime.reconcile import Rule, policy_rules
 from test.support.raycluster_environment import Environment
@@ -39,4 +42,7 @@ async def start_tenant_client(env: Environment, *rules: Rule, namespace: str = "
     response = await env.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
     config = ClientConfig.for_control_plane(env.plane, token=response["status"]["token"])
     async with Transport(config) as transport:
-        yield Client(transport, RESTMapper(transport), field_manager="tenant")
+        client = Client(transport, RESTMapper(transport), field_manager="tenant")
+        with pytest.raises(Forbidden):
+            await client.list(SECRET, namespace=namespace)
+        yield client
