@@ -18,7 +18,7 @@ def parse(text: str, where: str) -> Any:
     Raises :class:`ToolError`, which names ``where`` and the line.
     """
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise ToolError(_describe(error, where)) from None
 
@@ -29,7 +29,7 @@ def parse_all(text: str, where: str) -> list[dict[str, Any]]:
     Raises :class:`ToolError`, which names ``where``.
     """
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document is not None]
     except yaml.YAMLError as error:
         raise ToolError(_describe(error, where)) from None
     for document in documents:

@@ -93,7 +93,7 @@ def merge(root: Path, prepared: Version | None = None) -> None:
         blobs.setdefault(name, blob)
     names = {f"v{version}" for version in merged}
     kept = [blob for name, blob in blobs.items() if name.partition(".")[2] in names]
-    (root / CATALOG).write_text(yaml.safe_dump_all(kept, sort_keys=False))
+    (root / CATALOG).write_text(yaml.dump_all(kept, Dumper=yaml.CSafeDumper, sort_keys=False))
 
 
 def write_releases(root: Path, channels: dict[Version, str]) -> None:

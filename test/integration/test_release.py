@@ -15,7 +15,7 @@ from cfo.version import __version__
 
 ROOT = Path(__file__).parents[2]
 FRESH = f"{sys.executable} -m hack.generate --check"
-CONSISTENT = f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests"
+CONSISTENT = f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests/test_olm.py"
 VERSION_FILES = ("cfo/version.py", "envtest/src/envtest/version.py", "pyproject.toml")
 STACK = ("--sdk", "v0.31.0", "--appwrapper", "v1.1.2", "--kuberay", "v1.4.2", "--kueue", "v0.12.0")
 
@@ -27,13 +27,13 @@ def git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy this tree into a new repository with two commits, which is prepared for v0.1.0."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("this is not a git checkout")
     listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    target = tmp_path / "clone"
+    target = tmp_path_factory.mktemp("prepared") / "clone"
     for name in listed.split("\0"):
         if (source := ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,6 +47,13 @@ def clone(tmp_path: Path) -> Path:
     git(target, "commit", "--quiet", "--message", "All")
     note(target, "### Added\n\n- A first thing.\n")
     return target
+
+
+@pytest.fixture
+def clone(prepared: Path, tmp_path: Path) -> Path:
+    """Return a copy of the prepared repository that a test may change."""
+    subprocess.run(["cp", "-a", prepared, tmp_path / "clone"], check=True)  # ten times as fast as shutil.copytree
+    return tmp_path / "clone"
 
 
 def undo_releases(root: Path) -> None:

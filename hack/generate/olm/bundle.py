@@ -225,7 +225,7 @@ def _examples() -> list[dict[str, Any]]:
     samples = [
         obj
         for path in sorted((ROOT / "config/samples").glob("*.yaml"))
-        for obj in yaml.safe_load_all(path.read_text())
+        for obj in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
         if obj and obj["kind"] in kinds
     ]
     return [next(group) for _, group in groupby(sorted(samples, key=lambda obj: obj["kind"]), lambda obj: obj["kind"])]

@@ -41,7 +41,8 @@ Blob = dict[str, Any]
 def read(path: Path) -> list[Blob]:
     """Return the documents of a file, or of all files of a folder."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-    return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
+    texts = (file.read_text() for file in files)
+    return [document for text in texts for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def _parse_version(value: object, where: str, problems: list[str]) -> Version | None:
