@@ -1,7 +1,7 @@
 """Mutual TLS between Ray nodes: an init container creates the pod's certificate, and Ray is configured to use it.
 
-The key of the CA is in a volume of its own, which only the init container mounts: code that runs in Ray must not be able
-to create certificates. RayClusters that were created before keep one volume with both (:mod:`.injection_plan`).
+The key of the CA is in a volume of its own, which only the init container mounts: code that runs in Ray must not be
+able to create certificates. RayClusters that were created before keep one volume with both (:mod:`.injection_plan`).
 """
 
 from __future__ import annotations

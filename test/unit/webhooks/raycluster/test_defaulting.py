@@ -296,12 +296,29 @@ def test_proxy_placed_first_by_the_go_operator_is_kept() -> None:
 # --- KubeRay's own TLS and authentication -----------------------------------------------------------------------------
 
 
+WITH_KUBERAY = replace(OAUTH_AND_MTLS, kuberay_features=frozenset({"tlsOptions", "authOptions"}))
+
+
+def test_parts_stay_unless_kuberay_features_are_configured() -> None:
+    options: Cluster = {"tlsOptions": {"enabled": True}, "authOptions": {"mode": "token"}}
+    old = defaulted_cluster(worker())
+    new = copy.deepcopy(old)
+    new["spec"] |= options
+    result = default(new, old, OAUTH_AND_MTLS)
+    assert result.cluster == new
+    assert [warning.partition(":")[0] for warning in result.warnings] == ["spec.authOptions", "spec.tlsOptions"]
+    assert default(new, new, OAUTH_AND_MTLS).warnings == ()
+    created = default_on_create(ray_cluster(worker(), **options))
+    assert created.cluster["spec"] == new["spec"]
+    assert len(created.warnings) == 2
+
+
 def test_nothing_is_injected_when_kuberay_provides_tls_or_authentication() -> None:
-    with_tls = defaulted_cluster(worker(), tlsOptions={"enabled": True})
+    with_tls = defaulted_cluster(worker(), tlsOptions={"enabled": True}, settings=WITH_KUBERAY)
     assert names_in(head_pod(with_tls)["containers"]) == ["ray-head", "oauth-proxy"]
     assert "initContainers" not in head_pod(with_tls)
     assert worker_pod(with_tls) == worker_pod(ray_cluster(worker()))
-    with_tokens = defaulted_cluster(worker(), authOptions={"mode": "token"})
+    with_tokens = defaulted_cluster(worker(), authOptions={"mode": "token"}, settings=WITH_KUBERAY)
     assert names_in(head_pod(with_tokens)["containers"]) == ["ray-head"]
     assert names_in(head_pod(with_tokens)["initContainers"]) == ["create-cert"]
     assert "serviceAccountName" not in head_pod(with_tokens)
@@ -311,32 +328,37 @@ def test_enabling_kuberay_tls_removes_injected_tls() -> None:
     old = defaulted_cluster(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]})
     new = copy.deepcopy(old)
     new["spec"]["tlsOptions"] = {"enabled": True}
-    result = default(new, old, OAUTH_AND_MTLS)
+    result = default(new, old, WITH_KUBERAY)
     expected = defaulted_cluster(
-        worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True}
+        worker(),
+        head={"volumes": [{"name": "mine", "emptyDir": {}}]},
+        tlsOptions={"enabled": True},
+        settings=WITH_KUBERAY,
     )
     assert result.cluster == expected
     removed = "removed, because the RayCluster uses KubeRay's own tlsOptions"
     assert f"{HEAD_PATH}.initContainers: create-cert: {removed}" in result.warnings
     assert f"{WORKER_PATH}.volumes: ca-vol, server-cert, ca-key-vol: {removed}" in result.warnings
-    assert default(result.cluster, result.cluster, OAUTH_AND_MTLS) == DefaultingResult(result.cluster)
+    assert default(result.cluster, result.cluster, WITH_KUBERAY) == DefaultingResult(result.cluster)
 
 
 def test_enabling_kuberay_authentication_removes_proxy() -> None:
     old = defaulted_cluster()
     new = copy.deepcopy(old)
     new["spec"]["authOptions"] = {"mode": "token"}
-    result = default(new, old, OAUTH_AND_MTLS)
-    assert result.cluster == defaulted_cluster(authOptions={"mode": "token"})
+    result = default(new, old, WITH_KUBERAY)
+    assert result.cluster == defaulted_cluster(authOptions={"mode": "token"}, settings=WITH_KUBERAY)
     removed = "removed, because the RayCluster uses KubeRay's own authOptions"
     assert f"{HEAD_PATH}.containers: oauth-proxy: {removed}" in result.warnings
 
 
 def test_disabling_kuberay_tls_and_authentication_injects_parts() -> None:
-    old = defaulted_cluster(worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"})
+    old = defaulted_cluster(
+        worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"}, settings=WITH_KUBERAY
+    )
     new = copy.deepcopy(old)
     del new["spec"]["tlsOptions"], new["spec"]["authOptions"]
-    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(defaulted_cluster(worker()))
+    assert default(new, old, WITH_KUBERAY) == DefaultingResult(defaulted_cluster(worker()))
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
