@@ -36,9 +36,15 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["NAME_CONFLICT_RETRY_SECONDS", "Children", "NameConflict", "belongs_to"]
+__all__ = ["MAX_CACHED_BYTES", "NAME_CONFLICT_RETRY_SECONDS", "Children", "NameConflict", "belongs_to"]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
+
+MAX_CACHED_BYTES = 64 << 10
+"""The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
+
+A larger object looks like one that does not exist. That is safe, because the first write of a child can only create.
+"""
 
 NAME_CONFLICT_RETRY_SECONDS = 300.0
 """How long to wait before rechecking a name conflict; most possible owners are not watched."""
@@ -93,6 +99,15 @@ class Children:
     def record_normal(self, reason: str, message: str) -> None:
         """Record a Normal Event on the cluster."""
         self._events.event(self.cluster, "Normal", reason, message)
+
+    def record_unconfirmed_feature(self, field: str, kept: str) -> None:
+        """Record that the operator's own ``kept`` stays, because KubeRay may ignore ``field`` of the cluster's spec."""
+        self.record_warning(
+            "KubeRayFeatureUnconfirmed",
+            f"The RayCluster sets spec.{field}, but kuberay.kubeRayFeatures in the operator's configuration does not "
+            f"contain {field}: the operator's own {kept} stays active. If KubeRay's feature is active, ask the "
+            "administrator to add it",
+        )
 
     def record_conflict(self, reason: str, message: str) -> None:
         """Record that an object is not written because of a conflict, and schedule a recheck."""
@@ -183,6 +198,10 @@ class Children:
                 {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": key.name}}, error
             )
             return None
+
+    def is_up_to_date(self, current: Object, desired: Object) -> bool:
+        """Return whether ``current`` has everything in ``desired``, and the owner reference to the cluster."""
+        return _is_up_to_date(current, self._owned(desired))
 
     async def _replace(self, gvk: GVK, current: Object, desired: Object) -> Object:
         """Delete ``current`` and create ``desired``; an update would keep other keys, and an immutable object as is."""

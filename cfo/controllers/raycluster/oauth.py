@@ -5,8 +5,8 @@ Route that targets it and a Service in front of it, a ServiceAccount that OpenSh
 for its cookies, and the permission to check tokens. That permission is a ClusterRoleBinding, which no owner reference
 can tie to a namespaced cluster: a finalizer delays the cluster's deletion until the binding is deleted.
 
-If OAuth is disabled, or KubeRay protects the dashboard itself (``authOptions``), all of these objects are deleted. On
-vanilla Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
+If OAuth is disabled, or KubeRay protects the dashboard itself (``authOptions``, if the configuration lists it), all of
+these objects are deleted. On vanilla Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended, uses_kuberay_auth
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, digest, fit, names_of
+from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
@@ -47,6 +47,7 @@ from cfo.controllers.raycluster.resources import (
     desired_proxy_service_account,
     desired_secret,
 )
+from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, NEVER, ClusterSecrets, secret_informer
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
     CRUD,
@@ -113,11 +114,14 @@ class OAuthReconciler:
         self._config = config
         self._platform = environment.platform
         self._informers = informers
+        self._cookies = ClusterSecrets(client, informers.secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
         self._head_pods = HeadPodReplacer(environment.clock)
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the objects of one cluster's proxy up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
+        if cluster is None or is_deleting(cluster):
+            self._cookies.forget(request)
         if cluster is None:
             await self._collect_bindings(request)
             return Result()
@@ -134,7 +138,10 @@ class OAuthReconciler:
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
         enabled = self._config.ray_dashboard_oauth_enabled
-        if enabled and openshift is not None and not uses_kuberay_auth(cluster):
+        by_kuberay = uses_kuberay_auth(cluster) and "authOptions" in self._config.kuberay_features
+        if enabled and openshift is not None and not by_kuberay:
+            if uses_kuberay_auth(cluster):
+                children.record_unconfirmed_feature("authOptions", "OAuth proxy")
             await self._create_or_update(children, openshift)
             return children.result()
         if enabled and openshift is None:
@@ -174,6 +181,9 @@ class OAuthReconciler:
     async def _claim_cookie(self, children: Children) -> None:
         cluster = children.cluster
         key = NamespacedName(namespace_of(cluster), names_of(cluster).cookie_secret)
+        if self._cookies.known_validity(children, desired_secret(cluster, key.name, {})) is not None:
+            return
+        current = await self._cookies.read(key)
 
         async def desired(existing: Object | None) -> Object:
             encoded = ((existing or {}).get("data") or {}).get(COOKIE_KEY)
@@ -181,9 +191,12 @@ class OAuthReconciler:
             return desired_secret(cluster, key.name, {COOKIE_KEY: cookie})
 
         try:
-            await children.create_or_update(key, SECRET, self._informers.secrets.get(key), desired, trust_labels=False)
+            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
         except NameConflict as error:
             children.report_name_conflict(error, "the OAuth proxy has no cookie secret")
+            return
+        if stored is not None:
+            self._cookies.remember(key_of(cluster), stored)
 
     async def _create_or_update_binding(self, children: Children) -> None:
         """Create the ClusterRoleBinding, with the usual name if it is available.
@@ -229,8 +242,8 @@ class OAuthReconciler:
                 await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace, name)))
             await children.delete(SERVICE, openshift.services.get(NamespacedName(namespace, names.proxy_service)))
             await children.delete(SERVICE_ACCOUNT, openshift.accounts.get(account))
-        secret = self._informers.secrets.get(NamespacedName(namespace, names.cookie_secret))
-        await children.delete(SECRET, secret)
+        self._cookies.forget(key_of(cluster))
+        await children.delete(SECRET, self._cookies.metadata(NamespacedName(namespace, names.cookie_secret)))
         await self._release(children)
 
     async def _release(self, children: Children) -> None:
@@ -293,7 +306,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     name = "raycluster-oauth"
     clusters = manager.cache.informer(RAY_CLUSTER)
     add_indexes(clusters)
-    secrets = manager.cache.informer(SECRET, label_selector=CLUSTER_LABEL)
+    secrets = secret_informer(manager)
     bindings = manager.cache.informer(CLUSTER_ROLE_BINDING)
     add_binding_index(bindings)
     openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=config.ray_dashboard_oauth_enabled)
@@ -307,7 +320,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     controller = (
         Builder(manager, name)
         .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED))
-        .owns(SECRET, label_selector=CLUSTER_LABEL)
+        .owns(SECRET, **CLUSTER_SECRETS)
         .watches(
             CLUSTER_ROLE_BINDING,
             EnqueueRequestsFromMapFunc(lambda binding: clusters_of_binding(clusters.reader, binding)),
