@@ -9,6 +9,7 @@ from typing import Any
 
 from cfo.api.appwrapper import Phase
 from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import ComponentObject, components_of, recorded_uids
 from cfo.controllers.appwrapper.decision import LabeledPod, Observation
@@ -29,12 +30,14 @@ class AppWrapperInformers:
     """The informers that an :class:`Observer` reads.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
-    ``awaits_admission`` returns whether an AppWrapper that is not suspended must still wait for its queue.
+    ``gate`` determines whether an AppWrapper was validated. ``awaits_admission`` returns whether an AppWrapper that is
+    not suspended must still wait for its queue.
     """
 
     pods: Reader
     components: ComponentInformers
     nodes: NodeHealth
+    gate: ValidationGate
     awaits_admission: Callable[[Object], bool] = lambda _: False
 
 
@@ -49,6 +52,7 @@ class Observer:
         self._pods = informers.pods
         self._components = informers.components
         self._nodes = informers.nodes
+        self._gate = informers.gate
         self._awaits_admission = informers.awaits_admission
         self._pod_owners = PodOwners(client)
 
@@ -86,6 +90,7 @@ class Observer:
             unserved=frozenset(unserved),
             no_execute=self._nodes.no_execute(),
             awaits_admission=self._awaits_admission(wrapper),
+            validation=None if is_deleting(wrapper) else await self._gate.validation_of(wrapper),
         )
         return await self._with_owned_pods(observation, pods)
 

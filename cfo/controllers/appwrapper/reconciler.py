@@ -15,6 +15,7 @@ import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.creation import ComponentCreator
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
@@ -36,6 +37,7 @@ from cfo.runtime import (
     NODE,
     POD,
     READ,
+    VALIDATING_WEBHOOK_CONFIGURATION,
     Builder,
     Client,
     Conflict,
@@ -43,6 +45,7 @@ from cfo.runtime import (
     EnqueueRequestsFromMapFunc,
     Entry,
     EventRecorder,
+    Kind,
     Manager,
     Object,
     Propagation,
@@ -76,6 +79,7 @@ class AppWrapperReconciler:
         Rule("workload.codeflare.dev", "appwrappers", ("get", "list", "patch", "update", "watch")),
         Rule("workload.codeflare.dev", "appwrappers/status", ("get", "patch", "update")),
         Rule("workload.codeflare.dev", "appwrappers/finalizers", ("update",)),
+        Rule(VALIDATING_WEBHOOK_CONFIGURATION.group, "validatingwebhookconfigurations", READ),
         Rule("", ("pods", "services"), CRUD),
         Rule("", "nodes", READ),
         Rule("apps", ("deployments", "statefulsets"), CRUD),
@@ -207,7 +211,11 @@ def setup(
     add_indexes(pods)
     nodes = manager.cache.informer(NODE) if config.autopilot.monitor_nodes else None
     health = NodeHealth(config.autopilot, nodes)
-    informers = AppWrapperInformers(pods=pods.reader, components=components, nodes=health)
+    configurations = None
+    if config.require_admission_webhook:
+        configurations = manager.cache.informer(VALIDATING_WEBHOOK_CONFIGURATION)
+    gate = ValidationGate(client, configurations, manager.clock)
+    informers = AppWrapperInformers(pods=pods.reader, components=components, nodes=health, gate=gate)
     if queueing is not None:
         informers = replace(informers, awaits_admission=queueing.awaits_admission)
     reconciler = AppWrapperReconciler(
@@ -235,6 +243,9 @@ def setup(
             label_selector=APPWRAPPER_LABEL,
         )
     )
+    if configurations is not None:
+        waiting = EnqueueRequestsFromMapFunc(lambda _: gate.waiting())
+        builder.watches_source(Kind(configurations, waiting, mapper=manager.mapper, optional=True))
     if nodes is not None:
         builder.watches(NODE, EnqueueRequestsFromMapFunc(requests_on), health.no_execute_changed)
     if queueing is not None:

@@ -25,6 +25,7 @@ from cfo.controllers.appwrapper.names import (
     QUOTA_RESERVED,
     RESOURCES_DEPLOYED,
     UNHEALTHY,
+    VALIDATED,
 )
 from cfo.controllers.appwrapper.pods import PodCounts, count_pods
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
@@ -52,8 +53,19 @@ def decide(observation: Observation) -> Decision:
     if is_deleting(observation.wrapper):
         return _terminate(observation)
     decision = Decision(status=observation.status())
+    _record_validation(observation, decision)
     _STEPS[decision.status.phase](observation, decision)
     return decision
+
+
+def _record_validation(observation: Observation, decision: Decision) -> None:
+    validation = observation.validation
+    if validation is None:
+        return
+    before = decision.status.reason(VALIDATED)
+    decision.status.set(VALIDATED, validation.status, validation.reason, validation.message)
+    if not validation.status and validation.reason != before:
+        decision.record_warning("NotValidated", validation.message)
 
 
 def _initialize(observation: Observation, decision: Decision) -> None:
@@ -69,9 +81,9 @@ def _initialize(observation: Observation, decision: Decision) -> None:
 
 
 def _stay_suspended(observation: Observation, decision: Decision) -> None:
-    if observation.suspended or observation.awaits_admission:
-        return
     status = decision.status
+    if observation.suspended or observation.awaits_admission or not status.may_create_components:
+        return
     decision.add_finalizer = not has_finalizer(observation.wrapper, FINALIZER)
     status.reset_retries()
     for kind, value in ((QUOTA_RESERVED, True), (RESOURCES_DEPLOYED, True), (PODS_READY, False), (UNHEALTHY, False)):
@@ -90,8 +102,18 @@ def _begin_deployment(observation: Observation, decision: Decision, message: str
 
 
 def _resume(observation: Observation, decision: Decision) -> None:
-    if not _begin_suspending(observation, decision):
+    if _begin_suspending(observation, decision):
+        return
+    if decision.status.may_create_components:
         decision.create = True
+    else:
+        _fail_creation(decision)
+
+
+def _fail_creation(decision: Decision) -> None:
+    """Fail an AppWrapper whose components were changed without validation after it had been resumed."""
+    _unhealthy(decision, "CreateFailed", "error creating components: the AppWrapper was changed without validation")
+    decision.status.phase = Phase.FAILED
 
 
 def _begin_suspending(observation: Observation, decision: Decision) -> bool:
@@ -251,6 +273,9 @@ def _reset(observation: Observation, decision: Decision) -> None:
         if not delete_components(observation, decision):
             return
         status.set(RESOURCES_DEPLOYED, False, "Resetting", "Resources deleted for resetting AppWrapper")
+    if not status.may_create_components:
+        _fail_creation(decision)
+        return
     deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.retry_pause
     if observation.now < deadline:
         decision.requeue_at(deadline)
