@@ -68,6 +68,9 @@ __all__ = ["AppWrapperReconciler", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
+_DELETIONS_PER_STEP: Final = 50
+"""How many objects one reconcile deletes, so that AppWrappers with many objects do not delay others."""
+
 _UNWATCHED_RETRY: Final = timedelta(seconds=2)
 """How long to wait before rechecking an object whose deletion is not watched, because it lacks the label."""
 
@@ -135,9 +138,12 @@ class AppWrapperReconciler:
         deleting = decision.status.is_true(DELETING_RESOURCES)
         if deleting and self._observer.has_unwatched_objects(observation):
             decision.requeue_at(observation.now + _UNWATCHED_RETRY)
-        await self._delete(decision)
+        if len(decision.deletions) > _DELETIONS_PER_STEP:
+            decision.requeue_at(observation.now)
+        await self._delete(decision.deletions[:_DELETIONS_PER_STEP])
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
             await self._set_finalizer(wrapper, present=False)
+            self._observer.forget(wrapper)
         if not deleting:
             self._observer.forget_owned_pods(wrapper)
 
@@ -165,10 +171,10 @@ class AppWrapperReconciler:
             _log.info("Phase changed", phase=phase.value, before=before.phase.value)
         return written
 
-    async def _delete(self, decision: Decision) -> None:
+    async def _delete(self, deletions: Iterable[Deletion]) -> None:
         """Execute the deletions; a failed deletion does not prevent the others."""
         failures: list[Exception] = []
-        for deletion in decision.deletions:
+        for deletion in deletions:
             try:
                 await self._delete_object(deletion)
             except (Conflict, UnknownKind):

@@ -32,7 +32,7 @@ from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import JOB, has_finalizer, is_deleting
 
-__all__ = ["Creation", "after_creation", "decide"]
+__all__ = ["Creation", "after_creation", "decide", "missing_components"]
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
@@ -125,8 +125,13 @@ def _begin_suspending(observation: Observation, decision: Decision) -> bool:
     return observation.suspended
 
 
+def missing_components(observation: Observation) -> list[Component]:
+    """Return the components whose creation has not been recorded yet."""
+    return [component for component in observation.components if component.deployed != "True"]
+
+
 def after_creation(observation: Observation, creations: Sequence[Creation]) -> Decision:
-    """Decide the next step after the components were created, or one (the last of ``creations``) was rejected."""
+    """Decide the next step after components were created, or one (the last of ``creations``) was rejected."""
     decision = Decision(status=observation.status())
     status = decision.status
     for creation in creations:
@@ -138,7 +143,10 @@ def after_creation(observation: Observation, creations: Sequence[Creation]) -> D
             status.set_component_condition(component.index, True, CREATED, identity_message(component, creation.uid))
     failed = next((creation for creation in creations if creation.error), None)
     if failed is None:
-        status.phase = Phase.RUNNING
+        if len(creations) == len(missing_components(observation)):
+            status.phase = Phase.RUNNING
+        else:
+            decision.requeue_at(observation.now)
         return decision
     deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.admission_grace
     if not failed.fatal and observation.now < deadline:
