@@ -52,6 +52,8 @@ class ScriptedHandler:
         match request.name:
             case "raise":
                 raise IndexError("list index out of range")
+            case "unencodable":
+                return denied("denied by the test", details={"retryAfter": {1, 2}})
             case "deny":
                 return denied("denied by the test")
             case "wait":
@@ -231,6 +233,37 @@ async def test_body_over_the_limit_is_rejected(harness: Harness, session: aiohtt
     assert code == 413
     fits = {"padding": "x" * (MAX_BODY - 1024)}
     assert (await post(session, harness.url(), review(object=fits)))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        (200, ""),
+        (201, "spec.a.a.a: nested too deeply: at most 200 levels are allowed"),
+        (300, "spec.a.a.a: nested too deeply: at most 200 levels are allowed"),
+        (1100, "the object: nested too deeply: at most 200 levels are allowed"),
+        (50_000, "the object: nested too deeply: at most 200 levels are allowed"),
+    ],
+)
+@pytest.mark.parametrize("field", ["object", "oldObject"])
+async def test_object_that_is_nested_too_deeply_is_denied(
+    harness: Harness, session: aiohttp.ClientSession, levels: int, message: str, field: str
+) -> None:
+    nested = b'{"spec":' + b'{"a":' * (levels - 2) + b"{}" + b"}" * (levels - 1)
+    body = review(operation="UPDATE", **{field: "NESTED"}).replace(b'"NESTED"', nested)
+    code, reply = await post(session, harness.url(), body)
+    response = reply["response"]
+    assert (code, response["uid"], response["allowed"]) == (200, "uid-w", not message)
+    assert response["status"].get("message", "") == message
+    assert response["status"]["code"] == (403 if message else 200)
+
+
+async def test_response_that_cannot_be_encoded_is_a_500_with_the_uid(
+    harness: Harness, session: aiohttp.ClientSession
+) -> None:
+    code, reply = await post(session, harness.url(), review("unencodable"))
+    assert (code, reply["response"]["uid"], reply["response"]["status"]["code"]) == (200, "uid-unencodable", 500)
+    assert "cannot be encoded" in reply["response"]["status"]["message"]
 
 
 async def test_handler_is_cancelled_after_the_timeout_of_the_api_server(
