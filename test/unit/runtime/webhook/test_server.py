@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -30,6 +31,8 @@ from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import RotatedCertificates
 from cfo.runtime.webhook.registration import Webhook, Webhooks
 from cfo.runtime.webhook.server import MAX_BODY, WebhookServer
+from test.support.certificates import KeyPair as ClientKeyPair
+from test.support.certificates import create_ca, create_certificate
 
 POLICY = RotatedCertificates(secret=NamespacedName("ns", "cert"))
 WIDGET = GVK("acme.io", "v1", "Widget")
@@ -116,9 +119,11 @@ class StartedEvent(asyncio.Event):
 
 
 @asynccontextmanager
-async def running_server(pair: KeyPair | None, **options: Any) -> AsyncIterator[Harness]:
-    handler, serving, registry = ScriptedHandler(), None, CollectorRegistry()
-    serving = ServingCertificate(CertificateMetrics(registry))
+async def running_server(
+    pair: KeyPair | None, serving: ServingCertificate | None = None, **options: Any
+) -> AsyncIterator[Harness]:
+    handler, registry = ScriptedHandler(), CollectorRegistry()
+    serving = serving or ServingCertificate(CertificateMetrics(registry))
     webhooks = Webhooks()
     webhooks.register(WIDGET, converter=Converter())
     webhooks.add(
@@ -309,6 +314,43 @@ async def test_tls_versions_before_1_2_are_rejected(harness: Harness, first: Cer
     )
     assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
     writer.close()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_clients_without_a_certificate_of_the_client_ca_are_refused(
+    first: CertificateSet, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    old, new = create_ca("old"), create_ca("new")
+
+    def client(ca: ClientKeyPair | None) -> ssl.SSLContext:
+        context = trust(first)
+        context.maximum_version = version
+        if ca is not None:
+            pair = create_certificate(ca, "kube-apiserver")
+            (tmp_path / "client.pem").write_bytes(pair.cert_pem + pair.key_pem)
+            context.load_cert_chain(tmp_path / "client.pem")
+        return context
+
+    async def is_served(harness: Harness, ca: ClientKeyPair | None) -> bool:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client(ca))) as session:
+            try:
+                return (await post(session, harness.url(), review()))[0] == 200
+            except aiohttp.ClientError:
+                return False
+
+    serving = ServingCertificate(require_clients=True)
+    serving.serve(first.pair)
+    assert not serving.available.is_set(), "the server must not listen before it can verify clients"
+    serving.trust_clients(old.cert_pem)
+    async with running_server(first.pair, serving) as harness:
+        assert [await is_served(harness, ca) for ca in (old, new, None)] == [True, False, False]
+        with pytest.raises(ValueError, match="PEM"):
+            serving.trust_clients(b"nonsense")
+        assert await is_served(harness, old)
+        serving.trust_clients(new.cert_pem)
+        serving.serve(create_certificates().pair)
+        serving.serve(first.pair)
+        assert [await is_served(harness, ca) for ca in (old, new, None)] == [False, True, False]
 
 
 async def test_server_listens_once_it_has_a_certificate(first: CertificateSet, session: aiohttp.ClientSession) -> None:
