@@ -207,6 +207,8 @@ class WebhookServer:
             body = await self._bodies.read(request)
         except TimeoutError:
             return _error_response(408, f"timed out reading the body after {_READ_TIMEOUT:g} s")
+        except (ConnectionError, web.RequestPayloadError):
+            return _error_response(400, "the connection was closed before the end of the body")  # is not sent
         except _TooManyBytes:
             return _error_response(429, f"too many requests: limit is {MAX_BYTES} bytes that are being received")
         if body is None:
@@ -221,6 +223,8 @@ class WebhookServer:
         except NestedTooDeeply as error:
             _log.info("Denied an object that is nested too deeply", webhook=request.path, error=str(error))
             document = write_review(error.uid, denied(str(error)))
+        except ConnectionError:
+            return _error_response(400, "the connection was closed")  # is not sent
         except BadReview as error:
             _log.warning("Received a request that is not a valid review", webhook=request.path, error=str(error))
             return _error_response(400, str(error))
