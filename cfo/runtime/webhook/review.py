@@ -76,6 +76,28 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Request | None = None
 
 
+class _ObjectMeta(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[dict[str, Any]] | None = None
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    """The types that the accessors in :mod:`cfo.runtime.objects` rely on, and that API servers guarantee."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: _ObjectMeta | None = None
+
+
 _reviews = msgspec.json.Decoder(_Review)
 
 
@@ -119,10 +141,12 @@ def read_review(body: bytes) -> AdmissionRequest:
 
 
 def _object(raw: msgspec.Raw) -> Object | None:
-    value = orjson.loads(memoryview(raw))
-    if value is None or isinstance(value, dict):
-        return value
-    raise BadReview("object and oldObject must be JSON objects")
+    value: Object | None = orjson.loads(memoryview(raw))
+    if isinstance(value, dict):
+        msgspec.convert(value, _Object)  # any pod can send requests, so metadata can have any type
+    elif value is not None:
+        raise BadReview("object and oldObject must be JSON objects")
+    return value
 
 
 def write_review(uid: str, response: AdmissionResponse, *, mutating: bool = True) -> bytes:
