@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-install soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-install fuzz soak lint manifests bench bench-report lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,11 @@ test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in pa
 
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
+
+FUZZ_EXAMPLES ?= 20000
+
+fuzz: $(VENV)/.installed ## Fuzz the webhooks, the controllers' functions and the configuration with FUZZ_EXAMPLES random inputs
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --timeout 0 test/fuzz
 
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0
