@@ -386,14 +386,36 @@ async def test_patch_is_in_the_response(first: CertificateSet, session: aiohttp.
 
 
 class ComputingHandler:
-    """A handler whose computation ends when ``release`` is set."""
+    """A handler whose computation ends when ``release`` is set, or never with ``endless``."""
 
-    def __init__(self) -> None:
-        self.release = threading.Event()
+    path = "/compute-widget"
+
+    def __init__(self, *, endless: bool = False) -> None:
+        self.release, self.ended = threading.Event(), threading.Event()
+        self.endless = endless
+
+    def webhook(self) -> Webhook:
+        return Webhook(
+            name="c.acme.io",
+            path=self.path,
+            handler=self,
+            mutating=False,
+            groups=("acme.io",),
+            versions=("v1",),
+            resources=("widgets",),
+        )
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        await request.compute(self.release.wait, TIMEOUT_SECONDS)
+        await request.compute(self._compute)
         return allowed()
+
+    def _compute(self) -> None:
+        try:
+            while self.endless:
+                pass
+            self.release.wait(TIMEOUT_SECONDS)
+        finally:
+            self.ended.set()
 
 
 async def test_timeout_ends_the_review_of_a_large_object_that_is_computed(
@@ -401,25 +423,32 @@ async def test_timeout_ends_the_review_of_a_large_object_that_is_computed(
 ) -> None:
     computing = ComputingHandler()
     async with running_server(first.pair) as harness:
-        path = "/compute-widget"
-        harness.server._webhooks.add(
-            Webhook(
-                name="c.acme.io",
-                path=path,
-                handler=computing,
-                mutating=False,
-                groups=("acme.io",),
-                versions=("v1",),
-                resources=("widgets",),
-            )
-        )
+        harness.server._webhooks.add(computing.webhook())
         body = review(object={"a": "x" * 100_000})
-        code, reply = await post(session, harness.url(path, "?timeout=100ms"), body)
+        code, reply = await post(session, harness.url(computing.path, "?timeout=100ms"), body)
         assert code == 200
         assert reply["response"]["status"]["code"] == 504
         code, reply = await post(session, harness.url(), review())  # the event loop is not blocked
         assert reply["response"]["allowed"]
         computing.release.set()
+
+
+async def test_validator_that_loops_forever_is_ended_at_its_timeout(
+    first: CertificateSet, session: aiohttp.ClientSession
+) -> None:
+    computing = ComputingHandler(endless=True)
+    async with running_server(first.pair) as harness:
+        harness.server._webhooks.add(computing.webhook())
+        body = review(object={"a": "x" * 100_000})
+        _, reply = await post(session, harness.url(computing.path, "?timeout=100ms"), body)
+        assert reply["response"]["status"]["code"] == 504
+        try:
+            assert await asyncio.to_thread(computing.ended.wait, 5.0), "the validator still runs"
+        finally:
+            computing.endless = False
+        computing.release.set()
+        _, reply = await post(session, harness.url(computing.path), body)
+        assert reply["response"]["allowed"]
 
 
 async def test_too_many_reviews_are_rejected(
