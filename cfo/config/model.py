@@ -347,6 +347,13 @@ class KubeRayConfiguration(_Section):
         description="Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
         "they are detected.",
     )
+    kuberay_features: list[Literal["networkPolicy", "tlsOptions", "authOptions"]] = Field(
+        default_factory=list,
+        alias="kubeRayFeatures",
+        description="Fields of RayClusters whose feature is active in KubeRay. RayClusters with such a field do not "
+        "get the operator's own objects and pod template entries for the feature. Possible values: `networkPolicy` "
+        "(feature gate `RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`.",
+    )
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 

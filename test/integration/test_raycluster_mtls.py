@@ -225,12 +225,20 @@ async def test_disabling_mtls_deletes_only_own_ca() -> None:
                 assert (found is None) is is_own
 
 
-async def test_kuberay_tls_options_replace_ca() -> None:
+async def test_kuberay_tls_options_replace_ca_only_if_configured() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             cluster = await env.create(ray_cluster())
             await env.wait_until_idle()
+            first = await env.get(SECRET, SECRET_NAME)
+            await env.patch(cluster, {"spec": {"tlsOptions": {"enabled": True}}})
+            await env.wait_for_event("KubeRayFeatureUnconfirmed", "tlsOptions")
+            await env.wait_until_idle()
+            assert await env.get(SECRET, SECRET_NAME) == first
+            await env.patch(cluster, {"spec": {"tlsOptions": {"enabled": False}}})
+            await env.wait_until_idle()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["tlsOptions"])):
             await env.patch(cluster, {"spec": {"tlsOptions": {"enabled": True}}})
             await env.wait_for_event("MTLSByKubeRay", "tlsOptions")
             await wait_until_deleted(env, [(SECRET, SECRET_NAME)])

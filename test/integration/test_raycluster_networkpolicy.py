@@ -244,24 +244,82 @@ async def test_policy_of_kuberay_is_not_adopted() -> None:
             await env.wait_until_idle()
             assert await env.get(NETWORK_POLICY, "rc-head") == foreign
             await env.get(NETWORK_POLICY, "rc-workers")
-            await env.patch(cluster, {"spec": {"networkPolicy": {"mode": "DenyAll"}}})
-            await wait_until_deleted(env, [(NETWORK_POLICY, "rc-workers")])
-            await env.wait_until_idle()
-            assert await env.get(NETWORK_POLICY, "rc-head") == foreign
 
 
-async def test_kuberay_network_policy_option_replaces_policies() -> None:
+def kuberay_policy(cluster: Object, group: str, *policy_types: str, **metadata: Any) -> Object:
+    """Return the policy that KubeRay creates for the ``head`` or the ``workers`` of a RayCluster."""
+    name = cluster["metadata"]["name"]
+    labels = {
+        "ray.io/cluster": name,
+        "app.kubernetes.io/name": "kuberay",
+        "app.kubernetes.io/created-by": "kuberay-operator",
+    }
+    owners = [owner_reference(cluster)]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": f"{name}-{group}",
+            "namespace": "ns",
+            "labels": labels,
+            "ownerReferences": owners,
+            **metadata,
+        },
+        "spec": {"podSelector": {"matchLabels": {"ray.io/cluster": name}}, "policyTypes": list(policy_types)},
+    }
+
+
+async def test_policies_are_replaced_only_by_policies_that_kuberay_created() -> None:
+    ours = {NAMES.head_policy, NAMES.workers_policy}
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             cluster = await env.create(ray_cluster())
             await env.wait_until_idle()
-            await env.patch(cluster, {"spec": {"networkPolicy": {"mode": "DenyAll"}}})
+            await env.patch(cluster, {"spec": {"networkPolicy": {}}})
+            await env.wait_for_event("KubeRayFeatureUnconfirmed", "networkPolicy")
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == ours
+            await env.create(kuberay_policy(cluster, "head", "Egress"))
+            await env.create(kuberay_policy(cluster, "workers", "Ingress", ownerReferences=[]))
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == ours
+            await env.patch(kuberay_policy(cluster, "head"), {"spec": {"policyTypes": ["Ingress", "Egress"]}})
+            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.head_policy)])
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
+            metadata = {"metadata": {"ownerReferences": [owner_reference(cluster)]}}
+            await env.patch(kuberay_policy(cluster, "workers"), metadata)
             await env.wait_for_event("NetworkPolicyByKubeRay", "networkPolicy")
-            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.head_policy), (NETWORK_POLICY, NAMES.workers_policy)])
+            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.workers_policy)])
+            await env.delete(kuberay_policy(cluster, "head"))
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.head_policy}
             await env.patch(cluster, {"spec": {"networkPolicy": None}})
             await env.wait_until_idle()
-            assert await env.child_names(NETWORK_POLICY) == {NAMES.head_policy, NAMES.workers_policy}
+            assert await env.child_names(NETWORK_POLICY) == ours
+        await env.patch(cluster, {"spec": {"networkPolicy": {}}})
+        await env.delete(kuberay_policy(cluster, "workers"))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["networkPolicy"])):
+            assert await env.child_names(NETWORK_POLICY) == set()
+
+
+async def test_policy_that_kuberay_took_over_is_left_to_kuberay() -> None:
+    """The policies of a cluster with old-style names have KubeRay's names."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster(version=None, networkPolicy={}))
+            await env.wait_until_idle()
+            ours = await env.get(NETWORK_POLICY, "rc-head")
+            theirs = kuberay_policy(cluster, "head", "Ingress")
+            ours["metadata"]["labels"] = theirs["metadata"]["labels"]
+            taken = await env.client.update({**ours, "spec": theirs["spec"]})
+            await env.wait_until_idle()
+            assert await env.get(NETWORK_POLICY, "rc-head") == taken
+            await env.patch(taken, {"spec": {"policyTypes": ["Egress"]}})
+            await env.wait_for_event("NameTaken", "NetworkPolicy rc-head")
+            assert await env.child_names(NETWORK_POLICY) == {"rc-workers"}
 
 
 async def test_policies_of_go_operator_are_adopted() -> None:

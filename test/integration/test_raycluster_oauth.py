@@ -461,12 +461,17 @@ async def test_disabling_oauth_deletes_its_objects_also_for_suspended_clusters()
             assert "finalizers" not in (await env.get(RAY_CLUSTER, "rc"))["metadata"]
 
 
-async def test_kuberay_auth_options_replace_oauth_proxy() -> None:
+async def test_kuberay_auth_options_replace_oauth_proxy_only_if_configured() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
-            cluster = await env.create(ray_cluster())
+            cluster = await env.create(ray_cluster(authOptions={"mode": "token"}))
+            await env.wait_for_event("KubeRayFeatureUnconfirmed", "authOptions")
             await env.wait_until_idle()
+            assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
+            await env.patch(cluster, {"spec": {"authOptions": None}})
+            await env.wait_until_idle()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS, kubeRayFeatures=["authOptions"])):
             await env.patch(cluster, {"spec": {"authOptions": {"mode": "token"}}})
             await env.wait_for_event("OAuthByKubeRay", "authOptions")
             await wait_until_deleted(env, PROXY_OBJECTS)

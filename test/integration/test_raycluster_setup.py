@@ -146,7 +146,9 @@ async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str
         await env.create_namespace()
         token = await create_token(env, [*rules(), *AVAILABILITY_RULES, *EVENT_RULES])
         openshift = crds is OPENSHIFT_CRDS
-        async with run_controllers(env, kuberay_config(**settings), token=token):
+        features = ["networkPolicy", "tlsOptions", "authOptions"]
+        config = kuberay_config(**settings, kubeRayFeatures=features)
+        async with run_controllers(env, config, token=token):
             cluster = ray_cluster()
             template = cluster["spec"]["headGroupSpec"]["template"]["spec"]
             template["serviceAccountName"] = NAMES.proxy_service_account

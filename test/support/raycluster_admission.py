@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import jsonpatch
@@ -13,6 +14,7 @@ from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 
+CA_KEY = "/home/ray/workspace/ca-key"
 DENIED = 'admission webhook "vraycluster.ray.openshift.ai" denied the request: '
 
 
@@ -123,6 +125,33 @@ def with_real_head_service(obj: dict[str, Any]) -> dict[str, Any]:
     return obj
 
 
+def with_restricted_access(obj: dict[str, Any], settings: InjectionSettings) -> dict[str, Any]:
+    """Convert the recorded entries: only the init container mounts the CA's key, and the proxy checks all users."""
+    for group in groups(obj):
+        pod = group["template"].get("spec") or {}
+        for item in pod.get("containers") or []:
+            access = [arg.partition("=")[2] for arg in item.get("args") or [] if "--openshift-delegate-urls=" in arg]
+            if item["name"] == "oauth-proxy" and access:
+                (attributes,) = json.loads(access[0]).values()
+                item["args"].append(f"--openshift-sar={json.dumps(attributes, separators=(',', ':'))}")
+        if not settings.mtls:
+            continue
+        for item in pod.get("initContainers") or []:
+            if item["name"] == "create-cert":
+                item["command"] = [
+                    word.replace("ca/* .", "ca/ca.crt .").replace("-CAkey ca.key", f"-CAkey {CA_KEY}/ca.key")
+                    for word in item["command"]
+                ]
+                item["volumeMounts"].append({"name": "ca-key-vol", "mountPath": CA_KEY, "readOnly": True})
+        for volume in list(pod.get("volumes") or []):
+            if volume["name"] == "ca-vol":
+                name = volume["secret"]["secretName"]
+                volume["secret"]["items"] = [{"key": "ca.crt", "path": "ca.crt"}]
+                secret = {"secretName": name, "items": [{"key": "ca.key", "path": "ca.key"}]}
+                pod["volumes"].append({"name": "ca-key-vol", "secret": secret})
+    return obj
+
+
 # docs/differences.md describes these differences under "Admission".
 
 DIFFERENT_HEAD_SERVICE = {"name-of-63", "name-with-dots"}
@@ -200,7 +229,7 @@ class AdmissionReplay:
             assert old is not None
             labels = recorded["metadata"]["labels"]
             return {**old, "metadata": {**old["metadata"], "labels": labels}}
-        expected = without_empty_go_fields(recorded)
+        expected = with_restricted_access(without_empty_go_fields(recorded), self.settings)
         if self.recording["name"] in DIFFERENT_HEAD_SERVICE:
             expected = with_real_head_service(expected)
         return without_proxy(expected, self.user) if has_oauth_on_vanilla(self.recording) else expected

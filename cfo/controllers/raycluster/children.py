@@ -94,6 +94,15 @@ class Children:
         """Record a Normal Event on the cluster."""
         self._events.event(self.cluster, "Normal", reason, message)
 
+    def record_unconfirmed_feature(self, field: str, kept: str) -> None:
+        """Record that the operator's own ``kept`` stays, because KubeRay may ignore ``field`` of the cluster's spec."""
+        self.record_warning(
+            "KubeRayFeatureUnconfirmed",
+            f"The RayCluster sets spec.{field}, but kuberay.kubeRayFeatures in the operator's configuration does not "
+            f"contain {field}: the operator's own {kept} stays active. If KubeRay's feature is active, ask the "
+            "administrator to add it",
+        )
+
     def record_conflict(self, reason: str, message: str) -> None:
         """Record that an object is not written because of a conflict, and schedule a recheck."""
         self.record_warning(reason, message)

@@ -20,7 +20,7 @@ from functools import partial
 
 from anyio import to_thread
 
-from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.cluster import has_injected_tls, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
@@ -97,11 +97,7 @@ class MTLSReconciler:
         children = Children(self._client, self._events, cluster)
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
         current = self._secrets.get(key)
-        if not self._config.mtls_enabled or uses_kuberay_tls(cluster):
-            if self._config.mtls_enabled:
-                children.record_normal(
-                    "MTLSByKubeRay", "The RayCluster uses KubeRay's tlsOptions, so the operator maintains no CA for it"
-                )
+        if not self._needs_ca(children):
             await children.delete(SECRET, current)
             return children.result()
         desired: _DesiredCA | None = None
@@ -122,6 +118,21 @@ class MTLSReconciler:
             children.record_warning("CertificateAuthorityReplaced", desired.note)
         wait = min(desired.authority.renewal_due - self._clock.now(), _MAX_RECHECK_INTERVAL)
         return children.result(requeue_after=max(wait.total_seconds(), 1.0))
+
+    def _needs_ca(self, children: Children) -> bool:
+        if not self._config.mtls_enabled:
+            return False
+        if not uses_kuberay_tls(children.cluster):
+            return True
+        if has_injected_tls(children.cluster):
+            return True  # its pods cannot start without the Secret
+        if "tlsOptions" not in self._config.kuberay_features:
+            children.record_unconfirmed_feature("tlsOptions", "CA")
+            return True
+        children.record_normal(
+            "MTLSByKubeRay", "The RayCluster uses KubeRay's tlsOptions, so the operator maintains no CA for it"
+        )
+        return False
 
     async def _desired_ca(self, cluster: Object, existing: Object | None) -> _DesiredCA:
         now = self._clock.now()

@@ -1,11 +1,19 @@
 """Maintains the NetworkPolicies of a RayCluster: one for its head, one for its workers.
 
-KubeRay can also create policies, and names the policy of the head ``<cluster>-head``, which is also our name for a
-cluster with old-style names. If ``spec.networkPolicy`` is used, our policies are deleted. A policy with neither our
-label nor our field manager is never changed.
+KubeRay can also create policies, if ``spec.networkPolicy`` is set and its feature gate is enabled. It names them
+``<cluster>-head`` and ``<cluster>-workers``, which are also our names for a cluster with old-style names: KubeRay then
+replaces the spec and the labels of our policies. Each of our policies is deleted, or left to KubeRay, once KubeRay's
+policy for the same pods exists and restricts ingress. Until then it stays: KubeRay ignores the field if its feature
+gate is disabled. A policy with neither our label nor our field manager is never changed.
+
+Who can create NetworkPolicies in a namespace can open any pod in it anyway, because policies only add to each other.
+Therefore an imitation of KubeRay's policy gains nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from cfo.api.raycluster.cluster import has_cluster_labels, uses_kuberay_network_policy
 from cfo.api.raycluster.kinds import RAY_CLUSTER
@@ -35,13 +43,18 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
+    is_controlled_by,
     is_deleting,
     key_of,
+    labels_of,
     name_of,
     namespace_of,
 )
 
 __all__ = ["NetworkPolicyReconciler", "setup"]
+
+_CREATED_BY_LABEL = "app.kubernetes.io/created-by"
+_KUBERAY = "kuberay-operator"
 
 
 class NetworkPolicyReconciler:
@@ -76,20 +89,47 @@ class NetworkPolicyReconciler:
         if cluster is None or is_deleting(cluster):
             return Result()
         children = Children(self._client, self._events, cluster)
-        if uses_kuberay_network_policy(cluster):
-            children.record_normal(
-                "NetworkPolicyByKubeRay",
-                "The RayCluster uses KubeRay's networkPolicy, so the operator creates no NetworkPolicies for it",
-            )
-            await self._delete(children)
+        names = names_of(cluster)
+        workers_by_kuberay = self._is_restricted_by_kuberay(cluster, "workers")
+        head_by_kuberay = self._is_restricted_by_kuberay(cluster, "head")
+        self._record_kuberay_policies(children, workers_by_kuberay and head_by_kuberay)
+        if workers_by_kuberay:
+            await self._delete(children, names.workers_policy)
+        else:
+            await self._apply(children, desired_workers_policy(cluster))
+        if head_by_kuberay:
+            await self._delete(children, names.head_policy)
             return children.result()
-        await self._apply(children, desired_workers_policy(cluster))
         try:
             namespaces = await self._namespaces.current()
         except DiscoveryIncomplete:
             return children.result(requeue_after=UNKNOWN_RETRY_SECONDS)
         await self._apply(children, desired_head_policy(cluster, self._config, namespaces))
         return children.result()
+
+    def _is_restricted_by_kuberay(self, cluster: Object, group: str) -> bool:
+        """Return whether KubeRay's policy for the head (``head``) or the ``workers`` restricts ingress to them."""
+        if not uses_kuberay_network_policy(cluster):
+            return False
+        if "networkPolicy" in self._config.kuberay_features:
+            return True
+        entry = self._policies.entry(NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{group}"))
+        policy = entry.object() if entry is not None else {}
+        restricts_ingress = "Ingress" in ((policy.get("spec") or {}).get("policyTypes") or ())
+        return restricts_ingress and _is_by_kuberay(policy, cluster)
+
+    def _record_kuberay_policies(self, children: Children, active: bool) -> None:
+        if active:
+            children.record_normal(
+                "NetworkPolicyByKubeRay",
+                "The RayCluster uses KubeRay's networkPolicy, so the operator creates no NetworkPolicies for it",
+            )
+        elif uses_kuberay_network_policy(children.cluster):
+            children.record_normal(
+                "KubeRayFeatureUnconfirmed",
+                "The RayCluster sets spec.networkPolicy, but KubeRay has not created NetworkPolicies that restrict the "
+                "ingress to its head and workers: the operator's own NetworkPolicies stay until then",
+            )
 
     async def _apply(self, children: Children, desired: Object) -> None:
         current = self._policies.entry(key_of(desired))
@@ -102,18 +142,31 @@ class NetworkPolicyReconciler:
             return
         await children.apply(desired, current.meta.uid if current is not None else "")
 
-    async def _delete(self, children: Children) -> None:
-        names = names_of(children.cluster)
-        for name in (names.head_policy, names.workers_policy):
-            current = self._policies.entry(NamespacedName(namespace_of(children.cluster), name))
-            if current is not None and _is_ours(current, children.cluster):
-                await children.delete(NETWORK_POLICY, current.object())
+    async def _delete(self, children: Children, name: str) -> None:
+        current = self._policies.entry(NamespacedName(namespace_of(children.cluster), name))
+        if current is None or not _is_ours(current, children.cluster):
+            return
+        await children.delete(NETWORK_POLICY, current.object())
+
+
+def _is_by_kuberay(policy: Mapping[str, Any], cluster: Object) -> bool:
+    """Return whether KubeRay created ``policy`` for ``cluster`` or took it over: it replaces all labels by its own."""
+    return (
+        is_controlled_by(policy, cluster)
+        and labels_of(policy).get(_CREATED_BY_LABEL) == _KUBERAY
+        and not has_cluster_labels(policy, cluster)
+    )
 
 
 def _is_ours(policy: Entry, cluster: Object) -> bool:
-    """Return whether the label or field manager is ours; KubeRay's policy has the same owner reference."""
+    """Return whether the label or field manager is ours; KubeRay's policy has the same owner reference.
+
+    If KubeRay took over a policy of ours, it replaced the labels, but our field manager still owns other fields.
+    """
     if has_cluster_labels({"metadata": {"namespace": policy.key.namespace, "labels": policy.meta.labels}}, cluster):
         return True
+    if policy.meta.labels.get(_CREATED_BY_LABEL) == _KUBERAY:
+        return False
     return any(field.get("manager") == FIELD_MANAGER for field in policy.managers)
 
 

@@ -5,8 +5,8 @@ Route that targets it and a Service in front of it, a ServiceAccount that OpenSh
 for its cookies, and the permission to check tokens. That permission is a ClusterRoleBinding, which no owner reference
 can tie to a namespaced cluster: a finalizer delays the cluster's deletion until the binding is deleted.
 
-If OAuth is disabled, or KubeRay protects the dashboard itself (``authOptions``), all of these objects are deleted. On
-vanilla Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
+If OAuth is disabled, or KubeRay protects the dashboard itself (``authOptions``, if the configuration lists it), all of
+these objects are deleted. On vanilla Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
 """
 
 from __future__ import annotations
@@ -134,7 +134,10 @@ class OAuthReconciler:
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
         enabled = self._config.ray_dashboard_oauth_enabled
-        if enabled and openshift is not None and not uses_kuberay_auth(cluster):
+        by_kuberay = uses_kuberay_auth(cluster) and "authOptions" in self._config.kuberay_features
+        if enabled and openshift is not None and not by_kuberay:
+            if uses_kuberay_auth(cluster):
+                children.record_unconfirmed_feature("authOptions", "OAuth proxy")
             await self._create_or_update(children, openshift)
             return children.result()
         if enabled and openshift is None:

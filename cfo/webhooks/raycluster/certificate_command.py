@@ -1,9 +1,10 @@
 """The shell command with which each Ray node creates its own certificate when its pod starts.
 
-It runs in an init container with the image ``CERT_GENERATOR_IMAGE``, where the CA of the RayCluster is mounted at
-:data:`CA_DIRECTORY`, and writes key and certificate to :data:`TLS_DIRECTORY`. Clients of the head verify one of the
-names in its certificate: workers verify the address that they get from KubeRay, clients in the Kubernetes cluster
-verify the name of the head's Service, and external clients verify the host of the client Route or Ingress.
+It runs in an init container with the image ``CERT_GENERATOR_IMAGE``, where the certificate of the RayCluster's CA is
+mounted at :data:`CA_DIRECTORY` and the CA's key at :data:`CA_KEY_DIRECTORY`. It writes the node's key and certificate,
+and the CA's certificate, to :data:`TLS_DIRECTORY`, which Ray's container mounts as well. Clients of the head verify one
+of the names in its certificate: workers verify the address that they get from KubeRay, clients in the Kubernetes
+cluster verify the name of the head's Service, and external clients verify the host of the client Route or Ingress.
 """
 
 from __future__ import annotations
@@ -15,15 +16,24 @@ from typing import Any, Final
 from cfo.api.raycluster.naming import client_host, head_service_name
 from cfo.runtime import namespace_of
 
-__all__ = ["CA_DIRECTORY", "TLS_DIRECTORY", "certificate_command", "head_host_names", "head_service_replacement"]
+__all__ = [
+    "CA_DIRECTORY",
+    "CA_KEY_DIRECTORY",
+    "TLS_DIRECTORY",
+    "certificate_command",
+    "head_host_names",
+    "head_service_replacement",
+]
 
 CA_DIRECTORY: Final = "/home/ray/workspace/ca"
+CA_KEY_DIRECTORY: Final = "/home/ray/workspace/ca-key"
 TLS_DIRECTORY: Final = "/home/ray/workspace/tls"
 
 # The shell expands the last two: the head's address, which KubeRay passes to workers, and the pod's own address.
 _NODE_NAMES: Final = ("127.0.0.1", "localhost", "${FQ_RAY_IP}", "$(awk 'END{print $1}' /etc/hosts)")
 _SIGN_OPTIONS: Final = (
-    "-CA ca.crt -CAkey ca.key -in server.csr -out server.crt -days 365 -CAcreateserial -extfile domain.ext"
+    f"-CA ca.crt -CAkey {CA_KEY_DIRECTORY}/ca.key -in server.csr -out server.crt -days 365 "
+    "-CAcreateserial -extfile domain.ext"
 )
 _HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 
@@ -55,7 +65,7 @@ def certificate_command(names: Iterable[str]) -> list[str]:
         f"cd {TLS_DIRECTORY}",
         "openssl req -nodes -newkey rsa:2048 -keyout server.key -out server.csr -subj '/CN=ray-head'",
         'printf "' + r"\n".join(lines) + '">./domain.ext',
-        f"cp {CA_DIRECTORY}/* .",
+        f"cp {CA_DIRECTORY}/ca.crt .",
         f"openssl x509 -req {_SIGN_OPTIONS}",
     )
     return ["sh", "-c", " && ".join(steps)]

@@ -10,7 +10,7 @@ from typing import Final
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
 from cfo.runtime.field import Path
-from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
+from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Action, InjectionStep, plan_injection
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_first_container_to_end
@@ -35,15 +35,16 @@ class DefaultingResult:
 def default(cluster: Object, old: Object | None, settings: InjectionSettings) -> DefaultingResult:
     """Return the defaulted ``cluster`` that replaces ``old`` (``None`` if it is new); modifies neither.
 
-    A RayCluster that is being deleted is returned unchanged, and so is one with wrong JSON types, which validation
-    rejects.
+    An update of a RayCluster that is being deleted is returned unchanged, and so is a RayCluster with wrong JSON types,
+    which validation rejects.
     """
-    if is_deleting(cluster) or json_type_errors(cluster):
+    if (old is not None and is_deleting(cluster)) or json_type_errors(cluster):
         return DefaultingResult(cluster)
     result = _copied(cluster)
     warnings = [*_set_version(result, old, settings.version)]
     if old is None:
         warnings += _name_warnings(name_of(cluster))
+    warnings += _feature_warnings(cluster, old, settings)
     for step in plan_injection(result, pod_groups_of(result), old, settings):
         warnings += _apply(step)
     return DefaultingResult(result, tuple(warnings))
@@ -107,6 +108,17 @@ def _name_warnings(name: str) -> Iterator[str]:
             "metadata.name: is not a DNS-1035 label (a letter, then letters, digits and -); "
             "KubeRay 1.3 and later ignore RayClusters with such names"
         )
+
+
+def _feature_warnings(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[str]:
+    for feature in (OAUTH, MTLS):
+        was_unconfirmed = old is not None and not json_type_errors(old) and feature.is_unconfirmed(old, settings)
+        if feature.is_unconfirmed(cluster, settings) and not was_unconfirmed:
+            field = feature.kuberay_field
+            yield (
+                f"{Path('spec', field)}: the operator's own {feature.name} stays active, because "
+                f"kuberay.kubeRayFeatures in the operator's configuration does not contain {field}"
+            )
 
 
 def _apply(step: InjectionStep) -> Iterator[str]:

@@ -5,7 +5,8 @@ Defaulting and validation both follow this plan.
 A new RayCluster gets all enabled features. On an update, the injected entries of the old object are kept: a new version
 of the operator or other images do not change a pod template, and RayClusters created without the entries never get
 them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if the
-user enables or disables KubeRay's own TLS or authentication, the operator's entries are removed or injected.
+user enables or disables KubeRay's own TLS or authentication, the operator's entries are removed or injected. KubeRay
+ignores these fields unless its feature is active, so they have this effect only if the settings say that it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cfo.api.raycluster.cluster import uses_kuberay_auth, uses_kuberay_tls
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.certificate_command import head_service_replacement
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
-from cfo.webhooks.raycluster.json_types import json_type_errors
+from cfo.webhooks.raycluster.json_types import has_json_types
 from cfo.webhooks.raycluster.mtls import mtls_additions, with_command
 from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
@@ -53,7 +54,12 @@ class Feature:
 
     def is_wanted(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> bool:
         """Return whether the operator has to inject the feature into ``cluster``."""
-        return self.is_enabled(settings) and not self.is_done_by_kuberay(cluster)
+        by_kuberay = self.kuberay_field in settings.kuberay_features and self.is_done_by_kuberay(cluster)
+        return self.is_enabled(settings) and not by_kuberay
+
+    def is_unconfirmed(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> bool:
+        """Return whether the operator injects the feature although ``cluster`` requests KubeRay's implementation."""
+        return self.is_wanted(cluster, settings) and self.is_done_by_kuberay(cluster)
 
 
 def _proxy_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
@@ -90,7 +96,7 @@ def plan_injection(
     cluster: Object, groups: list[PodGroup], old: Object | None, settings: InjectionSettings
 ) -> Iterator[InjectionStep]:
     """Yield the steps for ``cluster``, whose groups are ``groups``; ``old`` is ``None`` for a new RayCluster."""
-    if old is not None and json_type_errors(old):
+    if old is not None and not has_json_types(old):
         return
     # Users can also write the status, but only the stored status comes from KubeRay.
     with_stored_status = {**cluster, "status": (old or {}).get("status")}

@@ -14,7 +14,7 @@ from cfo.runtime.field import MAX_ERRORS, Path, type_invalid
 from cfo.webhooks.raycluster.limits import count_errors
 from cfo.webhooks.raycluster.pod_groups import HEAD_GROUP, WORKER_GROUPS
 
-__all__ = ["json_type_errors"]
+__all__ = ["has_json_types", "json_type_errors"]
 
 _TYPES: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "a string"}
 
@@ -25,6 +25,11 @@ def json_type_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
     If ``cluster`` exceeds a limit (:mod:`.limits`), return only the error for that.
     """
     return count_errors(cluster) or list(islice(_spec_errors(cluster.get("spec")), MAX_ERRORS + 1))
+
+
+def has_json_types(cluster: Mapping[str, Any]) -> bool:
+    """Return whether all fields that this package reads have the right JSON types, regardless of the limits."""
+    return next(_spec_errors(cluster.get("spec")), None) is None
 
 
 def _spec_errors(spec: object) -> Iterator[FieldError]:

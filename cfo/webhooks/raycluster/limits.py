@@ -2,7 +2,9 @@
 
 API servers call mutating webhooks with any object that fits into a request: 3 MB hold 35,000 worker groups, and what is
 injected into each group is 25 times larger than the group. All other work of this package is linear in the counted
-entries, so these limits bound it. They are far above what the API server can store with entries of a usual size.
+entries, so these limits bound it. A stored RayCluster that exceeds them is read when an update replaces it by one
+within the limits, which is linear in its size (the API server stores at most 1.5 MB). The limits are far above what the
+API server can store with entries of a usual size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The OAuth proxy in front of the dashboard: a container in the head pod, with its service account and certificate.
 
 OpenShift issues the certificate for the proxy's Service, and treats the service account as an OAuth client; the
-controller creates both the Service and the service account. Users who are allowed to get pods in the RayCluster's
-namespace get access to the dashboard.
+controller creates both the Service and the service account. Only users who are allowed to get pods in the RayCluster's
+namespace get access to the dashboard: ``--openshift-sar`` requires this of browser logins, and
+``--openshift-delegate-urls`` of bearer tokens. RayClusters that were created before the former was added keep their
+proxy, which lets in every user who can log in to OpenShift.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _TLS_DIRECTORY = "/etc/tls/private"
 def proxy_additions(cluster: Mapping[str, Any], image: str) -> PodAdditions:
     """Return the additions for the head's pod template of ``cluster``."""
     names = names_of(cluster)
-    required_access = {"/": {"resource": "pods", "namespace": namespace_of(cluster), "verb": "get"}}
+    required_access = {"resource": "pods", "namespace": namespace_of(cluster), "verb": "get"}
     container = {
         "name": PROXY_CONTAINER,
         "image": image,
@@ -37,7 +39,8 @@ def proxy_additions(cluster: Mapping[str, Any], image: str) -> PodAdditions:
             f"--tls-cert={_TLS_DIRECTORY}/tls.crt",
             f"--tls-key={_TLS_DIRECTORY}/tls.key",
             "--cookie-secret=$(COOKIE_SECRET)",
-            f"--openshift-delegate-urls={orjson.dumps(required_access).decode()}",
+            f"--openshift-delegate-urls={orjson.dumps({'/': required_access}).decode()}",
+            f"--openshift-sar={orjson.dumps(required_access).decode()}",
         ],
         "env": [
             {

@@ -1,7 +1,9 @@
 """Validation of RayClusters.
 
 It rechecks the result of defaulting, because other mutating webhooks may have changed it afterwards: the injected
-entries must exist, and on an update must be unchanged. A RayCluster that is being deleted is not validated, so that its
+entries must be the planned ones, and on an update must be unchanged. During an upgrade of the operator, a replica of
+the other version may have injected slightly different entries into a new RayCluster; the version annotation shows this,
+and then only their names are checked. An update of a RayCluster that is being deleted is not validated, so that its
 finalizers can be removed.
 """
 
@@ -16,7 +18,7 @@ from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
 from cfo.runtime.field import MAX_ERRORS, Path, invalid, required, too_long
 from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
-from cfo.webhooks.raycluster.json_types import json_type_errors
+from cfo.webhooks.raycluster.json_types import has_json_types, json_type_errors
 from cfo.webhooks.raycluster.limits import count_errors
 from cfo.webhooks.raycluster.pod_additions import (
     PROXY_CONTAINER,
@@ -54,14 +56,21 @@ def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> 
     """Return the errors in the update of ``old`` to ``cluster``."""
     if is_deleting(cluster):
         return []
-    errors = json_type_errors(cluster) or count_errors(old)
+    errors = json_type_errors(cluster)
     if errors:
+        # Clusters that were stored without the webhooks can exceed the limits; their metadata can still be changed.
+        if cluster.get("spec") == old.get("spec") and count_errors(cluster):
+            return _version_errors(old, cluster)
         return errors
-    path = Path("metadata", "annotations").key(VERSION_ANNOTATION)
+    return [*_version_errors(old, cluster), *_reported(_errors(cluster, old, settings))]
+
+
+def _version_errors(old: Object, cluster: Object) -> list[FieldError]:
     current = annotations_of(cluster).get(VERSION_ANNOTATION)
-    if current != annotations_of(old).get(VERSION_ANNOTATION):
-        errors.append(invalid(path, current, "the version that the RayCluster was created with is immutable"))
-    return [*errors, *_reported(_errors(cluster, old, settings))]
+    if current == annotations_of(old).get(VERSION_ANNOTATION):
+        return []
+    path = Path("metadata", "annotations").key(VERSION_ANNOTATION)
+    return [invalid(path, current, "the version that the RayCluster was created with is immutable")]
 
 
 def _reported(errors: Iterator[FieldError]) -> Iterator[FieldError]:
@@ -77,7 +86,8 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     steps: dict[Path, list[InjectionStep]] = {}
     for step in plan_injection(cluster, groups, old, settings):
         steps.setdefault(step.group.path, []).append(step)
-    old_groups = pod_groups_by_key(pod_groups_of(old) if old is not None and not json_type_errors(old) else ())
+    old_groups = pod_groups_by_key(pod_groups_of(old) if old is not None and has_json_types(old) else ())
+    injected_here = old is None and annotations_of(cluster).get(VERSION_ANNOTATION) in (None, settings.version)
     for group in groups:
         group_steps = steps.get(group.path, [])
         error = _container_error(group, old_groups.get(group.key), group_steps)
@@ -85,7 +95,7 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
             yield error
             continue
         for step in group_steps:
-            yield from _step_errors(step)
+            yield from _step_errors(step, must_be_equal=injected_here or step.action is Action.KEEP)
 
 
 def _container_error(group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]) -> FieldError | None:
@@ -98,11 +108,10 @@ def _container_error(group: PodGroup, before: PodGroup | None, steps: Sequence[I
     return None
 
 
-def _step_errors(step: InjectionStep) -> Iterator[FieldError]:
+def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldError]:
     if step.action is Action.REMOVE:
         return
     pod, path, additions = step.group.pod, step.group.pod_path, step.additions
-    must_be_equal = step.action is Action.KEEP
     lists: list[tuple[Path, Sequence[Object], Sequence[Object], str]] = [
         (
             path.child("containers"),
@@ -117,7 +126,9 @@ def _step_errors(step: InjectionStep) -> Iterator[FieldError]:
         ray, ray_path = pod["containers"][at], path.child("containers").index(at)
         message = "RAY_TLS related environment variables are immutable"
         lists.append((ray_path.child("env"), additions.env, ray.get("env") or (), message))
-        yield from _mount_errors(ray_path.child("volumeMounts"), additions, ray.get("volumeMounts") or ())
+        injected = must_be_equal and step.action is Action.INJECT
+        mounts = ray.get("volumeMounts") or ()
+        yield from _mount_errors(ray_path.child("volumeMounts"), additions, mounts, must_be_equal=injected)
     message = "create-cert Init Container is immutable"
     lists.append((path.child("initContainers"), additions.init_containers, pod.get("initContainers") or (), message))
     for list_path, expected, items, message in lists:
@@ -139,8 +150,14 @@ def _volumes_message(step: InjectionStep) -> str:
     return "ca-vol and server-cert Secret volumes are immutable"
 
 
-def _mount_errors(path: Path, additions: PodAdditions, mounts: Sequence[Object]) -> Iterator[FieldError]:
-    present = {mount_key(mount) for mount in mounts}
+def _mount_errors(
+    path: Path, additions: PodAdditions, mounts: Sequence[Object], *, must_be_equal: bool
+) -> Iterator[FieldError]:
+    message = "ca-vol and server-cert volume mounts are immutable"
+    present = {mount_key(mount): mount for mount in mounts}
     for addition in additions.mounts:
-        if mount_key(addition) not in present:
-            yield required(path, "ca-vol and server-cert volume mounts are immutable")
+        found = present.get(mount_key(addition))
+        if found is None:
+            yield required(path, message)
+        elif must_be_equal and not are_equal_entries(found, addition):
+            yield invalid(path, found, message)

@@ -56,7 +56,7 @@ class RayClusterWebhook:
 
     async def default(self, obj: Object, request: AdmissionRequest) -> Object:
         """Return the object with everything injected; warn about replaced and reverted entries."""
-        if is_deleting(obj):
+        if is_deleting(obj) and request.old_object is not None:
             return obj
         settings = await self._settings()
         result = await request.compute(default, _with_name(obj, request), request.old_object, settings)
@@ -83,6 +83,7 @@ class RayClusterWebhook:
                 oauth=config.ray_dashboard_oauth_enabled and await self._is_openshift(),
                 mtls=config.mtls_enabled,
                 ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
+                kuberay_features=frozenset(config.kuberay_features),
                 images=self._images,
             )
         except (DiscoveryIncomplete, APIError, TransportError) as error:

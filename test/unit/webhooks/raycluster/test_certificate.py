@@ -13,6 +13,7 @@ from cryptography import x509
 from cfo.controllers.raycluster import ca
 from cfo.webhooks.raycluster.certificate_command import (
     CA_DIRECTORY,
+    CA_KEY_DIRECTORY,
     TLS_DIRECTORY,
     certificate_command,
     head_host_names,
@@ -58,12 +59,14 @@ def test_renamed_head_service_is_replaced_in_command() -> None:
 @pytest.mark.parametrize("algorithm", ["ecdsa", "rsa"])
 def test_command_creates_certificate_signed_by_cluster_ca(algorithm: Any, tmp_path: Path) -> None:
     cluster_ca = ca.create(algorithm)
-    for folder in ("ca", "tls"):
+    directories = {CA_DIRECTORY: "ca", CA_KEY_DIRECTORY: "key", TLS_DIRECTORY: "tls"}
+    for folder in directories.values():
         (tmp_path / folder).mkdir()
-    for name, content in cluster_ca.data().items():
-        (tmp_path / "ca" / name).write_bytes(content)
+    for folder, name in (("ca", "ca.crt"), ("key", "ca.key")):
+        (tmp_path / folder / name).write_bytes(cluster_ca.data()[name])
     shell, option, script = certificate_command(head_host_names(cluster(), "apps.test"))
-    script = script.replace(CA_DIRECTORY, str(tmp_path / "ca")).replace(TLS_DIRECTORY, str(tmp_path / "tls"))
+    for directory in sorted(directories, key=len, reverse=True):
+        script = script.replace(directory, str(tmp_path / directories[directory]))
     subprocess.run(
         [shell, option, script], check=True, capture_output=True, env={"FQ_RAY_IP": "rc-head-svc.ns.svc.cluster.local"}
     )
@@ -77,4 +80,5 @@ def test_command_creates_certificate_signed_by_cluster_ca(algorithm: Any, tmp_pa
         "rayclient-rc-ns.apps.test",
         "rc-head-svc.ns.svc",
     }
-    assert (tmp_path / "tls" / "server.key").exists()
+    assert {path.name for path in (tmp_path / "tls").iterdir()} >= {"server.key", "ca.crt"}
+    assert not [path for path in (tmp_path / "tls").iterdir() if path.read_bytes() == cluster_ca.data()["ca.key"]]

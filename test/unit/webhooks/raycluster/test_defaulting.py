@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
+from cfo.webhooks.raycluster.certificate_command import CA_KEY_DIRECTORY
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
 from test.support.ray_clusters import (
@@ -56,7 +57,7 @@ def test_injected_parts_use_names_of_annotated_cluster() -> None:
         "secretName": expected.proxy_tls_secret
     }
     for pod in (head_pod(injected), worker_pod(injected)):
-        assert find_by_name(pod["volumes"], "ca-vol")["secret"] == {"secretName": expected.ca_secret}
+        assert find_by_name(pod["volumes"], "ca-vol")["secret"]["secretName"] == expected.ca_secret
     proxy = find_by_name(head_pod(injected)["containers"], "oauth-proxy")
     assert proxy["env"][0]["valueFrom"]["secretKeyRef"]["name"] == expected.cookie_secret
     assert f"--openshift-service-account={expected.proxy_service_account}" in proxy["args"]
@@ -74,7 +75,24 @@ def test_every_worker_group_gets_tls() -> None:
         pod = worker_pod(injected, index)
         assert names_in(pod["containers"][0]["env"]) == TLS_ENV
         assert names_in(pod["initContainers"]) == ["create-cert"]
-        assert names_in(pod["volumes"]) == ["ca-vol", "server-cert"]
+        assert names_in(pod["volumes"]) == ["ca-vol", "server-cert", "ca-key-vol"]
+
+
+def test_only_the_init_container_gets_the_key_of_the_ca() -> None:
+    injected = defaulted_cluster(worker())
+    for pod in (head_pod(injected), worker_pod(injected)):
+        with_key = {
+            volume["name"]
+            for volume in pod["volumes"]
+            if "secret" in volume and {"key": "ca.key", "path": "ca.key"} in volume["secret"].get("items", ["all"])
+        }
+        (init_container,) = pod["initContainers"]
+        assert with_key == {"ca-key-vol"}
+        assert with_key <= set(names_in(init_container["volumeMounts"]))
+        assert not with_key & {name for item in pod["containers"] for name in names_in(item.get("volumeMounts"))}
+        ca_volume = find_by_name(pod["volumes"], "ca-vol")
+        assert ca_volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+        assert "ca/* " not in init_container["command"][2]
 
 
 def test_nothing_is_injected_when_disabled() -> None:
@@ -158,7 +176,7 @@ def test_entries_of_user_keep_their_positions() -> None:
     assert names_in(pod["containers"][0]["env"]) == ["A", *TLS_ENV]
     assert names_in(pod["containers"][0]["volumeMounts"]) == ["d", "ca-vol", "server-cert"]
     assert names_in(pod["initContainers"]) == ["first", "create-cert"]
-    assert names_in(pod["volumes"]) == ["d", "proxy-tls-secret", "ca-vol", "server-cert"]
+    assert names_in(pod["volumes"]) == ["d", "proxy-tls-secret", "ca-vol", "server-cert", "ca-key-vol"]
     assert pod["priorityClassName"] == "high"
 
 
@@ -278,12 +296,29 @@ def test_proxy_placed_first_by_the_go_operator_is_kept() -> None:
 # --- KubeRay's own TLS and authentication -----------------------------------------------------------------------------
 
 
+WITH_KUBERAY = replace(OAUTH_AND_MTLS, kuberay_features=frozenset({"tlsOptions", "authOptions"}))
+
+
+def test_parts_stay_unless_kuberay_features_are_configured() -> None:
+    options: Cluster = {"tlsOptions": {"enabled": True}, "authOptions": {"mode": "token"}}
+    old = defaulted_cluster(worker())
+    new = copy.deepcopy(old)
+    new["spec"] |= options
+    result = default(new, old, OAUTH_AND_MTLS)
+    assert result.cluster == new
+    assert [warning.partition(":")[0] for warning in result.warnings] == ["spec.authOptions", "spec.tlsOptions"]
+    assert default(new, new, OAUTH_AND_MTLS).warnings == ()
+    created = default_on_create(ray_cluster(worker(), **options))
+    assert created.cluster["spec"] == new["spec"]
+    assert len(created.warnings) == 2
+
+
 def test_nothing_is_injected_when_kuberay_provides_tls_or_authentication() -> None:
-    with_tls = defaulted_cluster(worker(), tlsOptions={"enabled": True})
+    with_tls = defaulted_cluster(worker(), tlsOptions={"enabled": True}, settings=WITH_KUBERAY)
     assert names_in(head_pod(with_tls)["containers"]) == ["ray-head", "oauth-proxy"]
     assert "initContainers" not in head_pod(with_tls)
     assert worker_pod(with_tls) == worker_pod(ray_cluster(worker()))
-    with_tokens = defaulted_cluster(worker(), authOptions={"mode": "token"})
+    with_tokens = defaulted_cluster(worker(), authOptions={"mode": "token"}, settings=WITH_KUBERAY)
     assert names_in(head_pod(with_tokens)["containers"]) == ["ray-head"]
     assert names_in(head_pod(with_tokens)["initContainers"]) == ["create-cert"]
     assert "serviceAccountName" not in head_pod(with_tokens)
@@ -293,35 +328,67 @@ def test_enabling_kuberay_tls_removes_injected_tls() -> None:
     old = defaulted_cluster(worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]})
     new = copy.deepcopy(old)
     new["spec"]["tlsOptions"] = {"enabled": True}
-    result = default(new, old, OAUTH_AND_MTLS)
+    result = default(new, old, WITH_KUBERAY)
     expected = defaulted_cluster(
-        worker(), head={"volumes": [{"name": "mine", "emptyDir": {}}]}, tlsOptions={"enabled": True}
+        worker(),
+        head={"volumes": [{"name": "mine", "emptyDir": {}}]},
+        tlsOptions={"enabled": True},
+        settings=WITH_KUBERAY,
     )
     assert result.cluster == expected
     removed = "removed, because the RayCluster uses KubeRay's own tlsOptions"
     assert f"{HEAD_PATH}.initContainers: create-cert: {removed}" in result.warnings
-    assert f"{WORKER_PATH}.volumes: ca-vol, server-cert: {removed}" in result.warnings
-    assert default(result.cluster, result.cluster, OAUTH_AND_MTLS) == DefaultingResult(result.cluster)
+    assert f"{WORKER_PATH}.volumes: ca-vol, server-cert, ca-key-vol: {removed}" in result.warnings
+    assert default(result.cluster, result.cluster, WITH_KUBERAY) == DefaultingResult(result.cluster)
 
 
 def test_enabling_kuberay_authentication_removes_proxy() -> None:
     old = defaulted_cluster()
     new = copy.deepcopy(old)
     new["spec"]["authOptions"] = {"mode": "token"}
-    result = default(new, old, OAUTH_AND_MTLS)
-    assert result.cluster == defaulted_cluster(authOptions={"mode": "token"})
+    result = default(new, old, WITH_KUBERAY)
+    assert result.cluster == defaulted_cluster(authOptions={"mode": "token"}, settings=WITH_KUBERAY)
     removed = "removed, because the RayCluster uses KubeRay's own authOptions"
     assert f"{HEAD_PATH}.containers: oauth-proxy: {removed}" in result.warnings
 
 
 def test_disabling_kuberay_tls_and_authentication_injects_parts() -> None:
-    old = defaulted_cluster(worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"})
+    old = defaulted_cluster(
+        worker(), tlsOptions={"enabled": True}, authOptions={"mode": "token"}, settings=WITH_KUBERAY
+    )
     new = copy.deepcopy(old)
     del new["spec"]["tlsOptions"], new["spec"]["authOptions"]
-    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(defaulted_cluster(worker()))
+    assert default(new, old, WITH_KUBERAY) == DefaultingResult(defaulted_cluster(worker()))
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
+
+
+def in_former_form(cluster: Cluster) -> Cluster:
+    """Return a defaulted RayCluster as earlier releases created it: one volume with the whole CA, no SAR of users."""
+    former = copy.deepcopy(cluster)
+    for group in (former["spec"]["headGroupSpec"], *former["spec"]["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        pod["volumes"] = [item for item in pod["volumes"] if item["name"] != "ca-key-vol"]
+        del find_by_name(pod["volumes"], "ca-vol")["secret"]["items"]
+        (init,) = pod["initContainers"]
+        init["command"][2] = init["command"][2].replace("ca/ca.crt .", "ca/* .").replace(CA_KEY_DIRECTORY + "/", "")
+        init["volumeMounts"] = [item for item in init["volumeMounts"] if item["name"] != "ca-key-vol"]
+    del find_by_name(head_pod(former)["containers"], "oauth-proxy")["args"][-1]
+    return former
+
+
+def test_entries_of_earlier_releases_are_kept_and_new_groups_get_current_ones() -> None:
+    old = in_former_form(defaulted_cluster(worker()))
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"touched": "yes"}
+    assert default(new, old, OAUTH_AND_MTLS) == DefaultingResult(new)
+    del new["spec"]["workerGroupSpecs"][0]["template"]["spec"]["volumes"]
+    new["spec"]["workerGroupSpecs"].append(worker("second"))
+    result = default(new, old, OAUTH_AND_MTLS).cluster
+    assert worker_pod(result) == worker_pod(old)
+    assert worker_pod(result, 1) == worker_pod(defaulted_cluster(worker()))
+    assert head_pod(result) == head_pod(old)
 
 
 def test_operator_upgrade_changes_no_existing_cluster() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
+from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime.objects import Object
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
@@ -59,7 +61,30 @@ TOO_LARGE = [
 def test_too_large_cluster_is_rejected_with_one_error(cluster: Object, message: str) -> None:
     assert [str(error) for error in create_errors(cluster, SETTINGS)] == [message]
     assert [str(error) for error in update_errors(ray_cluster(), cluster, SETTINGS)] == [message]
-    assert [str(error) for error in update_errors(cluster, ray_cluster(), SETTINGS)] == [message]
+    larger = {**cluster, "spec": {**cluster["spec"], "suspend": True}}
+    assert [str(error) for error in update_errors(cluster, larger, SETTINGS)] == [message]
+
+
+@pytest.mark.parametrize("old", [cluster for cluster, _ in TOO_LARGE])
+def test_stored_cluster_beyond_the_limits_can_be_reduced_and_labelled(old: Object) -> None:
+    smaller = default(ray_cluster(2), old, SETTINGS).cluster
+    assert update_errors(old, smaller, SETTINGS) == []
+    labelled = {**old, "metadata": {**old["metadata"], "finalizers": ["example.com/f"]}}
+    assert default(labelled, old, SETTINGS).cluster is labelled
+    assert update_errors(old, labelled, SETTINGS) == []
+    renamed = {**old, "metadata": {**old["metadata"], "annotations": {VERSION_ANNOTATION: "v0"}}}
+    assert len(update_errors(old, renamed, SETTINGS)) == 1
+
+
+def test_injected_parts_of_a_stored_cluster_beyond_the_limits_are_kept() -> None:
+    old = default(ray_cluster(2), None, SETTINGS).cluster
+    old["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["env"] += ENV
+    new = copy.deepcopy(old)
+    del new["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]
+    assert update_errors(old, new, SETTINGS)
+    restored = default(new, old, SETTINGS).cluster
+    assert update_errors(old, restored, SETTINGS) == []
+    assert restored["spec"]["workerGroupSpecs"] == old["spec"]["workerGroupSpecs"]
 
 
 @pytest.mark.parametrize("cluster", [cluster for cluster, _ in TOO_LARGE])

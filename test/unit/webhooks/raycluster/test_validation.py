@@ -22,6 +22,7 @@ from test.support.ray_clusters import (
     WORKER_PATH,
     Cluster,
     defaulted_cluster,
+    find_by_name,
     head_pod,
     ray_cluster,
     worker,
@@ -177,9 +178,9 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("change", "error", "rejected_on_create"), CHANGES)
+@pytest.mark.parametrize(("change", "error", "rejected_by_other_version"), CHANGES)
 def test_injected_parts_are_immutable_even_for_other_webhooks(
-    change: Any, error: str, rejected_on_create: bool
+    change: Any, error: str, rejected_by_other_version: bool
 ) -> None:
     old = defaulted_cluster(worker())
     new = copy.deepcopy(old)
@@ -187,9 +188,28 @@ def test_injected_parts_are_immutable_even_for_other_webhooks(
     (found,) = update_error_messages(old, new)
     assert found.startswith(error)
     assert "immutable" in found
-    # replicas of two operator versions inject slightly different parts, so creation only checks their presence
-    create_messages = [str(item) for item in create_errors(new, OAUTH_AND_MTLS)]
-    assert [message.startswith(error) for message in create_messages] == [True] * rejected_on_create
+    assert [str(item) for item in create_errors(new, OAUTH_AND_MTLS)] == [found]
+    # replicas of two operator versions inject slightly different parts, so only their presence is checked
+    of_other_version = [str(item) for item in create_errors(new, replace(OAUTH_AND_MTLS, version="v2"))]
+    assert of_other_version == [found] * rejected_by_other_version
+
+
+def test_content_of_mounts_is_checked_on_creation() -> None:
+    new = defaulted_cluster(worker())
+    find_by_name(worker_pod(new)["containers"][0]["volumeMounts"], "server-cert")["subPath"] = "elsewhere"
+    (error,) = [str(item) for item in create_errors(new, OAUTH_AND_MTLS)]
+    assert error.startswith(f"{WORKER_PATH}.containers[0].volumeMounts: Invalid value: ")
+
+
+def test_new_cluster_with_deletion_timestamp_is_injected_and_validated() -> None:
+    """Server-side apply can create an object with a deletionTimestamp, which an API server stores as such."""
+    cluster = ray_cluster(worker())
+    cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    defaulted = default(cluster, None, OAUTH_AND_MTLS).cluster
+    assert head_pod(defaulted) == head_pod(defaulted_cluster(worker()))
+    assert create_errors(defaulted, OAUTH_AND_MTLS) == []
+    _disable_tls(defaulted)
+    assert len(create_errors(defaulted, OAUTH_AND_MTLS)) == 1
 
 
 def test_cause_contains_field() -> None:
@@ -241,7 +261,9 @@ def test_parts_of_disabled_injection_can_be_removed() -> None:
     assert update_error_messages(old, new, NO_INJECTION) == []
     new["spec"]["tlsOptions"] = {"enabled": True}
     new["spec"]["authOptions"] = {"mode": "token"}
-    assert update_error_messages(old, new) == []
+    assert len(update_error_messages(old, new)) == 2
+    features = frozenset({"tlsOptions", "authOptions"})
+    assert update_error_messages(old, new, replace(OAUTH_AND_MTLS, kuberay_features=features)) == []
 
 
 def test_user_sidecar_named_like_the_proxy_can_be_changed() -> None:

@@ -114,6 +114,14 @@ async def test_deleting_cluster_requires_no_platform_lookup() -> None:
     assert platform.lookups == []
 
 
+async def test_new_cluster_with_deletion_timestamp_is_injected() -> None:
+    cluster = ray_cluster()
+    cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    result = await FakePlatform().webhook().default(cluster, request())
+    assert names_in(head_pod(result)["containers"]) == ["ray-head", "oauth-proxy"]
+    await FakePlatform().webhook().validate_create(result, request())
+
+
 async def test_name_is_generated_before_derived_names() -> None:
     cluster = ray_cluster()
     cluster["metadata"] = {"generateName": "my-"}
