@@ -37,8 +37,9 @@ fuzz: $(VENV)/.installed ## Fuzz the webhooks, the controllers' functions and th
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0
 
-soak: $(VENV)/.installed ## Run the soak test: inject random faults for SOAK_SECONDS (set SOAK_SEED to repeat a run)
-	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak test/integration/test_faults_soak.py
+soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, together for SOAK_SECONDS (SOAK_SEED repeats a run)
+	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 3)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak \
+		test/integration/test_faults_soak.py test/integration/hostile/test_soak.py
 
 lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .
