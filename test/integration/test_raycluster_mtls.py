@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.mtls import ROTATE_ANNOTATION
+from cfo.controllers.raycluster.mtls import RENEWAL_ANNOTATION, ROTATE_ANNOTATION
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import Object, annotations_of, labels_of, owner_reference
 from test.support.go_certificates import go_certificate_authority
@@ -189,7 +189,7 @@ async def test_requested_rotation_creates_one_new_key() -> None:
             await env.patch(cluster, {"metadata": {"annotations": {ROTATE_ANNOTATION: "2026-03"}}})
             second = await wait_for_secret(env, lambda secret: secret["data"] != first["data"])
             assert second["data"]["ca.key"] != first["data"]["ca.key"]
-            assert annotations_of(second) == {ROTATE_ANNOTATION: "2026-03"}
+            assert annotations_of(second)[ROTATE_ANNOTATION] == "2026-03"
             assert set(second["data"]) == {"ca.key", "ca.crt"}
             await env.wait_for_event("CertificateAuthorityReplaced", "ray.io/cluster=rc")
             await env.patch(cluster, {"metadata": {"labels": {"touch": "1"}}})
@@ -207,7 +207,7 @@ async def test_rotation_requested_at_creation_is_satisfied_by_first_key() -> Non
             cluster["metadata"]["annotations"][ROTATE_ANNOTATION] = "x"
             await env.create(cluster)
             await env.wait_until_idle()
-            assert annotations_of(await env.get(SECRET, SECRET_NAME)) == {ROTATE_ANNOTATION: "x"}
+            assert annotations_of(await env.get(SECRET, SECRET_NAME))[ROTATE_ANNOTATION] == "x"
             assert not [event for event in await env.events() if event[1] == "CertificateAuthorityReplaced"]
 
 
@@ -247,7 +247,79 @@ async def test_kuberay_tls_options_replace_ca_only_if_configured() -> None:
             load_ca(await env.get(SECRET, SECRET_NAME))
 
 
-async def test_deleted_ca_is_recreated_except_for_deleted_cluster() -> None:
+def secret_requests(env: Environment) -> list[str]:
+    """Return the verbs of the operator's requests for single Secrets."""
+    return [verb for verb, resource in env.requests() if resource == "secrets"]
+
+
+async def test_content_is_read_only_after_a_change_or_when_its_validity_is_unknown() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster())
+            await env.wait_until_idle()
+            stored = await env.get(SECRET, SECRET_NAME)
+            due = load_ca(stored).renewal_due.replace(microsecond=0)
+            assert datetime.fromisoformat(annotations_of(stored)[RENEWAL_ANNOTATION]) == due
+            await env.patch(cluster, {"metadata": {"labels": {"touch": "1"}}})
+            await env.wait_until_idle()
+            assert secret_requests(env) == ["create"]
+            await env.patch(stored, {"metadata": {"labels": {"touch": "1"}}})
+            await env.wait_until_idle()
+            assert secret_requests(env) == ["create", "get"]
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            assert secret_requests(env) == []
+        await env.patch(stored, {"metadata": {"annotations": {RENEWAL_ANNOTATION: None}}})
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.patch(cluster, {"metadata": {"labels": {"touch": "2"}}})
+            await env.wait_until_idle()
+            assert secret_requests(env) == ["get"]
+
+
+@pytest.mark.parametrize("change", [{"ca.key": "eA=="}, {"ca.crt": None}])
+async def test_content_that_changed_while_the_operator_was_not_running_is_replaced(change: dict[str, Any]) -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+        await env.patch(ca_secret({}), {"data": change})
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            load_ca(await env.get(SECRET, SECRET_NAME))
+            await env.wait_for_event("CertificateAuthorityReplaced", "ca.")
+
+
+async def test_ca_is_renewed_when_the_recorded_time_is_reached() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        cluster = await env.create(ray_cluster())
+        old = go_certificate_authority(begin=datetime.now(UTC) - timedelta(days=300))
+        recorded = {RENEWAL_ANNOTATION: old.renewal_due.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        writer = env.client.with_field_manager(FIELD_MANAGER)
+        await writer.apply(ca_secret(old.data(), **OWN, annotations=recorded), owner=cluster)
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            renewed = await env.get(SECRET, SECRET_NAME)
+            assert load_ca(renewed).renewal_due > datetime.now(UTC)
+            assert annotations_of(renewed)[RENEWAL_ANNOTATION] > recorded[RENEWAL_ANNOTATION]
+            assert data_of(renewed)["ca.key"] == old.data()["ca.key"]
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            assert secret_requests(env) == []
+
+
+async def test_deleted_ca_of_a_running_cluster_is_reported_after_a_restart() -> None:
+    cluster = ray_cluster()
+    pod = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+    pod["initContainers"] = [{"name": "create-cert", "image": "ubi"}]
+    pod["containers"][0]["env"] = [{"name": "RAY_USE_TLS", "value": "1"}]
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        created = await env.create(cluster)
+        await env.patch(created, {"status": {"head": {"podIP": "10.0.0.1"}}}, subresource="status")
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.wait_for_event("CertificateAuthorityReplaced", f"the Secret {SECRET_NAME} was deleted")
+
+
+async def test_deleted_ca_is_recreated_and_reported_except_for_deleted_cluster() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         held = ray_cluster()
@@ -259,6 +331,7 @@ async def test_deleted_ca_is_recreated_except_for_deleted_cluster() -> None:
             await env.delete(first)
             await env.wait_until_idle()
             assert (await env.get(SECRET, SECRET_NAME))["metadata"]["uid"] != first["metadata"]["uid"]
+            await env.wait_for_event("CertificateAuthorityReplaced", f"the Secret {SECRET_NAME} was deleted")
             await env.delete(held)
             await env.delete(first)
             await env.wait_until_idle()

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from cfo.runtime.objects import Object
+from cfo.controllers.raycluster.mtls import RENEWAL_ANNOTATION
+from cfo.runtime.objects import Object, annotations_of
 from test.support.recordings import RAYCLUSTER_RECORDINGS
 
 CONFIGURATIONS = [
@@ -49,7 +50,10 @@ def managed_fields(obj: Object) -> list[dict[str, Any]]:
 
 
 def comparable_part(obj: Object) -> Object:
-    """Return all fields except status, fields that an API server sets, and the content of Secrets."""
+    """Return all fields except status, fields that an API server sets, and the content of Secrets.
+
+    The annotation with the renewal of a CA, which only this operator sets, is left out as well.
+    """
     part = {key: value for key, value in obj.items() if key not in ("status", "metadata", "data")}
     metadata = {key: obj["metadata"].get(key) for key in ("name", "namespace", "labels", "annotations")}
     metadata["owners"] = [
@@ -59,6 +63,8 @@ def comparable_part(obj: Object) -> Object:
     if obj["kind"] == "Service":
         part["spec"] = {key: value for key, value in obj["spec"].items() if not re.fullmatch("clusterIPs?", key)}
     if obj["kind"] == "Secret":
+        annotations = {key: value for key, value in annotations_of(obj).items() if key != RENEWAL_ANNOTATION}
+        metadata["annotations"] = annotations or None
         part["keys"] = sorted(obj.get("data") or ())
     return {**part, "metadata": metadata}
 

@@ -193,6 +193,10 @@ class Children:
             )
             return None
 
+    def is_up_to_date(self, current: Object, desired: Object) -> bool:
+        """Return whether ``current`` has everything in ``desired``, and the owner reference to the cluster."""
+        return _is_up_to_date(current, self._owned(desired))
+
     async def _replace(self, gvk: GVK, current: Object, desired: Object) -> Object:
         """Delete ``current`` and create ``desired``; an update would keep other keys, and an immutable object as is."""
         if not current["metadata"].get("deletionTimestamp"):

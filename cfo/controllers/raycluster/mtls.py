@@ -5,9 +5,12 @@ describes how, and why the key is kept). The Secret belongs to the cluster by it
 that name with another owner is left unchanged, and an Event reports this. A CA that the Go operator created is adopted
 and renewed like our own.
 
-A new key is created when the old one is lost, or on request: when the value of the RayCluster's annotation
-:data:`ROTATE_ANNOTATION` differs from the one on the Secret. Running pods keep the old CA until they are restarted; an
-Event asks the user to do so.
+A new key is created when the old one is lost, for example with a deleted Secret, or on request: when the value of the
+RayCluster's annotation :data:`ROTATE_ANNOTATION` differs from the one on the Secret. Running pods keep the old CA until
+they are restarted; an Event asks the user to do so.
+
+The Secret's annotation :data:`RENEWAL_ANNOTATION` says when the certificate is due for renewal, so that a restart of
+the operator does not read the content of every Secret (:mod:`cfo.controllers.raycluster.secrets`).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.controllers.raycluster.resources import desired_secret
+from cfo.controllers.raycluster.secrets import ClusterSecrets, secret_informer
 from cfo.runtime import (
     READ,
     SECRET,
@@ -45,24 +49,34 @@ from cfo.runtime import (
     Rule,
     annotations_of,
     is_deleting,
+    key_of,
     namespace_of,
+    rfc3339,
 )
 
-__all__ = ["ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
+__all__ = ["RENEWAL_ANNOTATION", "ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
 """On a RayCluster: a new value requests a new key. On the Secret: the value for which its key was created."""
+
+RENEWAL_ANNOTATION = "ray.openshift.ai/ca-renewal-due"
+"""On the Secret, when its certificate is created: when it is due for renewal (RFC 3339)."""
 
 _MAX_RECHECK_INTERVAL = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
 class _DesiredCA:
-    """The desired CA, the data of its Secret, and the message of the Event to record when the key was replaced."""
+    """The desired CA, the data of its Secret, and the message of the Event to record when the key was replaced.
+
+    ``records_renewal`` is whether the Secret gets :data:`RENEWAL_ANNOTATION`. A Secret of another version that needs no
+    other change does not get it.
+    """
 
     authority: ca.CertificateAuthority
     data: Mapping[str, bytes]
     note: str = ""
+    records_renewal: bool = True
 
     @classmethod
     def new(cls, authority: ca.CertificateAuthority, note: str = "") -> _DesiredCA:
@@ -72,7 +86,7 @@ class _DesiredCA:
 class MTLSReconciler:
     """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``.
 
-    ``secrets`` reads the Secrets that have a cluster label.
+    ``secrets`` reads the metadata of the Secrets that have a cluster label.
     """
 
     rules = (
@@ -87,37 +101,54 @@ class MTLSReconciler:
         self._events = events
         self._config = config
         self._clock = clock
-        self._secrets = secrets
+        self._secrets = ClusterSecrets(
+            client, secrets, content=(ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY), valid_until=_recorded_renewal
+        )
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the Secret of one cluster up to date; requeue for its renewal."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
+            self._secrets.forget(request)
             return Result()
         children = Children(self._client, self._events, cluster)
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
-        current = self._secrets.get(key)
         if not self._needs_ca(children):
-            await children.delete(SECRET, current)
+            self._secrets.forget(request)
+            await children.delete(SECRET, self._secrets.metadata(key))
             return children.result()
+        renewal_due = self._secrets.known_validity(children, _secret(cluster, key.name, {}))
+        if renewal_due is None or renewal_due <= self._clock.now():
+            renewal_due = await self._write(children, key)
+        if renewal_due is None:
+            return children.result()
+        wait = min(renewal_due - self._clock.now(), _MAX_RECHECK_INTERVAL)
+        return children.result(requeue_after=max(wait.total_seconds(), 1.0))
+
+    async def _write(self, children: Children, key: NamespacedName) -> datetime | None:
+        """Read the Secret, bring it up to date, and return when it is due for renewal; ``None`` if it has no CA."""
+        cluster = children.cluster
+        current = await self._secrets.read(key)
+        was_deleted = current is None and (self._secrets.was_verified(key_of(cluster)) or _has_running_head(cluster))
+        note = _restart_note(cluster, f"the Secret {key.name} was deleted") if was_deleted else ""
         desired: _DesiredCA | None = None
 
         async def desired_from(existing: Object | None) -> Object:
             nonlocal desired
-            desired = await self._desired_ca(cluster, existing)
-            return _secret(cluster, key.name, desired.data)
+            desired = await (self._desired_ca(cluster, existing) if existing else self._new_ca(note))
+            return _secret(cluster, key.name, desired.data, desired)
 
         try:
             stored = await children.create_or_update(key, SECRET, current, desired_from, trust_labels=False)
         except NameConflict as error:
             children.report_name_conflict(error, "the cluster has no CA, so mutual TLS does not work")
-            return children.result()
+            return None
         if stored is None or desired is None:
-            return children.result()
+            return None
+        self._secrets.remember(key_of(cluster), stored, desired.authority.renewal_due)
         if desired.note:
             children.record_warning("CertificateAuthorityReplaced", desired.note)
-        wait = min(desired.authority.renewal_due - self._clock.now(), _MAX_RECHECK_INTERVAL)
-        return children.result(requeue_after=max(wait.total_seconds(), 1.0))
+        return desired.authority.renewal_due
 
     def _needs_ca(self, children: Children) -> bool:
         if not self._config.mtls_enabled:
@@ -134,21 +165,22 @@ class MTLSReconciler:
         )
         return False
 
-    async def _desired_ca(self, cluster: Object, existing: Object | None) -> _DesiredCA:
+    async def _new_ca(self, note: str) -> _DesiredCA:
+        return _DesiredCA.new(await self._create(self._clock.now()), note)
+
+    async def _desired_ca(self, cluster: Object, existing: Object) -> _DesiredCA:
         now = self._clock.now()
-        if existing is None:
-            return _DesiredCA.new(await self._create(now))
         requested = annotations_of(cluster).get(ROTATE_ANNOTATION)
         if requested is not None and requested != annotations_of(existing).get(ROTATE_ANNOTATION):
             note = _restart_note(cluster, f"the annotation {ROTATE_ANNOTATION} requested it")
-            return _DesiredCA.new(await self._create(now), note)
+            return await self._new_ca(note)
         data = _data_of(existing)
         try:
             authority = ca.load(data[ca.CERTIFICATE_KEY], data[ca.PRIVATE_KEY_KEY])
         except ca.InvalidCertificateAuthority as error:
             return _DesiredCA.new(await self._create(now, error.key), _restart_note(cluster, str(error)))
         if now < authority.renewal_due:
-            return _DesiredCA(authority, data)
+            return _DesiredCA(authority, data, records_renewal=RENEWAL_ANNOTATION in annotations_of(existing))
         renewed = ca.renew(authority, now=now)
         return _DesiredCA(renewed, {**data, ca.CERTIFICATE_KEY: renewed.data()[ca.CERTIFICATE_KEY]})
 
@@ -159,12 +191,31 @@ class MTLSReconciler:
         return await to_thread.run_sync(create) if self._config.ca.key_algorithm == "rsa" else create()
 
 
-def _secret(cluster: Object, name: str, data: Mapping[str, bytes]) -> Object:
+def _secret(cluster: Object, name: str, data: Mapping[str, bytes], desired: _DesiredCA | None = None) -> Object:
     secret = desired_secret(cluster, name, data)
+    annotations = {}
     requested = annotations_of(cluster).get(ROTATE_ANNOTATION)
     if requested is not None:
-        secret["metadata"]["annotations"] = {ROTATE_ANNOTATION: requested}
+        annotations[ROTATE_ANNOTATION] = requested
+    if desired is not None and desired.records_renewal:
+        annotations[RENEWAL_ANNOTATION] = rfc3339(desired.authority.renewal_due)
+    if annotations:
+        secret["metadata"]["annotations"] = annotations
     return secret
+
+
+def _recorded_renewal(secret: Object) -> datetime | None:
+    try:
+        recorded = datetime.fromisoformat(annotations_of(secret).get(RENEWAL_ANNOTATION, ""))
+    except ValueError:
+        return None
+    return recorded if recorded.tzinfo is not None else None
+
+
+def _has_running_head(cluster: Object) -> bool:
+    """Return whether the head pod runs with a certificate: it cannot start without the CA's Secret."""
+    head = (cluster.get("status") or {}).get("head") or {}
+    return bool(head.get("podIP")) and has_injected_tls(cluster)
 
 
 def _data_of(secret: Object) -> dict[str, bytes]:
@@ -188,11 +239,11 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> None:
         manager.events(name),
         config,
         manager.clock,
-        manager.cache.informer(SECRET, label_selector=CLUSTER_LABEL).reader,
+        secret_informer(manager).reader,
     )
     (
         Builder(manager, name)
         .for_(RAY_CLUSTER, CLUSTER_CHANGED)
-        .owns(SECRET, label_selector=CLUSTER_LABEL)
+        .owns(SECRET, label_selector=CLUSTER_LABEL, metadata_only=True)
         .complete(reconciler)
     )

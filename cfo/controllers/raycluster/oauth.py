@@ -47,6 +47,7 @@ from cfo.controllers.raycluster.resources import (
     desired_proxy_service_account,
     desired_secret,
 )
+from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets, secret_informer
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
     CRUD,
@@ -113,11 +114,14 @@ class OAuthReconciler:
         self._config = config
         self._platform = environment.platform
         self._informers = informers
+        self._cookies = ClusterSecrets(client, informers.secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
         self._head_pods = HeadPodReplacer(environment.clock)
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the objects of one cluster's proxy up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
+        if cluster is None or is_deleting(cluster):
+            self._cookies.forget(request)
         if cluster is None:
             await self._collect_bindings(request)
             return Result()
@@ -177,6 +181,9 @@ class OAuthReconciler:
     async def _claim_cookie(self, children: Children) -> None:
         cluster = children.cluster
         key = NamespacedName(namespace_of(cluster), names_of(cluster).cookie_secret)
+        if self._cookies.known_validity(children, desired_secret(cluster, key.name, {})) is not None:
+            return
+        current = await self._cookies.read(key)
 
         async def desired(existing: Object | None) -> Object:
             encoded = ((existing or {}).get("data") or {}).get(COOKIE_KEY)
@@ -184,9 +191,12 @@ class OAuthReconciler:
             return desired_secret(cluster, key.name, {COOKIE_KEY: cookie})
 
         try:
-            await children.create_or_update(key, SECRET, self._informers.secrets.get(key), desired, trust_labels=False)
+            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
         except NameConflict as error:
             children.report_name_conflict(error, "the OAuth proxy has no cookie secret")
+            return
+        if stored is not None:
+            self._cookies.remember(key_of(cluster), stored)
 
     async def _create_or_update_binding(self, children: Children) -> None:
         """Create the ClusterRoleBinding, with the usual name if it is available.
@@ -232,8 +242,8 @@ class OAuthReconciler:
                 await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace, name)))
             await children.delete(SERVICE, openshift.services.get(NamespacedName(namespace, names.proxy_service)))
             await children.delete(SERVICE_ACCOUNT, openshift.accounts.get(account))
-        secret = self._informers.secrets.get(NamespacedName(namespace, names.cookie_secret))
-        await children.delete(SECRET, secret)
+        self._cookies.forget(key_of(cluster))
+        await children.delete(SECRET, self._cookies.metadata(NamespacedName(namespace, names.cookie_secret)))
         await self._release(children)
 
     async def _release(self, children: Children) -> None:
@@ -296,7 +306,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     name = "raycluster-oauth"
     clusters = manager.cache.informer(RAY_CLUSTER)
     add_indexes(clusters)
-    secrets = manager.cache.informer(SECRET, label_selector=CLUSTER_LABEL)
+    secrets = secret_informer(manager)
     bindings = manager.cache.informer(CLUSTER_ROLE_BINDING)
     add_binding_index(bindings)
     openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=config.ray_dashboard_oauth_enabled)
@@ -310,7 +320,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     controller = (
         Builder(manager, name)
         .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED))
-        .owns(SECRET, label_selector=CLUSTER_LABEL)
+        .owns(SECRET, label_selector=CLUSTER_LABEL, metadata_only=True)
         .watches(
             CLUSTER_ROLE_BINDING,
             EnqueueRequestsFromMapFunc(lambda binding: clusters_of_binding(clusters.reader, binding)),

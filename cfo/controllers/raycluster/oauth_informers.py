@@ -105,7 +105,7 @@ class OptionalOpenShiftInformers:
 class OAuthInformers:
     """Informers that the OAuth reconciler reads.
 
-    ``clusters``: all RayClusters. ``secrets``: the Secrets with a cluster label. ``bindings``: all
+    ``clusters``: all RayClusters. ``secrets``: the metadata of the Secrets with a cluster label. ``bindings``: all
     ClusterRoleBindings, with the index of :func:`add_binding_index`.
     """
 

@@ -41,6 +41,12 @@ _ONLY_PROXY: Final = (
 )
 
 
+_NOT_INJECTED: Final = (
+    ": it differs from the injected one. Another webhook changed it, or the operator's settings changed at this "
+    "moment; in the latter case try again"
+)
+
+
 def create_errors(cluster: Object, settings: InjectionSettings) -> list[FieldError]:
     """Return the errors in a new RayCluster."""
     errors = json_type_errors(cluster)
@@ -112,6 +118,7 @@ def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldE
     if step.action is Action.REMOVE:
         return
     pod, path, additions = step.group.pod, step.group.pod_path, step.additions
+    not_injected = _NOT_INJECTED if must_be_equal and step.action is Action.INJECT else ""
     lists: list[tuple[Path, Sequence[Object], Sequence[Object], str]] = [
         (
             path.child("containers"),
@@ -126,9 +133,7 @@ def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldE
         ray, ray_path = pod["containers"][at], path.child("containers").index(at)
         message = "RAY_TLS related environment variables are immutable"
         lists.append((ray_path.child("env"), additions.env, ray.get("env") or (), message))
-        injected = must_be_equal and step.action is Action.INJECT
-        mounts = ray.get("volumeMounts") or ()
-        yield from _mount_errors(ray_path.child("volumeMounts"), additions, mounts, must_be_equal=injected)
+        yield from _mount_errors(ray_path.child("volumeMounts"), additions, ray.get("volumeMounts") or (), not_injected)
     message = "create-cert Init Container is immutable"
     lists.append((path.child("initContainers"), additions.init_containers, pod.get("initContainers") or (), message))
     for list_path, expected, items, message in lists:
@@ -137,7 +142,7 @@ def _step_errors(step: InjectionStep, *, must_be_equal: bool) -> Iterator[FieldE
             if not found:
                 yield required(list_path, message)
             elif len(found) > 1 or (must_be_equal and not are_equal_entries(found[0], addition)):
-                yield invalid(list_path, found[-1], message)
+                yield invalid(list_path, found[-1], f"{message}{not_injected}")
     account = pod.get("serviceAccountName") or ""
     if additions.service_account and account != additions.service_account:
         message = "RayCluster head group service account is immutable"
@@ -151,7 +156,7 @@ def _volumes_message(step: InjectionStep) -> str:
 
 
 def _mount_errors(
-    path: Path, additions: PodAdditions, mounts: Sequence[Object], *, must_be_equal: bool
+    path: Path, additions: PodAdditions, mounts: Sequence[Object], not_injected: str
 ) -> Iterator[FieldError]:
     message = "ca-vol and server-cert volume mounts are immutable"
     present = {mount_key(mount): mount for mount in mounts}
@@ -159,5 +164,5 @@ def _mount_errors(
         found = present.get(mount_key(addition))
         if found is None:
             yield required(path, message)
-        elif must_be_equal and not are_equal_entries(found, addition):
-            yield invalid(path, found, message)
+        elif not_injected and not are_equal_entries(found, addition):
+            yield invalid(path, found, f"{message}{not_injected}")

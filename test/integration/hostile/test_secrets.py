@@ -119,3 +119,20 @@ async def test_key_of_unusual_size_is_replaced_and_never_used() -> None:
             data = data_of(await env.get(SECRET, CA_SECRET))
             assert data["ca.key"] != key
             ca.load(data["ca.crt"], data["ca.key"])
+
+
+async def test_content_of_labelled_secrets_is_not_cached() -> None:
+    """430 Secrets with 1 MB each would otherwise exceed the operator's memory limit."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with (
+            run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager,
+            start_tenant_client(env, CREATE_SECRETS) as tenant,
+        ):
+            for number in range(3):
+                await tenant.create(planted_secret(f"large-{number}", {"content": b"x" * 700_000}))
+            await env.wait_until_idle()
+            (informer,) = [informer for informer in manager.cache.informers if informer.gvk == SECRET]
+            assert len(informer.reader) == 3
+            assert informer.reader.size < 3_000
+            assert not [verb for verb, resource in env.requests() if resource == "secrets"]

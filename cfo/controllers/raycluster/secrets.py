@@ -1,0 +1,127 @@
+"""Reads the Secrets of RayClusters: metadata from an informer, content from the API server only when it is needed.
+
+Any user who is allowed to create Secrets can give them the label of a RayCluster and 1 MB of content each. Therefore
+the informer holds no content. The content of a Secret is read, with one request, if it may have changed since it was
+verified:
+
+* While this process runs, it remembers the uid and resourceVersion of the verified Secret.
+* After a restart, the managedFields in the metadata show whether the operator still owns the fields that it wrote. A
+  change by another field manager takes them away. A user who writes as our field manager goes unnoticed until the next
+  change of the Secret, but can break nothing except RayClusters of a namespace where this user can write Secrets.
+
+A Secret whose metadata does not show until when its content is valid (one that another version created) is read once
+after each restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
+from cfo.controllers.raycluster.children import Children
+from cfo.runtime import (
+    SECRET,
+    Client,
+    Entry,
+    Informer,
+    Manager,
+    NamespacedName,
+    Object,
+    Reader,
+    key_of,
+    resource_version_of,
+    uid_of,
+)
+
+__all__ = ["NEVER", "ClusterSecrets", "secret_informer"]
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""The end of validity of content that does not expire."""
+
+
+def secret_informer(manager: Manager) -> Informer:
+    """Return the informer of the metadata of all Secrets with a cluster label; all controllers share it."""
+    return manager.cache.informer(SECRET, label_selector=CLUSTER_LABEL, metadata_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    uid: str
+    resource_version: str
+    valid_until: datetime
+
+
+class ClusterSecrets:
+    """One Secret of each RayCluster, with the ``content`` keys that the operator writes.
+
+    ``metadata`` reads the informer. ``valid_until`` is called with the metadata of a Secret that the operator wrote and
+    returns until when its content needs no other write; ``None`` if the metadata does not show this.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        metadata: Reader,
+        content: Collection[str],
+        valid_until: Callable[[Object], datetime | None],
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._content = content
+        self._valid_until = valid_until
+        self._verified: dict[NamespacedName, _Verified] = {}
+        """By RayCluster."""
+
+    def metadata(self, key: NamespacedName) -> Object | None:
+        """Return apiVersion, kind and metadata of the Secret, or ``None``."""
+        return self._metadata.get(key)
+
+    async def read(self, key: NamespacedName) -> Object | None:
+        """Return the Secret with its content, from the API server; ``None`` without a request if it does not exist.
+
+        Raises the errors of :meth:`Client.get`.
+        """
+        return await self._client.get(SECRET, key, live=True) if self._metadata.contains(key) else None
+
+    def was_verified(self, cluster: NamespacedName) -> bool:
+        """Return whether this process has verified the content of the cluster's Secret."""
+        return cluster in self._verified
+
+    def remember(self, cluster: NamespacedName, secret: Object, valid_until: datetime = NEVER) -> None:
+        """Record that the content of ``secret`` was verified, or written, and until when it needs no other write."""
+        self._verified[cluster] = _Verified(uid_of(secret), resource_version_of(secret), valid_until)
+
+    def forget(self, cluster: NamespacedName) -> None:
+        """Forget the Secret of a cluster that was deleted, or needs no Secret."""
+        self._verified.pop(cluster, None)
+
+    def known_validity(self, children: Children, desired: Object) -> datetime | None:
+        """Return until when the stored Secret needs no write, if that is known without reading its content.
+
+        ``desired`` is the Secret without its content; ``None`` is also returned if the metadata has to be changed.
+        """
+        entry = self._metadata.entry(key_of(desired))
+        if entry is None or entry.meta.is_deleting:
+            return None
+        secret = entry.object()
+        if not children.is_up_to_date(secret, desired):
+            return None
+        cluster = key_of(children.cluster)
+        verified = self._verified.get(cluster)
+        if verified is not None:
+            is_same = (verified.uid, verified.resource_version) == (entry.meta.uid, entry.meta.resource_version)
+            return verified.valid_until if is_same else None
+        valid_until = self._valid_until(secret) if self._owns_content(entry) else None
+        if valid_until is not None:
+            self.remember(cluster, secret, valid_until)
+        return valid_until
+
+    def _owns_content(self, entry: Entry) -> bool:
+        """Return whether no other field manager has changed the content since this operator wrote it."""
+        owned: set[str] = set()
+        for manager in entry.managers:
+            if manager.get("manager") == FIELD_MANAGER:
+                owned.update((manager.get("fieldsV1") or {}).get("f:data") or ())
+        return all(f"f:{key}" in owned for key in self._content)
