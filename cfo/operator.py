@@ -301,11 +301,13 @@ def new_manager(
         # without it would bypass validation when the controller is enabled later.
         appwrapper_webhooks.setup(manager, configuration.appwrapper)
     if configuration.appwrapper.enabled:
-        if webhook is None:
+        if not configuration.appwrapper.require_admission_webhook:
             _log.warning(
-                "AppWrapper admission is disabled: "
+                "AppWrapper validation is not required: while the webhook is missing, "
                 "anyone who can create an AppWrapper gains this operator's permissions"
             )
+        elif webhook is None:
+            _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
         appwrapper.setup(manager, configuration.appwrapper)
     return manager
 

@@ -455,6 +455,12 @@ class AppWrapperConfiguration(_Section):
         alias="userRBACAdmissionCheck",
         description="Whether the creator of an AppWrapper must have permission to create the wrapped objects.",
     )
+    require_admission_webhook: StrictBool = Field(
+        default=True,
+        description="Whether an AppWrapper runs only if the validating webhook was registered with "
+        "`failurePolicy: Fail` when it was created. If false, any user who creates an AppWrapper while the webhook is "
+        "missing gains the operator's permissions in that namespace.",
+    )
     autopilot: AutopilotConfiguration = Field(default_factory=AutopilotConfiguration)
     fault_tolerance: FaultToleranceConfiguration = Field(default_factory=FaultToleranceConfiguration)
 

@@ -171,9 +171,14 @@ def _is_a(obj: Object, wanted: GVK) -> bool:
 
 
 async def _wait_for_webhooks(manager: Manager) -> None:
-    """Wait until the operator's webhooks are ready, so that they process all applied objects."""
+    """Wait until the operator's webhooks are ready, so that they process all applied objects.
+
+    The AppWrapper controller accepts only AppWrappers that are created at least one second after their webhook was
+    registered, because creation times have a precision of one second.
+    """
     while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check can only be polled)
         await anyio.sleep(0.02)
+    await anyio.sleep(1 - manager.clock.now().microsecond / 1_000_000)
 
 
 async def _prepare(client: Client, config_map: NamespacedName) -> None:
