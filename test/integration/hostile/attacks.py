@@ -126,6 +126,7 @@ async def create_dry_runs(clients: dict[str, Client], until: float) -> int:
             assert message in answer
             assert bool(message) == bool(answer)
             count += 1
+        await asyncio.sleep(0.5)
     return count
 
 
@@ -139,6 +140,7 @@ async def plant_secrets(client: Client, until: float, *, size: int = 990_000, nu
             count += 1
         for name in names:
             await client.delete(SECRET, NamespacedName("secrets", name))
+        await asyncio.sleep(0.5)
     return count
 
 
