@@ -188,7 +188,7 @@ class EventLoopWatchdog:
             "Event loop was blocked" if ended else "Event loop is blocked",
             seconds=round(seconds, 3),
             function=block.stack[0] if block.stack else "unknown",
-            stack=list(block.stack),
+            frames=list(block.stack),
             suppressed=self._suppressed,
         )
         self._suppressed, self._next_log = 0, now + _LOG_INTERVAL

@@ -127,9 +127,9 @@ class WebhookOptions:
     ``mutating_configuration`` and ``validating_configuration`` are the names of the webhook configurations that we
     manage; empty if we manage none. ``conversion_crds`` are the names of the CRDs whose conversion webhook is ours.
     ``url`` is for webhooks outside the cluster: the server listens on its port instead of on ``bind_address``, and the
-    webhook configurations contain the URL while the server runs. ``reuse_port`` lets several processes listen on the
-    same port. ``drain`` is how long, in seconds, open connections are served after the server stopped accepting new
-    ones.
+    webhook configurations contain the URL while the server runs. ``reuse_port`` lets several replicas on one machine
+    listen on the same port; a process does not start if the port is used by one whose certificate has another CA.
+    ``drain`` is how long, in seconds, open connections are served after the server stopped accepting new ones.
     """
 
     service: ServiceReference

@@ -19,7 +19,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import durationpy
@@ -29,6 +29,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.endpoint import parse_bind_address
+from cfo.runtime.listener import KEEP_ALIVE, Listener, bind_socket
 from cfo.runtime.webhook.admission import errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert
@@ -36,9 +37,10 @@ from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
 from cfo.runtime.webhook.review import BadReview, read_review, write_review
+from cfo.runtime.webhook.shared_port import verify_sharing
 from cfo.runtime.webhook.worker import ReviewWorker
 
-__all__ = ["MAX_BODY", "MAX_BYTES", "MAX_REVIEWS", "WebhookServer"]
+__all__ = ["MAX_BODY", "MAX_BYTES", "MAX_CONNECTIONS", "MAX_REVIEWS", "WebhookServer"]
 
 MAX_BODY: Final = 7 * 1024 * 1024
 """The maximum size of a request body in bytes: enough for an object and its old version, each of the maximum size in
@@ -47,6 +49,9 @@ etcd. controller-runtime has the same limit."""
 MAX_REVIEWS: Final = 100
 """The maximum number of reviews in flight."""
 
+MAX_CONNECTIONS: Final = 128
+"""The maximum number of connections: each review in flight has one, and API servers keep some idle ones."""
+
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The maximum size in bytes of the bodies of all reviews in flight, and of all bodies that are being received. Decoded,
 they take up to 20 times as much memory (a list of empty lists)."""
@@ -54,8 +59,8 @@ they take up to 20 times as much memory (a list of empty lists)."""
 _MAX_TIMEOUT: Final = 30.0
 """The longest timeout of a webhook in seconds, which is also used if the request has none."""
 
-_KEEP_ALIVE: Final = 180.0  # API servers close idle connections after 90 s; they have to close first
 _READ_TIMEOUT: Final = 30.0
+_SHUTDOWN_TIMEOUT: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -63,8 +68,10 @@ _log = structlog.get_logger(__name__)
 class WebhookServer:
     """Serves ``webhooks`` on ``bind_address``.
 
-    ``reuse_port`` allows other processes to listen on the same port. ``drain`` is how long, in seconds, open
-    connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before this period.
+    ``reuse_port`` allows other replicas to listen on the same port; ``trusted`` returns the CAs (PEM) that the
+    certificates of other replicas must have (default: those in our own certificate chain). ``drain`` is how long, in
+    seconds, open connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before
+    this period.
     """
 
     name = "webhooks"
@@ -78,6 +85,7 @@ class WebhookServer:
         *,
         bind_address: str = ":9443",
         reuse_port: bool = False,
+        trusted: Callable[[], bytes] | None = None,
         drain: float = 3.0,
         before_drain: Callable[[], Awaitable[None]] | None = None,
         clock: Clock | None = None,
@@ -91,6 +99,7 @@ class WebhookServer:
         self._certificate = certificate
         self._metrics = metrics
         self._reuse_port = reuse_port
+        self._trusted = trusted or (lambda: certificate.pair.certificate if certificate.pair else b"")
         self._drain = drain
         self._before_drain = before_drain
         self._clock = clock or SystemClock()
@@ -100,13 +109,14 @@ class WebhookServer:
         self._bytes = 0
         self._stopping = asyncio.Event()
         self._draining = False
-        self._socket: socket.socket | None = None
+        self._port = 0
+        self._listener: Listener | None = None
         self.listening = False
 
     @property
     def port(self) -> int:
         """The port that the server is bound to; 0 while it is not running."""
-        return int(self._socket.getsockname()[1]) if self._socket is not None else 0
+        return self._port
 
     def stop(self) -> None:
         """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is up."""
@@ -114,43 +124,50 @@ class WebhookServer:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until stopped or cancelled. Raises :class:`OSError` if the address cannot be bound."""
-        self._socket = _bound_socket(self._address, reuse_port=self._reuse_port)
-        runner = web.ServerRunner(
-            web.Server(self._handle, keepalive_timeout=_KEEP_ALIVE, access_log=None), shutdown_timeout=1.0
-        )
+        sock = bind_socket(self._address, reuse_port=self._reuse_port)
+        self._port = sock.getsockname()[1]
+        server = web.Server(self._handle, keepalive_timeout=KEEP_ALIVE, access_log=None)
         try:
             for webhook in self._webhooks:
                 self._metrics.expect(webhook.path)
             task_status.started()
-            await runner.setup()
             if await self._wait_for_certificate():
-                site = web.SockSite(runner, self._socket, ssl_context=self._certificate.ssl_context())
-                await site.start()
-                self.listening = True
-                _log.info("Serving webhooks", endpoint=self.name, address=self._bind_address, port=self.port)
-                await self._stopping.wait()
-                await site.stop()
-                self.listening = False
-            await self._finish(runner)
+                if self._reuse_port:
+                    await verify_sharing(sock, self._trusted())
+                await self._serve(server, sock)
+            await self._finish(server)
+        finally:
+            with anyio.CancelScope(shield=True):
+                server.pre_shutdown()
+                await server.shutdown(_SHUTDOWN_TIMEOUT)
+            self._worker.close()
+            sock.close()
+            self._port = 0
+
+    async def _serve(self, server: web.Server, sock: socket.socket) -> None:
+        """Accept connections until a stop is requested."""
+        tls = self._certificate.ssl_context()
+        limit = MAX_CONNECTIONS
+        listener = Listener(self.name, server, sock, limit=limit, tls=tls, protect_requests=False)
+        self._listener = listener
+        self.listening = True
+        try:
+            _log.info("Serving webhooks", endpoint=self.name, address=self._bind_address, port=self.port)
+            await first_of(listener.run, self._stopping.wait)
         finally:
             self.listening = False
-            with anyio.CancelScope(shield=True):
-                await runner.cleanup()
-            self._worker.close()
-            self._socket.close()
-            self._socket = None
 
     async def _wait_for_certificate(self) -> bool:
         """Wait for a certificate or for a stop request; return false if a stop was requested."""
         await first_of(self._certificate.available.wait, self._stopping.wait)
         return not self._stopping.is_set()
 
-    async def _finish(self, runner: web.ServerRunner) -> None:
+    async def _finish(self, server: web.Server) -> None:
         if self._before_drain is not None:
             await self._before_drain()
         self._draining = True
         until = self._clock.monotonic() + self._drain
-        while runner.server is not None and runner.server.connections and self._clock.monotonic() < until:
+        while server.connections and self._clock.monotonic() < until:
             await self._clock.sleep(0.05)  # aiohttp does not notify when a connection is closed
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -190,7 +207,8 @@ class WebhookServer:
             limit = f"{MAX_REVIEWS} reviews or {MAX_BYTES} bytes in flight"
             return _error_response(429, f"too many requests: limit is {limit}")
         try:
-            with self._in_flight(len(body)):
+            assert self._listener is not None
+            with self._in_flight(len(body)), self._listener.protected(request):
                 document = await (self._convert(body) if webhook is None else self._review(request, webhook, body))
         except BadReview as error:
             _log.warning("Received a request that is not a valid review", webhook=request.path, error=str(error))
@@ -314,31 +332,3 @@ def _error_response(code: int, message: str) -> web.Response:
     response = _json(write_review("", errored(code, message)), code)
     response.force_close()
     return response
-
-
-def _bound_socket(address: tuple[str | None, int], *, reuse_port: bool) -> socket.socket:
-    """Return a socket that is bound but does not listen yet, so that a port in use is reported at startup."""
-    host, port = address
-    found: list[Any]
-    if host is None:
-        found = [(socket.AF_INET6, ("::", port))] if socket.has_dualstack_ipv6() else [(socket.AF_INET, ("", port))]
-    else:
-        found = [
-            (family, sockaddr)
-            for family, _, _, _, sockaddr in socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-        ]
-    family, sockaddr = found[0]
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port and hasattr(socket, "SO_REUSEPORT"):
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
-        bound.bind(sockaddr)
-    except BaseException:
-        bound.close()
-        raise
-    return bound

@@ -117,6 +117,7 @@ class WebhookService:
             WebhookMetrics(registry),
             bind_address=options.url.bind_address if options.url is not None else options.bind_address,
             reuse_port=options.reuse_port,
+            trusted=self._trusted,
             drain=options.drain,
             before_drain=self._restore_configurations,
             clock=clock,
@@ -149,9 +150,12 @@ class WebhookService:
         controller.watch(start)
         self._dependencies.add_controller(controller)
 
+    def _trusted(self) -> bytes:
+        """Return the CAs (PEM) of the certificates of all replicas."""
+        return self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
+
     async def _restore_configurations(self) -> None:
-        trusted = self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
-        await self._injector.restore(self._source.bundle, trusted)
+        await self._injector.restore(self._source.bundle, self._trusted())
 
     def check(self) -> None:
         """Raise :class:`RuntimeError` with the unmet conditions until API servers can call the webhooks."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
@@ -67,9 +68,10 @@ async def test_blocking_function_is_logged_with_its_stack_and_duration(lag: Even
     assert line["log_level"] == "warning"
     assert BLOCK_SECONDS <= line["seconds"] < BLOCK_SECONDS + 5
     assert line["function"] == f"{__file__}:{block_with_a_secret.__code__.co_firstlineno + 1} block_with_a_secret"
-    assert line["stack"][0] == line["function"]
-    assert line["stack"][1].endswith(" caller_of_the_blocking_function")
+    assert line["frames"][0] == line["function"]
+    assert line["frames"][1].endswith(" caller_of_the_blocking_function")
     assert "s3cr3t" not in str(line)
+    structlog.dev.ConsoleRenderer(colors=False)(None, "warning", dict(line))  # must not reserve one of its keys
 
 
 async def test_block_is_counted_in_the_histogram(lag: EventLoopLag) -> None:

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cfo.runtime.listener import bind_socket
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
 from cfo.runtime.webhook import server as server_module
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, allowed, denied
@@ -292,6 +293,38 @@ async def test_server_can_be_stopped_before_it_has_a_certificate() -> None:
         pass
 
 
+async def test_idle_connections_and_incomplete_requests_do_not_lock_out_others(
+    first: CertificateSet, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients without credentials open many connections; the number of them stays bounded, and reviews are served."""
+    limit = 6
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", limit, raising=False)
+    headers = (
+        b"POST /validate-widget HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    )
+    async with running_server(first.pair) as harness, asyncio.timeout(TIMEOUT_SECONDS):
+        port, writers, ended = harness.server.port, [], []
+        in_progress = asyncio.create_task(post(session, harness.url(), review("wait")))
+        await harness.handler.entered.wait()
+        for number in range(5 * limit):
+            tls = trust(first) if number % 3 else None
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+            writers.append(writer)
+            if number % 3 == 2:
+                writer.write(headers)
+            ended.append(asyncio.ensure_future(reader.read()))
+        while sum(task.done() for task in ended) < len(ended) - limit:  # noqa: ASYNC110 (bounded by the timeout)
+            await asyncio.sleep(0.01)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust(first))) as other:
+            _, reply = await post(other, harness.url(), review())
+        assert reply["response"]["allowed"]
+        harness.handler.release.set()
+        assert (await in_progress)[1]["response"]["allowed"], "a review in progress must not be aborted"
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*ended, return_exceptions=True)
+
+
 async def test_servers_can_share_a_port_with_reuse_port(first: CertificateSet) -> None:
     async with running_server(first.pair, reuse_port=True) as one:
         port = one.server.port
@@ -313,6 +346,43 @@ async def test_servers_can_share_a_port_with_reuse_port(first: CertificateSet) -
         )
         with pytest.raises(OSError, match="in use"):
             await exclusive.run()
+
+
+async def test_port_is_not_shared_with_a_server_with_another_ca(
+    first: CertificateSet, session: aiohttp.ClientSession
+) -> None:
+    """Otherwise half of the connections of an API server would fail with "unable to get local issuer certificate"."""
+    other = ServingCertificate()
+    other.serve(create_certificates().pair)
+    async with running_server(first.pair, reuse_port=True) as one:
+        shared = WebhookServer(
+            Webhooks(),
+            other,
+            WebhookMetrics(CollectorRegistry()),
+            bind_address=f"127.0.0.1:{one.server.port}",
+            reuse_port=True,
+        )
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            with pytest.raises(OSError, match="certificate is not signed by the CA of these webhooks"):
+                await shared.run()
+        for _ in range(10):
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust(first))) as client:
+                assert (await post(client, one.url(), review()))[0] == 200
+
+
+async def test_port_is_not_shared_with_a_process_that_does_not_serve_webhooks(first: CertificateSet) -> None:
+    serving = ServingCertificate()
+    serving.serve(first.pair)
+    sock = bind_socket(("127.0.0.1", 0), reuse_port=True)
+    port = sock.getsockname()[1]
+    other = await asyncio.start_server(lambda _, writer: writer.close(), sock=sock)
+    webhooks, metrics = Webhooks(), WebhookMetrics(CollectorRegistry())
+    server = WebhookServer(webhooks, serving, metrics, bind_address=f"127.0.0.1:{port}", reuse_port=True)
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        with pytest.raises(OSError, match="in use by another process, which does not serve webhooks"):
+            await server.run()
+    other.close()
+    await other.wait_closed()
 
 
 async def test_stopping_server_serves_open_connections_once_more_and_closes_them(
