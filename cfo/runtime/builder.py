@@ -29,13 +29,14 @@ class SelectionKeywords(TypedDict, total=False):
 
     ``label_selector`` and ``field_selector`` have kubectl's syntax (empty: all objects); ``namespace`` limits the
     informer to one namespace (empty: all namespaces of the manager). With ``metadata_only`` only metadata is requested
-    and cached.
+    and cached. Objects larger than ``max_bytes`` are not cached (0: no limit).
     """
 
     label_selector: str
     field_selector: str
     namespace: str
     metadata_only: bool
+    max_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

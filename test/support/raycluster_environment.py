@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import orjson
+
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
@@ -233,7 +235,11 @@ class Environment:
             label_selector=str(selection.label_selector),
             field_selector=str(selection.field_selector),
         )
-        listed = {key_of(item): resource_version_of(item) for item in items}
+        listed = {
+            key_of(item): resource_version_of(item)
+            for item in items
+            if selection.fits(_stored_size(item, metadata_only=selection.metadata_only))
+        }
 
         def is_current() -> bool:
             cached = {entry.key: entry.meta.resource_version for entry in informer.reader.entries()}
@@ -264,6 +270,13 @@ class Environment:
     def clear_requests(self) -> None:
         """Forget the requests recorded so far."""
         self.exchanges.clear()
+
+
+def _stored_size(item: Object, *, metadata_only: bool) -> int:
+    """Return the size of an object in a cache."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    rest = {"apiVersion": item["apiVersion"], "kind": item["kind"]} if metadata_only else item
+    return len(orjson.dumps({**rest, "metadata": metadata}))
 
 
 async def _until(condition: Callable[[], bool], description: str) -> None:

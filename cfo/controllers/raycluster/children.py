@@ -36,9 +36,15 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["NAME_CONFLICT_RETRY_SECONDS", "Children", "NameConflict", "belongs_to"]
+__all__ = ["MAX_CACHED_BYTES", "NAME_CONFLICT_RETRY_SECONDS", "Children", "NameConflict", "belongs_to"]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
+
+MAX_CACHED_BYTES = 64 << 10
+"""The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
+
+A larger object looks like one that does not exist. That is safe, because the first write of a child can only create.
+"""
 
 NAME_CONFLICT_RETRY_SECONDS = 300.0
 """How long to wait before rechecking a name conflict; most possible owners are not watched."""

@@ -8,6 +8,7 @@ from typing import Self
 from cfo.api.raycluster.kinds import DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime import Clock, Manager
@@ -33,7 +34,7 @@ class Environment:
         # them
         dsc_initializations = OptionalKind(manager, DSC_INITIALIZATION)
         ingress_config = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
-        routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL)
+        routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
         return cls(
             clock=manager.clock,
             platform=Platform(manager.mapper, routes),

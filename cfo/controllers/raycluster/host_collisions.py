@@ -60,8 +60,10 @@ def clusters_at_address(clusters: Reader, address: str) -> Collection[Namespaced
 
 
 def _names_at(address: str) -> Iterator[NamespacedName]:
-    for at, character in enumerate(address):
-        if character == "-":
+    # Other clients choose the hosts of their Ingresses, and a host can consist of hyphens.
+    first = max(0, len(address) - _DNS_LABEL_LIMIT - 1)  # a namespace has at most 63 characters
+    for at in range(first, len(address)):
+        if address[at] == "-":
             yield NamespacedName(address[at + 1 :], address[:at])
 
 

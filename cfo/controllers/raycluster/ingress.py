@@ -16,7 +16,7 @@ from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, digest, names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.host_collisions import (
@@ -153,7 +153,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     # earlier ones are deleted.
     selector = CLUSTER_LABEL if config.ray_dashboard_oauth_enabled else ""
     clusters = manager.cache.informer(RAY_CLUSTER).reader
-    ingresses = manager.cache.informer(INGRESS, label_selector=selector)
+    ingresses = manager.cache.informer(INGRESS, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
     add_host_index(ingresses)
     reconciler = IngressReconciler(
         manager.client.with_field_manager(FIELD_MANAGER),
@@ -165,12 +165,13 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     controller = (
         Builder(manager, name)
         .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED))
-        .owns(INGRESS, CHILD_CHANGED, label_selector=selector)
+        .owns(INGRESS, CHILD_CHANGED, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
         .watches(
             INGRESS,
             EnqueueRequestsFromMapFunc(reconciler.clusters_of_hosts),
             CHILD_CHANGED,
             label_selector=selector,
+            max_bytes=MAX_CACHED_BYTES,
         )
         .complete(reconciler)
     )

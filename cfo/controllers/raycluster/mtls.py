@@ -25,13 +25,13 @@ from anyio import to_thread
 
 from cfo.api.raycluster.cluster import has_injected_tls, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
+from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.controllers.raycluster.resources import desired_secret
-from cfo.controllers.raycluster.secrets import ClusterSecrets, secret_informer
+from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, ClusterSecrets, secret_informer
 from cfo.runtime import (
     READ,
     SECRET,
@@ -241,9 +241,4 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> None:
         manager.clock,
         secret_informer(manager).reader,
     )
-    (
-        Builder(manager, name)
-        .for_(RAY_CLUSTER, CLUSTER_CHANGED)
-        .owns(SECRET, label_selector=CLUSTER_LABEL, metadata_only=True)
-        .complete(reconciler)
-    )
+    (Builder(manager, name).for_(RAY_CLUSTER, CLUSTER_CHANGED).owns(SECRET, **CLUSTER_SECRETS).complete(reconciler))

@@ -19,7 +19,7 @@ from cfo.api.raycluster.cluster import has_cluster_labels, uses_kuberay_network_
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
@@ -189,12 +189,12 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
         manager.events(name),
         config,
         namespaces,
-        manager.cache.informer(NETWORK_POLICY).reader,
+        manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
     )
     controller = (
         Builder(manager, name)
         .for_(RAY_CLUSTER, CLUSTER_CHANGED)
-        .owns(NETWORK_POLICY, CHILD_CHANGED)
+        .owns(NETWORK_POLICY, CHILD_CHANGED, max_bytes=MAX_CACHED_BYTES)
         .complete(reconciler)
     )
     enqueue_all_if_changed = EnqueueRequestsFromMapFunc(

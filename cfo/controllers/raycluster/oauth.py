@@ -17,7 +17,7 @@ from typing import Any
 
 from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended, uses_kuberay_auth
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, digest, fit, names_of
+from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
@@ -47,7 +47,7 @@ from cfo.controllers.raycluster.resources import (
     desired_proxy_service_account,
     desired_secret,
 )
-from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets, secret_informer
+from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, NEVER, ClusterSecrets, secret_informer
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
     CRUD,
@@ -320,7 +320,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     controller = (
         Builder(manager, name)
         .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED))
-        .owns(SECRET, label_selector=CLUSTER_LABEL, metadata_only=True)
+        .owns(SECRET, **CLUSTER_SECRETS)
         .watches(
             CLUSTER_ROLE_BINDING,
             EnqueueRequestsFromMapFunc(lambda binding: clusters_of_binding(clusters.reader, binding)),

@@ -9,6 +9,7 @@ from typing import Any
 from cfo.api.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.clusters import clusters_with_label
 from cfo.controllers.raycluster.platform import OptionalKind
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED
@@ -87,8 +88,8 @@ class OptionalOpenShiftInformers:
     def _create(self, routes: Informer, controller: Controller, clusters: Reader) -> None:
         cache, mapper = self._manager.cache, self._manager.mapper
         owner = EnqueueRequestForOwner(RAY_CLUSTER)
-        services = cache.informer(SERVICE, label_selector=CLUSTER_LABEL)
-        accounts = cache.informer(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL)
+        services = cache.informer(SERVICE, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
+        accounts = cache.informer(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
         pods = None
         if self._with_pods:
             pods = cache.informer(POD, label_selector=HEAD_LABELS)

@@ -20,11 +20,14 @@ class OptionalKind:
     operator is not allowed to list does not delay any controller.
     """
 
-    def __init__(self, manager: Manager, gvk: GVK, *, label_selector: str = "", field_selector: str = "") -> None:
+    def __init__(
+        self, manager: Manager, gvk: GVK, *, label_selector: str = "", field_selector: str = "", max_bytes: int = 0
+    ) -> None:
         self._manager = manager
         self._gvk = gvk
         self._label_selector = label_selector
         self._field_selector = field_selector
+        self._max_bytes = max_bytes
         self._callbacks: list[Callable[[Informer], None]] = []
         self._informer: Informer | None = None
         manager.when_available(gvk, self._on_available)
@@ -57,7 +60,10 @@ class OptionalKind:
 
     def _on_available(self, manager: Manager) -> None:
         self._informer = manager.cache.informer(
-            self._gvk, label_selector=self._label_selector, field_selector=self._field_selector
+            self._gvk,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            max_bytes=self._max_bytes,
         )
         for callback in self._callbacks:
             callback(self._informer)

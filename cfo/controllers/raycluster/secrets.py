@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
-from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.runtime import (
     SECRET,
     Client,
@@ -30,20 +30,29 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Reader,
+    SelectionKeywords,
     key_of,
     resource_version_of,
     uid_of,
 )
 
-__all__ = ["NEVER", "ClusterSecrets", "secret_informer"]
+__all__ = ["CLUSTER_SECRETS", "NEVER", "ClusterSecrets", "secret_informer"]
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of validity of content that does not expire."""
 
 
+CLUSTER_SECRETS: SelectionKeywords = {
+    "label_selector": CLUSTER_LABEL,
+    "metadata_only": True,
+    "max_bytes": MAX_CACHED_BYTES,
+}
+"""The selection of the informer of Secrets, which all controllers share."""
+
+
 def secret_informer(manager: Manager) -> Informer:
-    """Return the informer of the metadata of all Secrets with a cluster label; all controllers share it."""
-    return manager.cache.informer(SECRET, label_selector=CLUSTER_LABEL, metadata_only=True)
+    """Return the informer of the metadata of all Secrets with a cluster label."""
+    return manager.cache.informer(SECRET, **CLUSTER_SECRETS)
 
 
 @dataclass(frozen=True, slots=True)

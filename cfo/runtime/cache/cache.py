@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -88,8 +89,13 @@ class Cache(ClientCache):
         field_selector: str | FieldSelector = "",
         namespace: str = "",
         metadata_only: bool = False,
+        max_bytes: int = 0,
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
+
+        Objects of which more than ``max_bytes`` bytes of JSON would be stored are not in the cache (0: no limit); each
+        is logged once. Set it for objects that any user can create and enlarge, and expect that an object that is not
+        in the cache can exist: creating it then fails.
 
         If there is none, a new informer is created, and started immediately if the cache is running. Raises
         :class:`ValueError` for an invalid selector, for a namespace outside the cache's namespaces, and for a
@@ -102,11 +108,12 @@ class Cache(ClientCache):
             field_selector=field_selector,
             namespaces=(namespace,) if namespace else self._namespaces,
             metadata_only=metadata_only,
+            max_bytes=max_bytes,
         )
         existing = self._informers.get((gvk, selection))
         if existing is not None:
             return existing
-        if gvk in self._never_cluster_wide and selection == Selection():
+        if gvk in self._never_cluster_wide and replace(selection, max_bytes=0) == Selection():
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
             )
@@ -191,7 +198,7 @@ class Cache(ClientCache):
     # For the client (cfo.runtime.client.object_cache.ClientCache).
 
     def covers(self, gvk: GVK, namespace: str) -> bool:
-        """Return whether a synced informer, without selectors and not metadata-only, holds the whole namespace.
+        """Return whether a synced informer, without selectors and limits and not metadata-only, holds the namespace.
 
         An empty namespace means all objects of all namespaces to which the cache is restricted.
         """
@@ -273,7 +280,9 @@ class Cache(ClientCache):
         restriction = self._selectors.get(gvk, LabelSelector())
         for informer in self._of_kind.get(gvk, ()):
             selection = informer.selection
-            if selection.metadata_only or selection.field_selector or selection.label_selector != restriction:
+            if selection.metadata_only or selection.max_bytes:
+                continue
+            if selection.field_selector or selection.label_selector != restriction:
                 continue
             if informer.has_synced and (
                 selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)

@@ -66,6 +66,12 @@ _EARLY_SECONDS: Final = 2.0
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
+_LIMITED_PAGE_SIZE: Final = 50
+"""The page size of informers with ``max_bytes``: a page can contain objects that are not stored, of 1.5 MB each."""
+
+_UNDECODABLE: Final = "Failed to decode object, skipping it"
+_TOO_LARGE: Final = "Object is too large, skipping it"
+
 _MAX_REPORTED: Final = 1000
 """The number of skipped objects that a reflector remembers, in order to report each only once."""
 
@@ -163,6 +169,7 @@ class Reflector:
         self._clock = clock
         self._options = options or ReflectorOptions()
         self._selectors = selection.params
+        self._selection = selection
         self._metadata_only = selection.metadata_only
         self._reported: dict[object, None] = {}
         self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
@@ -243,6 +250,8 @@ class Reflector:
         page, because a paged list of a large collection might never finish.
         """
         limit = self._options.page_size
+        if self._selection.max_bytes:
+            limit = min(limit, _LIMITED_PAGE_SIZE)
         expired = 0
         while True:
             try:
@@ -403,10 +412,13 @@ class Reflector:
     def _decode(self, raw: bytes | msgspec.Raw) -> Entry | None:
         """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
         try:
-            return self._decoder.decode(raw)
+            entry = self._decoder.decode(raw)
         except (msgspec.MsgspecError, ValueError) as error:
-            self._report(hash(bytes(raw)), error=str(error))
+            self._report(_UNDECODABLE, hash(bytes(raw)), error=str(error))
             return None
+        if not self._selection.fits(len(entry.raw)):
+            self._report(_TOO_LARGE, entry.meta.uid or entry.key, object=str(entry.key), bytes=len(entry.raw))
+        return entry
 
     async def _decode_nested(self, raw: bytes) -> Entry | None:
         """Like :meth:`_decode`, for an object that may be nested too deeply, which is reported."""
@@ -424,16 +436,16 @@ class Reflector:
         return self._decode(await to_thread.run_sync(object_without_nesting, raw))
 
     def _report_nesting(self, entry: Entry) -> None:
-        self._report(entry.meta.uid or entry.key, object=str(entry.key), error="nested too deeply")
+        self._report(_UNDECODABLE, entry.meta.uid or entry.key, object=str(entry.key), error="nested too deeply")
 
-    def _report(self, identity: object, **fields: str) -> None:
+    def _report(self, message: str, identity: object, **fields: object) -> None:
         """Log that an object is skipped, unless that was reported before."""
         if identity in self._reported:
             return
         if len(self._reported) >= _MAX_REPORTED:
             del self._reported[next(iter(self._reported))]
         self._reported[identity] = None
-        _log.error("Failed to decode object, skipping it", resource=self._name, **fields)
+        _log.error(message, resource=self._name, **fields)
 
     def _raise_status(self, raw: msgspec.Raw) -> None:
         """Raise the Status of an ERROR event as an :class:`APIError`."""

@@ -301,13 +301,15 @@ class Selection:
     """The objects of a kind that an informer lists and watches, and whether it stores only their metadata.
 
     ``namespaces`` are listed and watched separately; ``("",)`` means all namespaces in one list and watch.
-    ``metadata_only`` fetches and stores only the metadata.
+    ``metadata_only`` fetches and stores only the metadata. Objects of which more than ``max_bytes`` bytes of JSON would
+    be stored are not in the selection (0: no limit).
     """
 
     label_selector: LabelSelector = field(default_factory=LabelSelector)
     field_selector: FieldSelector = field(default_factory=FieldSelector)
     namespaces: tuple[str, ...] = ("",)
     metadata_only: bool = False
+    max_bytes: int = 0
 
     @classmethod
     def of(
@@ -317,6 +319,7 @@ class Selection:
         field_selector: str | FieldSelector = "",
         namespaces: Iterable[str] = ("",),
         metadata_only: bool = False,
+        max_bytes: int = 0,
     ) -> Selection:
         """Parse the selectors; raises :class:`SelectorError`."""
         return cls(
@@ -324,7 +327,12 @@ class Selection:
             field_selector=FieldSelector.of(field_selector),
             namespaces=tuple(namespaces),
             metadata_only=metadata_only,
+            max_bytes=max_bytes,
         )
+
+    def fits(self, size: int) -> bool:
+        """Return whether an object of ``size`` bytes is stored."""
+        return not self.max_bytes or size <= self.max_bytes
 
     def matches(self, key: NamespacedName, labels: Mapping[str, str]) -> bool:
         """Return whether the selectors match an object; field selectors only as far as they are decidable."""

@@ -267,6 +267,9 @@ class Feed:
         current = store.get(key)
         if current is not None and current.version > version > 0:
             return
+        if event is not EventType.DELETED and not store.selection.fits(len(entry.raw)):
+            self._remove_from_selection(entry)
+            return
         if event is EventType.DELETED:
             # With a selector, DELETED may only mean that the object left the selection.
             if not store.selection.label_selector and not store.selection.field_selector:
@@ -280,6 +283,13 @@ class Feed:
         if current is not None and _is_same_version(current, entry):
             return
         store.deliver(store.put(entry))
+
+    def _remove_from_selection(self, entry: Entry) -> None:
+        """Remove the stored state of an object whose new state is too large."""
+        current = self._store.get(entry.key)
+        if current is not None:
+            self._store.remove(current)
+            self._store.deliver([Event(EventType.DELETED, entry.key, current, None)])
 
     def advance(self, version: int) -> None:
         """Record that the watch has reported everything up to ``version`` (a bookmark or an event)."""
@@ -310,7 +320,7 @@ class Feed:
             return
         if self.synced and version <= self.high_water_mark and (current is None or current.meta.uid != entry.meta.uid):
             return
-        if store.selection.matches(key, entry.meta.labels):
+        if store.selection.matches(key, entry.meta.labels) and store.selection.fits(len(entry.raw)):
             self._deliver(store.put(entry))
             return
         self._floors[key] = version
@@ -363,7 +373,12 @@ class Listing:
         """Whether to discard all known state, because the versions went backwards."""
 
     def add(self, entry: Entry) -> None:
-        """Add an item. An item that the store already contains in this version uses no additional memory."""
+        """Add an item, unless it is too large for the selection.
+
+        An item that the store already contains in this version uses no additional memory.
+        """
+        if not self._store.selection.fits(len(entry.raw)):
+            return
         current = self._store.get(entry.key)
         same = current is not None and current.raw == entry.raw
         entry.drop_meta()

@@ -22,6 +22,7 @@ from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     VANILLA_CRDS,
     Environment,
+    eventually,
     kuberay_config,
     ray_cluster,
     run_controllers,
@@ -159,3 +160,32 @@ def _head_pod(name: str) -> Object:
         "metadata": metadata,
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
+
+
+async def test_large_ingress_of_another_client_is_not_cached_and_its_hosts_are_not_computed() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        for namespace in ("attacker", "victim"):
+            await env.create_namespace(namespace)
+        async with (
+            start_tenant_client(env, EDIT_INGRESSES, namespace="attacker") as attacker,
+            run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager,
+        ):
+            hosts = [f"ray-dashboard-{'-a' * 100}{number}.apps.test" for number in range(2000)]
+            await attacker.create(ingress("large", "attacker", *hosts))
+            await env.create(ray_cluster("prod", "victim"))
+            await env.wait_until_idle()
+            (informer,) = [informer for informer in manager.cache.informers if informer.gvk == INGRESS]
+            assert sorted(entry.name for entry in informer.reader.entries()) == ["ray-dashboard-prod", "rayclient-prod"]
+            own = await env.get(INGRESS, "ray-dashboard-prod", "victim")
+            # An own Ingress that was enlarged is no longer cached; it is still maintained.
+            labels = {f"label-{number}.example.com/{'x' * 60}": "y" * 60 for number in range(600)}
+            await env.patch(own, {"metadata": {"labels": labels}})
+
+            async def is_restored() -> bool:
+                found = await env.get(INGRESS, "ray-dashboard-prod", "victim")
+                return found["spec"] == own["spec"]
+
+            await env.patch(own, {"spec": {"rules": [{"host": "other.test"}]}})
+            await env.patch(ray_cluster("prod", "victim"), {"metadata": {"labels": {"touch": "1"}}})
+            await eventually(is_restored, "the Ingress is restored")
+            assert not [event for event in await env.events("victim") if event[1] == "NameTaken"]

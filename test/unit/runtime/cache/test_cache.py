@@ -79,16 +79,19 @@ async def test_equal_requests_share_one_informer() -> None:
             cache.informer(RAY, field_selector="metadata.name=a"),
             cache.informer(RAY, namespace="ns"),
             cache.informer(RAY, metadata_only=True),
+            cache.informer(RAY, max_bytes=1000),
             cache.informer(SECRET, label_selector="a=1"),
         ]
-        assert len({plain, selected, *others}) == 6
-        assert len(cache.informers) == 6
+        assert len({plain, selected, *others}) == 7
+        assert len(cache.informers) == 7
 
 
 async def test_secrets_cannot_be_cached_for_the_whole_cluster() -> None:
     async with running_cache(run=False) as (_, cache):
         with pytest.raises(ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"):
             cache.informer(SECRET)
+        with pytest.raises(ValueError, match=r"Secret\.v1: must not be cached for the whole cluster"):
+            cache.informer(SECRET, max_bytes=1000)
         assert cache.informer(SECRET, label_selector="a") is not None
         assert cache.informer(SECRET, namespace="ns") is not None
         assert cache.informer(SECRET, metadata_only=True) is not None
@@ -159,6 +162,7 @@ async def test_only_synced_informers_of_whole_objects_without_selector_cover_rea
         assert not client_cache.covers(RAY, "ns")
         await start_informer(server, cache, ray_cluster("a", 5), label_selector="app")
         await start_informer(server, cache, ray_cluster("a", 5), metadata_only=True)
+        await start_informer(server, cache, ray_cluster("a", 5), max_bytes=1000)
         await start_informer(server, cache, ray_cluster("a", 5), field_selector="metadata.name=a")
         assert not client_cache.covers(RAY, "ns")
         with pytest.raises(LookupError):

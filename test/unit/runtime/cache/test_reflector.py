@@ -42,13 +42,21 @@ class Harness:
     """A reflector of a scripted server, and the store that it fills."""
 
     def __init__(
-        self, server: ScriptedServer, transport: Any, namespace: str = "", *, idle_seconds: float = 75.0, **options: Any
+        self,
+        server: ScriptedServer,
+        transport: Any,
+        namespace: str = "",
+        *,
+        idle_seconds: float = 75.0,
+        page_size: int = 2,
+        **options: Any,
     ) -> None:
         self.server = server
         self.clock = SkippingClock()
         self.events: list[Event] = []
         self._changed = asyncio.Event()
-        self.store = Store(deliver=self._emit, clock=self.clock)
+        selection = Selection.of(**options)
+        self.store = Store(deliver=self._emit, clock=self.clock, selection=selection)
         self.store.open([namespace])
         self.feed = self.store.feeds[namespace]
         self.reflector = Reflector(
@@ -56,9 +64,9 @@ class Harness:
             RESOURCE,
             self.feed,
             EntryDecoder(RAY),
-            Selection.of(**options),
+            selection,
             clock=self.clock,
-            options=ReflectorOptions(page_size=2, idle_seconds=idle_seconds, random=lambda: 0.0),
+            options=ReflectorOptions(page_size=page_size, idle_seconds=idle_seconds, random=lambda: 0.0),
             on_change=self._changed.set,
         )
 
@@ -142,6 +150,25 @@ async def test_metadata_only_is_requested_by_media_type() -> None:
         await start_watch(server, harness)
         assert server.requests[0].headers["Accept"].startswith("application/json;as=PartialObjectMetadataList;")
         assert server.requests[1].headers["Accept"].startswith("application/json;as=PartialObjectMetadata;")
+
+
+async def test_objects_that_are_too_large_are_left_out_and_reported_once() -> None:
+    large = {"content": "x" * 1000}
+    with structlog.testing.capture_logs() as logs:
+        async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
+            server.respond_with(list_response(9, ray_cluster("a", 5), {**ray_cluster("large", 6), **large}))
+            watch = await start_watch(server, harness)
+            assert server.queries[0]["limit"] == "50"
+            assert (harness.version("a"), harness.version("large")) == ("5", None)
+            await watch.send("MODIFIED", {**ray_cluster("a", 10), **large})
+            await harness.wait_for_version("a", None)
+            assert harness.events[-1].type == "DELETED"
+            await watch.send("MODIFIED", {**ray_cluster("large", 11), **large})
+            await watch.send("MODIFIED", ray_cluster("a", 12))
+            await harness.wait_for_version("a", 12)
+            assert harness.version("large") is None
+    reported = [entry["object"] for entry in logs if entry["event"] == "Object is too large, skipping it"]
+    assert sorted(reported) == ["ns/a", "ns/large"]
 
 
 async def test_next_watch_continues_from_the_last_version_seen() -> None:
