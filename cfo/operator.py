@@ -28,6 +28,7 @@ from cfo.config import (
 )
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import appwrapper, raycluster
+from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
     CONFIG_MAP,
@@ -92,7 +93,10 @@ class ConfigurationUnavailable(Exception):
 
 
 def rules(namespace: str) -> list[Rule]:
-    """Return the RBAC rules of an operator in ``namespace``; manifests are generated from these."""
+    """Return the RBAC rules that an operator in ``namespace`` always needs; manifests are generated from these.
+
+    :data:`cfo.features.FEATURES` contains the rules of optional features.
+    """
     return [
         Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
         Rule("", "configmaps", ("create",), namespace=namespace),
@@ -100,8 +104,8 @@ def rules(namespace: str) -> list[Rule]:
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
+        Rule("authentication.k8s.io", "tokenreviews", "create"),  # metrics.secureServing authenticates scrapes
         *raycluster.rules(),
-        *appwrapper.rules(),
         *appwrapper_webhooks.rules(),
     ]
 
@@ -339,6 +343,8 @@ async def run(
             webhook = None
             if await _should_serve_webhooks(target, client, settings, webhook_url):
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
+            if target.in_cluster:
+                await warn_about_missing_roles(client, await enabled_features(client, parsed.configuration))
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
         raise ConfigurationUnavailable(f"cannot read the configuration from {target.server}{where}: {error}") from error

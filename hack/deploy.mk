@@ -15,6 +15,7 @@ TREE           ?= .
 BUILD_FLAGS    ?=
 PLATFORMS      ?= linux/amd64,linux/arm64
 KUBECTL        ?= kubectl
+DEPLOY_FLAGS   ?=
 ENGINE         ?= docker
 KIND           ?= kind
 KIND_CLUSTER   ?= codeflare
@@ -31,8 +32,8 @@ install: ## Install the CRDs into the cluster of your kubeconfig
 uninstall: ## Delete the CRDs and thereby all AppWrappers
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
-deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE
-	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) | $(KUBECTL) apply --server-side -f -
+deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE (DEPLOY_FLAGS="--with appwrapper")
+	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) $(DEPLOY_FLAGS) | $(KUBECTL) apply --server-side -f -
 	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
 
 undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions
@@ -127,7 +128,7 @@ olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of HEAD, and
 
 nightly: setup-e2e ## Run the end-to-end tests with the `dev` image of every component that has one
 	$(KUBECTL) set image deployment/kuberay-operator kuberay-operator=quay.io/kuberay/operator:nightly
-	$(MAKE) deploy test-e2e
+	$(MAKE) deploy test-e2e DEPLOY_FLAGS="--with appwrapper"
 
 release-check: lint test bundle image-lint ## Run all checks of a release
 
