@@ -9,10 +9,14 @@ from unittest import mock
 import pytest
 from hypothesis import strategies as st
 
+from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
 from cfo.config import KubeRayConfiguration
+from cfo.runtime.objects import Object, is_deleting, key_of
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.raycluster import RayClusterWebhook
 from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.reviews import Reviewer, encoded, review_of
@@ -50,8 +54,22 @@ def test_each_creation_and_update_is_answered(cluster: Any, openshift: bool, dat
     stored = reviewer.admit(cluster)
     if stored is None:
         return
-    changed = data.draw(mutated(CORPUS, only=stored))
-    reviewer.admit(changed, stored)
+    assert_protected(stored, openshift=openshift)
+    update = data.draw(mutated(CORPUS, only=stored))
+    changed = reviewer.admit(update, stored)
+    if changed is not None and key_of(changed) == key_of(stored) and not is_deleting(changed):
+        assert_protected(changed, openshift=openshift)
+
+
+def assert_protected(cluster: Object, *, openshift: bool) -> None:
+    """Assert that Ray requires TLS and, on OpenShift, that the dashboard is behind the proxy, with its own account."""
+    assert has_injected_tls(cluster)
+    assert cluster["metadata"]["annotations"][VERSION_ANNOTATION] == "v1"
+    if openshift:
+        pod = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+        (proxy,) = [item for item in pod["containers"] if item.get("name") == PROXY_CONTAINER]
+        assert proxy["image"] == Images().oauth_proxy
+        assert pod["serviceAccountName"] == names_of(cluster).proxy_service_account
 
 
 @fuzz(0.05, CLUSTERS, CLUSTERS)

@@ -18,7 +18,7 @@ import orjson
 from cfo.runtime.objects import Object
 from test.integration.hostile.attacks import MEGABYTE, many_groups, many_pod_sets
 
-IDLE_CONNECTIONS, HALF_BODIES, SENDERS = 400, 25, 2
+IDLE_CONNECTIONS, HALF_BODIES, SENDERS = 400, 25, 10
 """Connections without a request and with half of a body, and the number of senders of each review."""
 
 
