@@ -198,6 +198,7 @@ def webhook_options(
         bind_address=configuration.bind_address,
         url=url,
         reuse_port=url is not None,
+        client_ca=Path(configuration.client_ca_file) if configuration.client_ca_file else None,
         drain=3.0 if url is None else 1.0,
     )
 

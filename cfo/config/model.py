@@ -210,6 +210,12 @@ class WebhookConfiguration(_Section):
         min_length=1,
         description="Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false.",
     )
+    client_ca_file: StrictStr = Field(
+        default="",
+        alias="clientCAFile",
+        description="PEM file with the CAs of the API servers' client certificates. If set, connections without such a "
+        "certificate are refused. The file is reloaded when it changes.",
+    )
     service_name: Annotated[str, BeforeValidator(_service)] = Field(
         default="codeflare-operator-webhook-service",
         description="Name of the Service through which the API server calls the webhooks.",

@@ -30,13 +30,13 @@ from anyio.abc import TaskStatus
 from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.endpoint import parse_bind_address
 from cfo.runtime.listener import KEEP_ALIVE, Listener, bind_socket
-from cfo.runtime.webhook.admission import errored
+from cfo.runtime.webhook.admission import AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert
 from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
-from cfo.runtime.webhook.review import BadReview, read_review, write_review
+from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
 from cfo.runtime.webhook.shared_port import verify_sharing
 from cfo.runtime.webhook.worker import ReviewWorker
 
@@ -131,10 +131,14 @@ class WebhookServer:
             for webhook in self._webhooks:
                 self._metrics.expect(webhook.path)
             task_status.started()
-            if await self._wait_for_certificate():
-                if self._reuse_port:
-                    await verify_sharing(sock, self._trusted())
-                await self._serve(server, sock)
+            try:
+                if await self._wait_for_certificate():
+                    if self._reuse_port:
+                        await verify_sharing(sock, self._trusted())
+                    await self._serve(server, sock)
+            except OSError:
+                await self._finish(server)
+                raise
             await self._finish(server)
         finally:
             with anyio.CancelScope(shield=True):
@@ -210,6 +214,9 @@ class WebhookServer:
             assert self._listener is not None
             with self._in_flight(len(body)), self._listener.protected(request):
                 document = await (self._convert(body) if webhook is None else self._review(request, webhook, body))
+        except NestedTooDeeply as error:
+            _log.info("Denied an object that is nested too deeply", webhook=request.path, error=str(error))
+            document = write_review(error.uid, denied(str(error)))
         except BadReview as error:
             _log.warning("Received a request that is not a valid review", webhook=request.path, error=str(error))
             return _error_response(400, str(error))
@@ -247,7 +254,15 @@ class WebhookServer:
                 code=response.code,
                 user=review.user_info.username,
             )
-            return write_review(review.uid, response, mutating=webhook.mutating)
+            return self._encode(review.uid, response, webhook)
+
+    def _encode(self, uid: str, response: AdmissionResponse, webhook: Webhook) -> bytes:
+        try:
+            return write_review(uid, response, mutating=webhook.mutating)
+        except TypeError as error:  # a value that is not JSON, or is nested too deeply
+            _log.error("Webhook returned a response that cannot be encoded", error=str(error))
+            self._metrics.panics.inc()
+            return write_review(uid, errored(500, f"the response of the webhook cannot be encoded: {error}"))
 
     @contextmanager
     def _in_flight(self, size: int) -> Iterator[None]:

@@ -28,7 +28,7 @@ from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import READ, Reconciler, Request, Result, Rule
 from cfo.runtime.source import Channel, Kind
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
-from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
@@ -96,7 +96,10 @@ class WebhookService:
         registry = dependencies.metrics.registry
         cache = Cache(transport, mapper, clock=clock)
         client = Client(transport, mapper, field_manager=dependencies.field_manager, cache=cache)
-        self._serving = ServingCertificate(CertificateMetrics(registry))
+        self._serving = ServingCertificate(CertificateMetrics(registry), require_clients=options.client_ca is not None)
+        self._client_ca = ClientCAWatcher(options.client_ca, self._serving) if options.client_ca is not None else None
+        if self._client_ca is not None:
+            dependencies.add(self._client_ca, Phase.SERVERS)
         self._injector = CAInjector(client, cache, self.webhooks, options)
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
@@ -165,6 +168,8 @@ class WebhookService:
             problems.append(f"no serving certificate yet: {self._reason()}")
         elif self._dependencies.clock.now() >= self._serving.leaf.not_valid_after_utc:
             problems.append(f"the serving certificate has expired: {self._reason()}")
+        elif self._client_ca is not None and not self._serving.available.is_set():
+            problems.append(f"no client CA yet: {self._client_ca.failure}")
         elif not self.server.listening:
             problems.append("the server is not listening yet")
         chain = x509.load_pem_x509_certificates(pair.certificate) if pair is not None else []

@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -30,6 +31,8 @@ from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import RotatedCertificates
 from cfo.runtime.webhook.registration import Webhook, Webhooks
 from cfo.runtime.webhook.server import MAX_BODY, WebhookServer
+from test.support.certificates import KeyPair as ClientKeyPair
+from test.support.certificates import create_ca, create_certificate
 
 POLICY = RotatedCertificates(secret=NamespacedName("ns", "cert"))
 WIDGET = GVK("acme.io", "v1", "Widget")
@@ -52,6 +55,8 @@ class ScriptedHandler:
         match request.name:
             case "raise":
                 raise IndexError("list index out of range")
+            case "unencodable":
+                return denied("denied by the test", details={"retryAfter": {1, 2}})
             case "deny":
                 return denied("denied by the test")
             case "wait":
@@ -114,9 +119,11 @@ class StartedEvent(asyncio.Event):
 
 
 @asynccontextmanager
-async def running_server(pair: KeyPair | None, **options: Any) -> AsyncIterator[Harness]:
-    handler, serving, registry = ScriptedHandler(), None, CollectorRegistry()
-    serving = ServingCertificate(CertificateMetrics(registry))
+async def running_server(
+    pair: KeyPair | None, serving: ServingCertificate | None = None, **options: Any
+) -> AsyncIterator[Harness]:
+    handler, registry = ScriptedHandler(), CollectorRegistry()
+    serving = serving or ServingCertificate(CertificateMetrics(registry))
     webhooks = Webhooks()
     webhooks.register(WIDGET, converter=Converter())
     webhooks.add(
@@ -233,6 +240,37 @@ async def test_body_over_the_limit_is_rejected(harness: Harness, session: aiohtt
     assert (await post(session, harness.url(), review(object=fits)))[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        (200, ""),
+        (201, "spec.a.a.a: nested too deeply: at most 200 levels are allowed"),
+        (300, "spec.a.a.a: nested too deeply: at most 200 levels are allowed"),
+        (1100, "the object: nested too deeply: at most 200 levels are allowed"),
+        (50_000, "the object: nested too deeply: at most 200 levels are allowed"),
+    ],
+)
+@pytest.mark.parametrize("field", ["object", "oldObject"])
+async def test_object_that_is_nested_too_deeply_is_denied(
+    harness: Harness, session: aiohttp.ClientSession, levels: int, message: str, field: str
+) -> None:
+    nested = b'{"spec":' + b'{"a":' * (levels - 2) + b"{}" + b"}" * (levels - 1)
+    body = review(operation="UPDATE", **{field: "NESTED"}).replace(b'"NESTED"', nested)
+    code, reply = await post(session, harness.url(), body)
+    response = reply["response"]
+    assert (code, response["uid"], response["allowed"]) == (200, "uid-w", not message)
+    assert response["status"].get("message", "") == message
+    assert response["status"]["code"] == (403 if message else 200)
+
+
+async def test_response_that_cannot_be_encoded_is_a_500_with_the_uid(
+    harness: Harness, session: aiohttp.ClientSession
+) -> None:
+    code, reply = await post(session, harness.url(), review("unencodable"))
+    assert (code, reply["response"]["uid"], reply["response"]["status"]["code"]) == (200, "uid-unencodable", 500)
+    assert "cannot be encoded" in reply["response"]["status"]["message"]
+
+
 async def test_handler_is_cancelled_after_the_timeout_of_the_api_server(
     harness: Harness, session: aiohttp.ClientSession
 ) -> None:
@@ -276,6 +314,43 @@ async def test_tls_versions_before_1_2_are_rejected(harness: Harness, first: Cer
     )
     assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
     writer.close()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_clients_without_a_certificate_of_the_client_ca_are_refused(
+    first: CertificateSet, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    old, new = create_ca("old"), create_ca("new")
+
+    def client(ca: ClientKeyPair | None) -> ssl.SSLContext:
+        context = trust(first)
+        context.maximum_version = version
+        if ca is not None:
+            pair = create_certificate(ca, "kube-apiserver")
+            (tmp_path / "client.pem").write_bytes(pair.cert_pem + pair.key_pem)
+            context.load_cert_chain(tmp_path / "client.pem")
+        return context
+
+    async def is_served(harness: Harness, ca: ClientKeyPair | None) -> bool:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client(ca))) as session:
+            try:
+                return (await post(session, harness.url(), review()))[0] == 200
+            except aiohttp.ClientError:
+                return False
+
+    serving = ServingCertificate(require_clients=True)
+    serving.serve(first.pair)
+    assert not serving.available.is_set(), "the server must not listen before it can verify clients"
+    serving.trust_clients(old.cert_pem)
+    async with running_server(first.pair, serving) as harness:
+        assert [await is_served(harness, ca) for ca in (old, new, None)] == [True, False, False]
+        with pytest.raises(ValueError, match="PEM"):
+            serving.trust_clients(b"nonsense")
+        assert await is_served(harness, old)
+        serving.trust_clients(new.cert_pem)
+        serving.serve(create_certificates().pair)
+        serving.serve(first.pair)
+        assert [await is_served(harness, ca) for ca in (old, new, None)] == [False, True, False]
 
 
 async def test_server_listens_once_it_has_a_certificate(first: CertificateSet, session: aiohttp.ClientSession) -> None:
