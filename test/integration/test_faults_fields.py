@@ -85,10 +85,11 @@ async def _change(env: Environment, cluster: Object, path: tuple[str, ...], valu
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_state_depends_only_on_current_value_of_each_field(openshift: bool) -> None:
     all_crds = [*crds.load(), *([ROUTE_CRD] if openshift else [])]
-    async with (
-        start_environment(*all_crds) as env,
-        run_with_faulty_transport(env, kuberay_config(**(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS))),
-    ):
+    settings: dict[str, Any] = {
+        **(OAUTH_SETTINGS if openshift else PLAIN_SETTINGS),
+        "kubeRayFeatures": ["networkPolicy", "tlsOptions", "authOptions"],
+    }
+    async with start_environment(*all_crds) as env, run_with_faulty_transport(env, kuberay_config(**settings)):
         base = ray_cluster(namespace=await env.create_namespace("base"))
         await env.create(base)
         for index, field in enumerate(FIELDS):
@@ -130,6 +131,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"ingress": {"tlsSecretName": "cert"}},
     {"ingress": {"namespaces": ["ingress-nginx"]}},
     {"operatorNamespaces": ["kuberay"]},
+    {"kubeRayFeatures": ["tlsOptions"]},
 ]
 
 

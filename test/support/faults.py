@@ -19,6 +19,7 @@ import anyio
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
+from cfo.controllers.raycluster.mtls import RENEWAL_ANNOTATION
 from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Response, Transport
@@ -55,6 +56,12 @@ def _mask_namespace(text: str, namespace: str) -> str:
     return re.sub(rf"(?<![a-z0-9]){re.escape(namespace)}(?![a-z0-9])", "<namespace>", text)
 
 
+def _mask_times(annotations: dict[str, str] | None) -> dict[str, str] | None:
+    """Replace the time at which a CA is due for renewal."""
+    masked = {key: "(time)" if key == RENEWAL_ANNOTATION else value for key, value in (annotations or {}).items()}
+    return masked or None
+
+
 async def snapshot(env: Environment, namespace: str, *, openshift: bool = False) -> dict[str, Any]:
     """Return the RayClusters and their children in a namespace, comparable between namespaces and runs.
 
@@ -82,7 +89,7 @@ async def snapshot(env: Environment, namespace: str, *, openshift: bool = False)
         found[_mask_namespace(f"{kind} {name}", namespace)] = _mask_namespaces(
             {
                 "labels": metadata.get("labels"),
-                "annotations": metadata.get("annotations"),
+                "annotations": _mask_times(metadata.get("annotations")),
                 "owners": owners,
                 "managers": sorted({entry["manager"] for entry in metadata.get("managedFields") or ()} - {"tester"}),
                 **content,
