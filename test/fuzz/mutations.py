@@ -35,7 +35,7 @@ _SCALARS: tuple[Any, ...] = (
 _CONTAINERS: tuple[Any, ...] = (
     {}, [], [None], [[]], [{}], {"": None}, {"name": None}, {"name": 1}, [{"name": None}],
     [{"name": "x"}, {"name": "x"}],
-    ["x", 1, None], _nested(40), _nested(200), _nested(300), _nested(2000), {"a": {"b": {"c": _nested(250)}}},
+    ["x", 1, None], _nested(40), _nested(200), _nested(300), {"a": {"b": {"c": _nested(250)}}},
 )  # fmt: skip
 _VALUES = (*_SCALARS, *_CONTAINERS)
 
