@@ -123,8 +123,11 @@ async def create_dry_runs(clients: dict[str, Client], until: float) -> int:
                 await clients[tenant].create(obj, dry_run=True)
             except APIError as error:
                 answer = error.message
-            assert message in answer
-            assert bool(message) == bool(answer)
+            if (
+                "failed calling webhook" not in answer
+            ):  # the limits of all reviews together, or the API server's timeout
+                assert message in answer
+                assert bool(message) == bool(answer)
             count += 1
         await asyncio.sleep(0.5)
     return count

@@ -40,10 +40,12 @@ from test.support.raycluster_environment import (
 )
 from test.support.tenant_clients import start_tenant_client
 
-SECONDS = float(os.environ.get("CFO_SOAK_SECONDS", "5"))
-MAX_HEALTHZ = 1.0
+SECONDS = float(os.environ.get("CFO_SOAK_SECONDS", "0"))
+SLOWER = 1 if SECONDS else 3
+"""In ``make test``, other tests use the same cores, so the limits are three times as high."""
+MAX_HEALTHZ = 1.0 * SLOWER
 """The maximum latency of ``/healthz`` in seconds."""
-MAX_REVIEW = 2.0
+MAX_REVIEW = 2.0 * SLOWER
 """The maximum latency of another tenant's review in seconds."""
 MAX_GROWTH_MB = 250.0
 """How much the resident memory of the operator may grow; its Pod may use 512 MiB, and uses 80 at rest."""
@@ -227,6 +229,7 @@ async def lease_of(env: Environment) -> tuple[str, int]:
 
 @pytest.mark.timeout(SECONDS * 3 + 120)
 async def test_other_tenants_are_served_while_all_attacks_run(tmp_path: Path) -> None:
+    seconds = SECONDS or 5.0
     async with start_tenants(tmp_path) as tenants:
         env, operator = tenants.env, tenants.operator
         await tenants.create_foreign_objects()
@@ -234,9 +237,9 @@ async def test_other_tenants_are_served_while_all_attacks_run(tmp_path: Path) ->
         lease = await lease_of(env)
         before = lag_buckets(await read_metrics(operator))
         at_rest = psutil.Process(operator.process.pid).memory_info().rss / 2**20
-        counts, _ = await asyncio.gather(tenants.attack(SECONDS), measurements.run(SECONDS))
+        counts, _ = await asyncio.gather(tenants.attack(seconds), measurements.run(seconds))
         after = lag_buckets(await read_metrics(operator))
-        print(f"\n{SECONDS:g} s of attacks: {', '.join(f'{count} {name}' for name, count in counts.items())}\n")
+        print(f"\n{seconds:g} s of attacks: {', '.join(f'{count} {name}' for name, count in counts.items())}\n")
         print_table(
             [
                 *(latency_row(name, seconds) for name, seconds in measurements.latencies.items()),
