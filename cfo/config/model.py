@@ -210,8 +210,8 @@ class WebhookConfiguration(_Section):
         min_length=1,
         description="Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false.",
     )
-    client_ca_file: StrictStr = Field(
-        default="",
+    client_ca_file: Annotated[StrictStr, Field(min_length=1)] | None = Field(
+        default=None,
         alias="clientCAFile",
         description="PEM file with the CAs of the API servers' client certificates. If set, connections without such a "
         "certificate are refused. The file is reloaded when it changes.",

@@ -131,8 +131,13 @@ class Listener:
 
     @contextmanager
     def protected(self, request: web.BaseRequest) -> Iterator[None]:
-        """Do not close the connection of ``request`` in this block, even if others need its place."""
-        connection = self._connections[request.protocol]
+        """Do not close the connection of ``request`` in this block, even if others need its place.
+
+        Raises :class:`ConnectionError` if it is closed already.
+        """
+        connection = self._connections.get(request.protocol)
+        if connection is None or not connection.is_open:
+            raise ConnectionResetError("the connection is closed")
         connection.protected += 1
         try:
             yield
@@ -207,8 +212,8 @@ class Listener:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = self._connections.get(request.protocol)
-        if connection is None:  # closed in favor of another one just now
-            raise ConnectionResetError("closed")
+        if connection is None:  # closed for another one just now
+            return web.Response(status=503)
         connection.requests += 1
         if connection.timer is not None:
             connection.timer.cancel()
@@ -224,7 +229,8 @@ class Listener:
 def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False) -> socket.socket:
     """Return a socket that is bound but does not listen yet, so that a port in use is reported at startup.
 
-    ``address`` is a host (``None``: all addresses, IPv4 and IPv6) and a port. Raises :class:`OSError` with the address.
+    ``address`` is a host (``None``: all addresses, IPv4 and IPv6) and a port. If the host has several addresses, one is
+    used, preferably of IPv4, as in Go. Raises :class:`OSError` with the address.
     """
     host, port = address
     found: list[Any]
@@ -237,7 +243,7 @@ def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False) ->
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
         ]
-    family, sockaddr = found[0]
+    family, sockaddr = min(found, key=lambda one: one[0] != socket.AF_INET)
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -71,7 +71,7 @@ class WebhookServer:
     ``reuse_port`` allows other replicas to listen on the same port; ``trusted`` returns the CAs (PEM) that the
     certificates of other replicas must have (default: those in our own certificate chain). ``drain`` is how long, in
     seconds, open connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before
-    this period.
+    this period, and ``on_listening`` is called once the server listens.
     """
 
     name = "webhooks"
@@ -87,6 +87,7 @@ class WebhookServer:
         reuse_port: bool = False,
         trusted: Callable[[], bytes] | None = None,
         drain: float = 3.0,
+        on_listening: Callable[[], None] | None = None,
         before_drain: Callable[[], Awaitable[None]] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -101,6 +102,7 @@ class WebhookServer:
         self._reuse_port = reuse_port
         self._trusted = trusted or (lambda: certificate.pair.certificate if certificate.pair else b"")
         self._drain = drain
+        self._on_listening = on_listening
         self._before_drain = before_drain
         self._clock = clock or SystemClock()
         self._worker = ReviewWorker()
@@ -156,6 +158,8 @@ class WebhookServer:
         self._listener = listener
         self.listening = True
         try:
+            if self._on_listening is not None:
+                self._on_listening()
             _log.info("Serving webhooks", endpoint=self.name, address=self._bind_address, port=self.port)
             await first_of(listener.run, self._stopping.wait)
         finally:
@@ -203,6 +207,8 @@ class WebhookServer:
             body = await self._bodies.read(request)
         except TimeoutError:
             return _error_response(408, f"timed out reading the body after {_READ_TIMEOUT:g} s")
+        except (ConnectionError, web.RequestPayloadError):
+            return _error_response(400, "the connection was closed before the end of the body")  # is not sent
         except _TooManyBytes:
             return _error_response(429, f"too many requests: limit is {MAX_BYTES} bytes that are being received")
         if body is None:
@@ -217,6 +223,8 @@ class WebhookServer:
         except NestedTooDeeply as error:
             _log.info("Denied an object that is nested too deeply", webhook=request.path, error=str(error))
             document = write_review(error.uid, denied(str(error)))
+        except ConnectionError:
+            return _error_response(400, "the connection was closed")  # is not sent
         except BadReview as error:
             _log.warning("Received a request that is not a valid review", webhook=request.path, error=str(error))
             return _error_response(400, str(error))

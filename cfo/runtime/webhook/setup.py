@@ -90,6 +90,8 @@ class WebhookService:
 
     def __init__(self, dependencies: WebhookDependencies, options: WebhookOptions) -> None:
         self.webhooks = Webhooks()
+        self._requests = Channel()
+        self._request = Request("", WebhookServer.name)
         self._dependencies = dependencies
         self._options = options
         transport, mapper, clock = dependencies.transport, dependencies.mapper, dependencies.clock
@@ -100,7 +102,7 @@ class WebhookService:
         self._client_ca = ClientCAWatcher(options.client_ca, self._serving) if options.client_ca is not None else None
         if self._client_ca is not None:
             dependencies.add(self._client_ca, Phase.SERVERS)
-        self._injector = CAInjector(client, cache, self.webhooks, options)
+        self._injector = CAInjector(client, cache, self.webhooks, options, is_listening=lambda: self.server.listening)
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
         sources = [target.informer for target in self._injector.targets]
@@ -122,6 +124,7 @@ class WebhookService:
             reuse_port=options.reuse_port,
             trusted=self._trusted,
             drain=options.drain,
+            on_listening=self._reconcile,
             before_drain=self._restore_configurations,
             clock=clock,
         )
@@ -133,7 +136,7 @@ class WebhookService:
 
     def _add_controller(self, reconciler: Reconciler, informers: list[Informer]) -> None:
         mapper, clock = self._dependencies.mapper, self._dependencies.clock
-        request = Request("", self.server.name)
+        request = self._request
         controller = Controller(
             "cert-rotator",
             reconciler,
@@ -148,14 +151,16 @@ class WebhookService:
         for informer in informers:
             handler = EnqueueRequestsFromMapFunc(lambda _: (request,))
             controller.watch(Kind(informer, handler, mapper=mapper, clock=clock))
-        start = Channel()
-        start.enqueue([request])  # no event is delivered if no object exists yet
-        controller.watch(start)
+        self._reconcile()  # no event is delivered if no object exists yet
+        controller.watch(self._requests)
         self._dependencies.add_controller(controller)
 
     def _trusted(self) -> bytes:
         """Return the CAs (PEM) of the certificates of all replicas."""
         return self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
+
+    def _reconcile(self) -> None:
+        self._requests.enqueue([self._request])
 
     async def _restore_configurations(self) -> None:
         await self._injector.restore(self._source.bundle, self._trusted())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -61,13 +61,23 @@ class InjectionTarget(NamedTuple):
 class CAInjector:
     """Injects the CA bundle into the webhook configurations and CRDs that ``options`` name.
 
-    If ``options`` has a URL, it is injected as well. Reads from ``cache``, writes with ``client``.
+    If ``options`` has a URL, it is injected as well, but nothing is injected before ``is_listening`` returns true:
+    another program may use the port. Reads from ``cache``, writes with ``client``.
     """
 
-    def __init__(self, client: Client, cache: Cache, webhooks: Webhooks, options: WebhookOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        webhooks: Webhooks,
+        options: WebhookOptions,
+        *,
+        is_listening: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client = client
         self._webhooks = webhooks
         self._options = options
+        self._is_listening = is_listening
         named = [
             (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
             (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
@@ -91,6 +101,8 @@ class CAInjector:
         another tool manages them. All targets are attempted before an error is raised. Raises
         :class:`~cfo.runtime.client.errors.Conflict` if a target was changed concurrently.
         """
+        if self.uses_url and not self._is_listening():
+            return
         errors: list[Exception] = []
         for target in self.targets:
             try:

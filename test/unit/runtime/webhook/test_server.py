@@ -316,6 +316,25 @@ async def test_tls_versions_before_1_2_are_rejected(harness: Harness, first: Cer
     writer.close()
 
 
+async def test_client_that_disconnects_is_not_an_error_of_the_webhook(
+    harness: Harness, first: CertificateSet, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", harness.server.port, ssl=trust(first))
+    writer.write(b"POST /validate-widget HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+    writer.write(b"Content-Length: 9\r\n\r\n{")
+    await writer.drain()
+    path = {"webhook": "/validate-widget"}
+    value = harness.registry.get_sample_value
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while value("controller_runtime_webhook_requests_in_flight", path) == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        while value("controller_runtime_webhook_requests_in_flight", path) == 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert value("controller_runtime_webhook_requests_total", {**path, "code": "500"}) == 0
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_clients_without_a_certificate_of_the_client_ca_are_refused(
     first: CertificateSet, tmp_path: Path, version: ssl.TLSVersion
