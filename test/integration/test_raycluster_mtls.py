@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.mtls import RENEWAL_ANNOTATION, ROTATE_ANNOTATION
+from cfo.runtime.clock import rfc3339
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import Object, annotations_of, labels_of, owner_reference
 from test.support.go_certificates import go_certificate_authority
@@ -289,18 +290,19 @@ async def test_content_that_changed_while_the_operator_was_not_running_is_replac
             await env.wait_for_event("CertificateAuthorityReplaced", "ca.")
 
 
-async def test_ca_is_renewed_when_the_recorded_time_is_reached() -> None:
+@pytest.mark.parametrize("recorded_time", ["", "9999-01-01T00:00:00Z", "never"])
+async def test_ca_is_renewed_when_the_recorded_time_is_reached_or_not_plausible(recorded_time: str) -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         cluster = await env.create(ray_cluster())
         old = go_certificate_authority(begin=datetime.now(UTC) - timedelta(days=300))
-        recorded = {RENEWAL_ANNOTATION: old.renewal_due.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        recorded = {RENEWAL_ANNOTATION: recorded_time or rfc3339(old.renewal_due)}
         writer = env.client.with_field_manager(FIELD_MANAGER)
         await writer.apply(ca_secret(old.data(), **OWN, annotations=recorded), owner=cluster)
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             renewed = await env.get(SECRET, SECRET_NAME)
             assert load_ca(renewed).renewal_due > datetime.now(UTC)
-            assert annotations_of(renewed)[RENEWAL_ANNOTATION] > recorded[RENEWAL_ANNOTATION]
+            assert annotations_of(renewed)[RENEWAL_ANNOTATION] == rfc3339(load_ca(renewed).renewal_due)
             assert data_of(renewed)["ca.key"] == old.data()["ca.key"]
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
             assert secret_requests(env) == []

@@ -118,7 +118,8 @@ class MTLSReconciler:
             await children.delete(SECRET, self._secrets.metadata(key))
             return children.result()
         renewal_due = self._secrets.known_validity(children, _secret(cluster, key.name, {}))
-        if renewal_due is None or renewal_due <= self._clock.now():
+        now = self._clock.now()
+        if renewal_due is None or not now < renewal_due <= now + ca.LIFETIME:
             renewal_due = await self._write(children, key)
         if renewal_due is None:
             return children.result()
@@ -155,11 +156,11 @@ class MTLSReconciler:
             return False
         if not uses_kuberay_tls(children.cluster):
             return True
+        if "tlsOptions" not in self._config.kuberay_features:
+            children.record_unconfirmed_feature("tlsOptions", "mutual TLS")
+            return True
         if has_injected_tls(children.cluster):
             return True  # its pods cannot start without the Secret
-        if "tlsOptions" not in self._config.kuberay_features:
-            children.record_unconfirmed_feature("tlsOptions", "CA")
-            return True
         children.record_normal(
             "MTLSByKubeRay", "The RayCluster uses KubeRay's tlsOptions, so the operator maintains no CA for it"
         )
