@@ -504,8 +504,9 @@ class OperatorConfiguration(_Section):
     watch_namespaces: list[Namespace] = Field(
         default_factory=list,
         description="Namespaces whose RayClusters and AppWrappers are reconciled; if empty, all. If set, the operator "
-        "needs permissions only in these namespaces (except for the OAuth proxy, which needs ClusterRoleBindings), and "
-        "does not detect `kuberay.operatorNamespaces`, so set that as well.",
+        "needs permissions only in these namespaces (except for the OAuth proxy, which needs ClusterRoleBindings, and "
+        "AppWrappers, which need to read ValidatingWebhookConfigurations), and does not detect "
+        "`kuberay.operatorNamespaces`, so set that as well.",
     )
     label_selector: Annotated[str, BeforeValidator(_label_selector)] = Field(
         default="",

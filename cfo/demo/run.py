@@ -92,14 +92,15 @@ async def run_embedded(
     objects = read_objects(manifests)
     async with ControlPlane.embedded(crds=[*crds.load(), appwrapper_crd()], controllers=_CONTROLLERS) as plane:
         try:
-            plane.kubeconfig(kubeconfig)
+            written = plane.kubeconfig(kubeconfig)
         except FileExistsError as error:
             raise InvalidDemoInput(f"{error}; choose another path with --kubeconfig") from None
         try:
             config_map = NamespacedName(namespace, config_name)
             await _run(ClientConfig.for_control_plane(plane), config_map, objects, kubeconfig, overview, until_settled)
         finally:
-            kubeconfig.unlink(missing_ok=True)
+            if kubeconfig.is_file() and kubeconfig.read_text() == written:  # else another control plane has replaced it
+                kubeconfig.unlink(missing_ok=True)
 
 
 async def _run(

@@ -37,6 +37,7 @@ from test.support.raycluster_environment import (
 )
 
 RAY_CLUSTERS = crds.load()
+FEATURE_NAMES = [feature.name for feature in FEATURES]
 
 
 async def apply_samples(environment: Environment, *paths: Path) -> list[Object]:
@@ -91,7 +92,7 @@ class Permission:
 def operator_permissions() -> set[Permission]:
     """Return all permissions of the operator's service account."""
     found: set[Permission] = set()
-    objects = render(components=[feature.name for feature in FEATURES])
+    objects = render(components=FEATURE_NAMES)
     bound = {obj["roleRef"]["name"] for obj in objects if obj["kind"].endswith("RoleBinding")}
     for role in objects:
         if role["kind"] in ("Role", "ClusterRole") and role["metadata"]["name"] in bound:
@@ -298,7 +299,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
     async with start_environment(*RAY_CLUSTERS) as environment:
         # delete the webhooks, so that objects can be created without a running operator
         await environment.create_namespace()
-        await install(environment, tmp_path)
+        await install(environment, tmp_path, components=FEATURE_NAMES)
         code, output = await kubectl(environment, tmp_path, "delete", *_webhook_configuration_names())
         assert code == 0, output
         await environment.create(app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"]))
@@ -311,7 +312,11 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
 
         assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
         assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output
-        remaining = [obj for obj in render() if await environment.client.get(gvk_of(obj), key_of(obj)) is not None]
+        remaining = [
+            obj
+            for obj in render(components=FEATURE_NAMES)
+            if await environment.client.get(gvk_of(obj), key_of(obj)) is not None
+        ]
         kept = {"Namespace", *([] if everything else ["CustomResourceDefinition"])}
         assert {obj["kind"] for obj in remaining} - {"CustomResourceDefinition"} == kept - {"CustomResourceDefinition"}
         await environment.delete(cluster)  # neither a webhook nor a finalizer blocks it
