@@ -149,8 +149,7 @@ async def plant_secrets(client: Client, until: float, *, size: int = 990_000, nu
 
 async def plant_keys(client: Client, until: float) -> int:
     """Replace the key of an own RayCluster's CA by one whose use takes seconds; return how often."""
-    cluster = ray_cluster("planted", "secrets")
-    await client.create(cluster)
+    cluster = await client.create(ray_cluster("planted", "secrets", version=None))
     key = NamespacedName("secrets", names_of(cluster).ca_secret)
     data = {"ca.key": b64encode(composite_rsa_key(16384)).decode(), "ca.crt": b64encode(b"x").decode()}
     count = 0
