@@ -36,15 +36,12 @@ from cfo.runtime.webhook.conversion import convert
 from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
+from cfo.runtime.webhook.request_bodies import MAX_BODY, MAX_BYTES, READ_TIMEOUT, RequestBodies, TooManyBytes
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
 from cfo.runtime.webhook.shared_port import verify_sharing
 from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker
 
-__all__ = ["MAX_BODY", "MAX_BYTES", "MAX_CONNECTIONS", "MAX_LARGE_REVIEWS", "MAX_REVIEWS", "WebhookServer"]
-
-MAX_BODY: Final = 7 * 1024 * 1024
-"""The maximum size of a request body in bytes: enough for an object and its old version, each of the maximum size in
-etcd. controller-runtime has the same limit."""
+__all__ = ["MAX_CONNECTIONS", "MAX_LARGE_REVIEWS", "MAX_REVIEWS", "WebhookServer"]
 
 MAX_REVIEWS: Final = 100
 """The maximum number of reviews in flight."""
@@ -56,14 +53,9 @@ which wait for one thread."""
 MAX_CONNECTIONS: Final = 128
 """The maximum number of connections: each review in flight has one, and API servers keep some idle ones."""
 
-MAX_BYTES: Final = 16 * 1024 * 1024
-"""The maximum size in bytes of the bodies of all large reviews in flight, and of all bodies that are being received.
-Decoded, they take up to 20 times as much memory (a list of empty lists)."""
-
 _MAX_TIMEOUT: Final = 30.0
 """The longest timeout of a webhook in seconds, which is also used if the request has none."""
 
-_READ_TIMEOUT: Final = 30.0
 _SHUTDOWN_TIMEOUT: Final = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -110,7 +102,7 @@ class WebhookServer:
         self._before_drain = before_drain
         self._clock = clock or SystemClock()
         self._worker = ReviewWorker()
-        self._bodies = _Bodies()
+        self._bodies = RequestBodies()
         self._reviews = 0
         self._large_reviews = 0
         self._large_bytes = 0
@@ -211,10 +203,10 @@ class WebhookServer:
         try:
             body = await self._bodies.read(request)
         except TimeoutError:
-            return _error_response(408, f"timed out reading the body after {_READ_TIMEOUT:g} s")
+            return _error_response(408, f"timed out reading the body after {READ_TIMEOUT:g} s")
         except (ConnectionError, web.RequestPayloadError):
             return _error_response(400, "the connection was closed before the end of the body")  # is not sent
-        except _TooManyBytes:
+        except TooManyBytes:
             return _error_response(429, f"too many requests: limit is {MAX_BYTES} bytes that are being received")
         if body is None:
             return _error_response(413, f"request entity is too large: limit is {MAX_BODY} bytes")
@@ -299,54 +291,6 @@ class WebhookServer:
         if failed:
             self._metrics.conversion_panics.inc()
         return document
-
-
-class _TooManyBytes(Exception):
-    """Raised by :meth:`_Bodies.read` for a body that was given up in favour of newer ones."""
-
-
-class _Bodies:
-    """The bodies that are being received; together they have at most :data:`MAX_BYTES`."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[asyncio.Timeout, int] = {}
-        self._total = 0
-        self._rejected: set[asyncio.Timeout] = set()
-
-    async def read(self, request: web.BaseRequest) -> bytes | None:
-        """Read the body; return ``None`` if it exceeds :data:`MAX_BODY`, compressed or decompressed.
-
-        Raises :class:`TimeoutError` if that takes too long, :class:`_TooManyBytes` if newer bodies need the memory.
-        """
-        if (request.content_length or 0) > MAX_BODY:
-            return None
-        timeout = asyncio.timeout(_READ_TIMEOUT)
-        chunks: list[bytes] = []
-        try:
-            async with timeout:
-                self._sizes[timeout] = 0
-                async for chunk in request.content.iter_any():
-                    if self._sizes[timeout] + len(chunk) > MAX_BODY:
-                        return None
-                    chunks.append(chunk)
-                    self._add(timeout, len(chunk))
-        except TimeoutError:
-            if timeout in self._rejected:
-                raise _TooManyBytes from None
-            raise
-        finally:
-            self._rejected.discard(timeout)
-            self._total -= self._sizes.pop(timeout, 0)
-        return b"".join(chunks)
-
-    def _add(self, timeout: asyncio.Timeout, size: int) -> None:
-        self._sizes[timeout] += size
-        self._total += size
-        if self._total > MAX_BYTES:
-            oldest = next((one for one in self._sizes if one not in self._rejected), None)
-            if oldest is not None:
-                self._rejected.add(oldest)
-                oldest.reschedule(asyncio.get_running_loop().time())
 
 
 def _timeout(text: str) -> float:

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from cfo.runtime.listener import bind_socket
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
+from cfo.runtime.webhook import request_bodies
 from cfo.runtime.webhook import server as server_module
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, allowed, denied
 from cfo.runtime.webhook.certificates.certificate_authority import (
@@ -30,7 +31,8 @@ from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, Servin
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import RotatedCertificates
 from cfo.runtime.webhook.registration import Webhook, Webhooks
-from cfo.runtime.webhook.server import MAX_BODY, WebhookServer
+from cfo.runtime.webhook.request_bodies import MAX_BODY
+from cfo.runtime.webhook.server import WebhookServer
 from test.support.certificates import KeyPair as ClientKeyPair
 from test.support.certificates import create_ca, create_certificate
 
@@ -649,7 +651,8 @@ async def test_large_reviews_in_flight_lock_out_only_large_ones(
 async def test_oldest_incomplete_body_is_rejected_if_all_are_too_large(
     harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_BYTES", 1000)
+    for module in (server_module, request_bodies):
+        monkeypatch.setattr(module, "MAX_BYTES", 1000)
     never = asyncio.Event()
 
     async def incomplete() -> AsyncIterator[bytes]:
