@@ -13,7 +13,7 @@ __all__ = ["fuzz"]
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 """The number of random inputs of all properties together; 0 for those of ``make test``."""
 
-_EXAMPLES_IN_TESTS = 600
+_EXAMPLES_IN_TESTS = 400
 
 _SUPPRESSED = (
     HealthCheck.too_slow,

@@ -52,21 +52,21 @@ class Reviewer:
     """Calls the handlers of one kind's webhooks."""
 
     def __init__(self, defaulting: Handler, validating: Handler) -> None:
-        self._defaulting = defaulting
-        self._validating = validating
-        self._runner = asyncio.Runner()
+        self.defaulting = defaulting
+        self.validating = validating
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
 
     def admit(self, obj: Any, old: Any = None) -> Object | None:
         """Default and validate ``obj``; return what would be stored, or ``None`` if a webhook denies it."""
-        response = self.respond(self._defaulting, encoded(review_of(obj, old)))
+        response = self.respond(self.defaulting, encoded(review_of(obj, old)))
         if response is None or not response["allowed"]:
             return None
         received = orjson.loads(encoded(obj))
         defaulted = _patched(received, response)
-        again = self.respond(self._defaulting, encoded(review_of(defaulted, old)))
+        again = self.respond(self.defaulting, encoded(review_of(defaulted, old)))
         assert again is not None, "the defaulted object cannot be read"
         assert "patch" not in again, "defaulting is not idempotent"
-        verdict = self.respond(self._validating, encoded(review_of(defaulted, old)))
+        verdict = self.respond(self.validating, encoded(review_of(defaulted, old)))
         assert verdict is not None
         assert "patch" not in verdict
         return defaulted if verdict["allowed"] else None

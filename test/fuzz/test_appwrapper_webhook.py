@@ -66,5 +66,5 @@ def test_each_update_of_an_object_that_was_not_admitted_is_answered(old: Any, ne
 def test_each_review_is_answered(wrapper: Any, data: st.DataObject) -> None:
     old = data.draw(st.sampled_from([None, CORPUS.objects[0]]))
     review = data.draw(mutated(CORPUS, only=review_of(wrapper, old)))
-    for handler in (REVIEWER._defaulting, REVIEWER._validating):
+    for handler in (REVIEWER.defaulting, REVIEWER.validating):
         REVIEWER.respond(handler, encoded(review))

@@ -83,5 +83,5 @@ def test_each_review_is_answered(cluster: Any, data: st.DataObject) -> None:
     old = data.draw(st.sampled_from([None, CORPUS.objects[0]]))
     review = data.draw(mutated(CORPUS, only=review_of(cluster, old)))
     reviewer = WEBHOOKS[False]
-    for handler in (reviewer._defaulting, reviewer._validating):
+    for handler in (reviewer.defaulting, reviewer.validating):
         reviewer.respond(handler, encoded(review))
