@@ -63,7 +63,7 @@ def _value(value: Any, shape: str, path: str) -> Iterator[str]:
             yield _type_error(path, "a list")
             return
         for index, item in enumerate(value):
-            if item is not None:
+            if item is not None or shape[1:-1] in _types():  # null is an empty string, but not an empty container
                 yield from _value(item, shape[1:-1], f"{path}[{index}]")
     elif shape[0] == "{":
         if not isinstance(value, Mapping):
