@@ -101,7 +101,7 @@ def _container_errors(
     yield from _mount_errors(container.get("volumeMounts") or (), f"{path}.volumeMounts", volumes)
     if container.get("imagePullPolicy") not in policies:
         yield not_supported(f"{path}.imagePullPolicy", container.get("imagePullPolicy") or "", policies)
-    yield from _resource_errors(container.get("resources") or {}, f"{path}.resources")
+    yield from resource_errors(container.get("resources") or {}, f"{path}.resources")
     security = container.get("securityContext")
     if security is not None:
         yield from security_errors(security, f"{path}.securityContext")
@@ -253,7 +253,8 @@ def relative_path_errors(text: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, text, "must not contain '..'")
 
 
-def _resource_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def resource_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the limits and requests of a container, or of the overhead of a RuntimeClass."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, quantities in (("limits", limits), ("requests", requests)):
         for name, quantity in quantities.items():

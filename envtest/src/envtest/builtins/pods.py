@@ -128,7 +128,6 @@ def _handler_defaults(handler: Object) -> None:
 class PodStrategy(BuiltinStrategy):
     """Strategy of v1 Pod."""
 
-    returns_deleted_object = True
     has_spec_generation = True
     metadata_kept_by_status = ("ownerReferences",)
 

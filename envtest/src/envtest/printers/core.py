@@ -463,9 +463,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
             Column("Status", "Whether the volume is available, bound to a claim, released by its claim, or failed."),
             Column("Claim", "The namespace and name of the claim that the volume is bound to or reserved for."),
             Column("StorageClass", "StorageClass of the pv"),
-            Column(
-                "VolumeAttributesClass", "The name of the VolumeAttributesClass of the volume; empty if it has none."
-            ),
+            Column("VolumeAttributesClass", "VolumeAttributesClass of the pv"),
             Column("Reason", "The reason for the failure of the volume: a short, machine-readable CamelCase string."),
             AGE,
             Column(
