@@ -234,7 +234,7 @@ class ObjectType:
 
 
 def _without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a zero value without its lists and maps: in kube-apiserver, a client that sends an empty one changes it."""
+    """Return a zero value without its lists and maps, because a client that sends an empty one changes the object."""
     return {
         name: _without_nulls(item) if isinstance(item, dict) else item
         for name, item in value.items()

@@ -29,6 +29,7 @@ from envtest.schema.quantity import parse_quantity
 
 __all__ = ["containers_errors", "relative_path_errors", "security_errors"]
 
+_ENV_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
 _STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
@@ -174,7 +175,9 @@ def _env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[F
         if source is None:
             continue
         if len(source) == 0:
-            text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+            text = (
+                "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+            )
             yield invalid(f"{field_path}.valueFrom", "", text)
         elif len(source) > 1:
             yield invalid(f"{field_path}.valueFrom", "", "may not have more than one field specified at a time")

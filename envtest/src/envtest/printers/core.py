@@ -43,7 +43,7 @@ def _secret(obj: Object, now: datetime) -> list[Any]:
 
 
 def _service_account(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), len(obj.get("secrets") or ()), _age(obj, now)]
+    return [_name(obj), _age(obj, now)]
 
 
 def _namespace(obj: Object, now: datetime) -> list[Any]:
@@ -304,17 +304,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         ),
         _secret,
     ),
-    ("", "ServiceAccount"): (
-        (
-            NAME,
-            Column(
-                "Secrets",
-                "The number of secrets that pods of this account may use, if their use is restricted to these.",
-            ),
-            AGE,
-        ),
-        _service_account,
-    ),
+    ("", "ServiceAccount"): ((NAME, AGE), _service_account),
     ("", "Namespace"): ((NAME, Column("Status", "The status of the namespace"), AGE), _namespace),
     ("", "Service"): (
         (
