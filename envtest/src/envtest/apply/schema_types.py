@@ -222,10 +222,8 @@ class ObjectType:
     @classmethod
     def builtin(cls, name: str) -> ObjectType:
         """Return the type of a built-in kind by the name of its schema (``io.k8s.api.core.v1.Pod``)."""
-        empty = zero(name)
-        return cls(
-            Type(schema_of(name)), {field: empty[field] for field in empty if field not in ("apiVersion", "kind")}
-        )
+        schema = schema_of(name)
+        return cls(Type(schema), _zero_object(schema, zero(name)))
 
     @classmethod
     def custom(cls, schema: Schema | None, metadata: Schema) -> ObjectType:
@@ -233,10 +231,17 @@ class ObjectType:
         return cls(Type(schema if schema is not None else _FREE_FORM, metadata=Type(metadata), root=True), {})
 
 
-def _without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a zero value without its lists and maps, because a client that sends an empty one changes the object."""
-    return {
-        name: _without_nulls(item) if isinstance(item, dict) else item
-        for name, item in value.items()
-        if item is not None and name not in ("apiVersion", "kind")
-    }
+def _zero_object(schema: Schema, zero_value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a zero value without its optional lists and maps.
+
+    In kube-apiserver a client that sends an empty one changes the object; here it is the same as an absent one.
+    """
+    fields: dict[str, Any] = {}
+    for name, value in zero_value.items():
+        if isinstance(value, dict):
+            fields[name] = _zero_object(schema.properties[name], value)
+        elif name not in ("apiVersion", "kind"):
+            is_optional = name not in schema.required and schema.properties[name].type in ("array", "object")
+            if value is not None or not is_optional:
+                fields[name] = value
+    return fields
