@@ -17,6 +17,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import (
     ConfigurationError,
@@ -27,7 +28,7 @@ from cfo.config import (
     single_document,
 )
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
-from cfo.controllers import appwrapper, raycluster
+from cfo.controllers import appwrapper, flux, raycluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
@@ -61,6 +62,7 @@ from cfo.runtime import (
 )
 from cfo.version import __version__
 from cfo.webhooks import appwrapper as appwrapper_webhooks
+from cfo.webhooks import flux as flux_webhooks
 from cfo.webhooks import raycluster as raycluster_webhooks
 
 __all__ = [
@@ -84,6 +86,9 @@ It is the same as the Go operator's.
 """
 
 WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, not a password)
+
+_SELECTED_KINDS = (RAY_CLUSTER, APPWRAPPER, MINICLUSTER, FLUX_JOB, FLUX_SETUP)
+"""The kinds to which ``labelSelector`` of the configuration applies."""
 
 _log = structlog.get_logger("cfo.operator")
 
@@ -278,9 +283,9 @@ def new_manager(
         target,
         ManagerOptions(
             field_manager=FIELD_MANAGER,
-            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER],
+            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER, flux.FIELD_MANAGER],
             namespaces=configuration.watch_namespaces or None,
-            selectors=dict.fromkeys((RAY_CLUSTER, APPWRAPPER), configuration.label_selector),
+            selectors=dict.fromkeys(_SELECTED_KINDS, configuration.label_selector),
             metrics_bind_address=configuration.metrics.bind_address,
             metrics_tls=_metrics_tls(configuration.metrics, namespace),
             health_bind_address=configuration.health.bind_address,
@@ -302,9 +307,10 @@ def new_manager(
             ingress_domain=lambda: cluster_environment.domain.read(manager.client),
             environment=os.environ,
         )
-        # Registered even if the controller is disabled: the manifests contain the webhook, and AppWrappers created
-        # without it would bypass validation when the controller is enabled later.
+        # Registered even if the controllers are disabled: the manifests contain the webhooks, and objects created
+        # without them would bypass validation when the controllers are enabled later.
         appwrapper_webhooks.setup(manager, configuration.appwrapper)
+        flux_webhooks.setup(manager, (namespace, *configuration.flux.admin_namespaces))
     if configuration.appwrapper.enabled:
         if not configuration.appwrapper.require_admission_webhook:
             _log.warning(
@@ -314,6 +320,8 @@ def new_manager(
         elif webhook is None:
             _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
         appwrapper.setup(manager, configuration.appwrapper)
+    if configuration.flux.enabled:
+        flux.setup(manager, configuration.flux, namespace)
     return manager
 
 

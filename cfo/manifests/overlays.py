@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
 from cfo.manifests import components, rbac, workload
 from cfo.manifests.components import network_policies
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
@@ -45,7 +46,7 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
 
 def crds() -> list[Object]:
     """Return our own CRDs. KubeRay installs the CRD of RayClusters."""
-    own = [appwrapper_crd()]
+    own = [appwrapper_crd(), fluxjob_crd(), fluxsetup_crd(), minicluster_crd()]
     for crd in own:
         crd["metadata"]["labels"] = {**crd["metadata"].get("labels", {}), **LABELS}
     return own

@@ -92,6 +92,9 @@ appwrapper:
   enabled: false
 kueue:
   enabled: false
+# Permissions for Flux, if flux.enabled is true in the configuration.
+flux:
+  enabled: false
 # Permissions for OpenShift.
 openshift:
   enabled: false

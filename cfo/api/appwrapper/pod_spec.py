@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from cfo.api.quantity import is_quantity
+from cfo.api.value_count import has_more_values_than
 
 __all__ = ["pod_spec_problems"]
 
@@ -27,24 +28,10 @@ _MAX_VALUES: Final = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 def pod_spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why ``spec`` is not a PodSpec, each with the path of the field in it."""
-    if _has_too_many_values(spec):
+    if has_more_values_than(_MAX_VALUES_IN_SPEC, spec):
         yield f"more than {_MAX_VALUES_IN_SPEC} values"
         return
     yield from _object(spec, "PodSpec", "")
-
-
-def _has_too_many_values(spec: Mapping[str, Any]) -> bool:
-    """Return whether ``spec`` has more than :data:`_MAX_VALUES_IN_SPEC` values; reads no more of them than that."""
-    count = 0
-    pending: list[Any] = [spec]
-    while pending:
-        value = pending.pop()
-        count += len(value)
-        if count > _MAX_VALUES_IN_SPEC:
-            return True
-        items = value.values() if isinstance(value, Mapping) else value
-        pending += [item for item in items if isinstance(item, dict | list)]
-    return False
 
 
 def _object(value: Mapping[str, Any], type_name: str, path: str) -> Iterator[str]:
