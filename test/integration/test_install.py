@@ -154,9 +154,9 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    await install(environment, directory, components=["appwrapper", "flux", "openshift"] if openshift else [])
+    await install(environment, directory, components=["appwrapper", "flux", "openshift"] if openshift else ["flux"])
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
-    features = {"appwrapper": {"enabled": openshift}, "flux": {"enabled": openshift}}
+    features = {"appwrapper": {"enabled": openshift}, "flux": {"enabled": True}}
     await create_config_map(environment, kuberay=kuberay, **features)
     async with run_in_cluster(environment, directory, "--webhook-url", str(free_url())) as operator:
         await operator.ready()
