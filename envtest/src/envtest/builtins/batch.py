@@ -73,10 +73,18 @@ class JobStrategy(WorkloadStrategy):
     default_propagation = "orphan"
 
     def set_defaults(self, obj: Object) -> None:
-        """Set the defaults: one completion, a back-off limit of 6, and the labels of the template."""
+        """Set the defaults: one completion and a back-off limit of 6."""
         _job_defaults(obj["spec"])
-        if not obj["metadata"].get("labels") and obj["spec"]["template"]["metadata"].get("labels"):
-            obj["metadata"]["labels"] = copy_json(obj["spec"]["template"]["metadata"]["labels"])
+
+    def default(self, obj: Object) -> None:
+        """See :meth:`Strategy.default`: a Job without labels shares the map of its template.
+
+        Therefore the labels that are generated for the template are added to both, as in kube-apiserver.
+        """
+        super().default(obj)
+        labels = (obj["spec"]["template"].get("metadata") or {}).get("labels")
+        if labels and not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = labels
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Derive the selector, and the template labels that it matches, from the uid of the Job."""
@@ -86,15 +94,10 @@ class JobStrategy(WorkloadStrategy):
             return
         uid, name = obj["metadata"].get("uid") or "", obj["metadata"].get("name") or ""
         labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
-        # By default, kube-apiserver's Job shares the map of its template, so the labels below are added to both. A
-        # client that sends equal labels for both would get two maps; this case is not distinguished here.
-        has_template_labels = bool(labels) and obj["metadata"].get("labels") == labels
         generated = {"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid}
         generated |= {"job-name": name, "batch.kubernetes.io/job-name": name}
         for label, value in generated.items():
             labels.setdefault(label, value)
-        if has_template_labels:
-            obj["metadata"]["labels"] = dict(labels)
         selector = spec.get("selector") or {}
         selector.setdefault("matchLabels", {}).setdefault("batch.kubernetes.io/controller-uid", uid)
         spec["selector"] = selector
