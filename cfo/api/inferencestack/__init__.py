@@ -1,0 +1,1 @@
+"""InferenceStack (``models.takeoff.co`` and ``doublewordai.co``)."""
