@@ -64,8 +64,8 @@ def type_problems(
     """Yield the differences between ``value`` and ``shape``, in the order of the value.
 
     ``types`` are the types to which shapes refer, by default the built-in types. ``path`` is the path of ``value``. A
-    ``null`` field is always valid; ``null_items`` are ``null`` items of lists and maps. The work is linear in the
-    number of values, which the caller must bound.
+    ``null`` field or map entry is always valid, a ``null`` item of a list only with ``null_items``. The work is linear
+    in the number of values, which the caller must bound, as well as their depth.
     """
     yield from _Check(builtin_types() if types is None else types, null_items).value(value, shape, path)
 
@@ -88,7 +88,7 @@ class _Check:
                 yield TypeProblem(path, value, "an object")
                 return
             for name, item in value.items():
-                if item is not None or not self._null_items:
+                if item is not None:
                     yield from self.value(item, shape[1:-1], f"{path}[{name}]")
         elif shape in _SCALARS:
             expected, is_valid = _SCALARS[shape]

@@ -298,10 +298,11 @@ class ApplicationTemplate(PodSettings):
     cache: ModelCache | None = _optional("Creates a PersistentVolumeClaim for the models (extension).")
 
 
-class Enabled(OpenModel):
-    """An optional part of a stack."""
+class NetworkPolicy(OpenModel):
+    """The NetworkPolicy of the gateway: only the stack's applications and KEDA reach its internal port."""
 
-    enabled: bool | None = _optional("Whether the part exists.")
+    enabled: bool | None = _optional("Whether to create the NetworkPolicy.")
+    keda_namespace: str | None = _optional("Namespace of KEDA. keda if unset.")
 
 
 class InferenceStackSpec(OpenModel):
@@ -326,7 +327,7 @@ class InferenceStackSpec(OpenModel):
     security_profile: Literal["restricted"] | None = _optional(
         "restricted: pods comply with the restricted Pod Security Standard (extension)."
     )
-    network_policy: Enabled | None = _optional("Restricts access to the gateway's internal port (extension).")
+    network_policy: NetworkPolicy | None = _optional("Restricts access to the gateway's internal port (extension).")
 
 
 class InferenceStack(APIModel):

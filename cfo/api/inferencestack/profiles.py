@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cfo.runtime import Object
 
-__all__ = ["OPERATOR_VERSIONS", "PROFILES", "Profile", "newest_profile", "profiles_of_chart"]
+__all__ = ["OPERATOR_VERSIONS", "PROFILES", "Profile", "newest_profile", "pinned_profile", "profiles_of_chart"]
 
 _TAKEOFF: Final = "tytn/takeoff-pro"
 _GATEWAY: Final = "tytn/gateway"
@@ -188,6 +188,13 @@ def newest_profile(operator_version: str) -> Profile:
     return next(
         (profile for profile in reversed(defaults) if profile.operator_version == operator_version), defaults[-1]
     )
+
+
+def pinned_profile(stack: Object) -> Profile | None:
+    """Return the profile in the status of ``stack``; ``None`` if it has none, or one that does not exist."""
+    status = stack.get("status")
+    name = status.get("profile") if isinstance(status, Mapping) else None
+    return PROFILES.get(name) if isinstance(name, str) else None
 
 
 def profiles_of_chart(chart_label: str, app_version: str = "") -> list[Profile]:

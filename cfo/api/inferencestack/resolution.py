@@ -25,14 +25,15 @@ _DEFAULT_MODELS_VOLUME: Final = {"name": "models", "emptyDir": {"medium": "Memor
 class ResolvedStack:
     """A stack with all defaults.
 
-    ``spec`` is the spec as written, without ``null`` values; ``gateway`` and ``applications`` contain the defaults of
-    the profile. The ``env`` of an application contains the template's variables, and its ``modelsVolume`` is set unless
-    it has a ``cache``.
+    ``spec`` is the spec as written, without ``null`` values; ``service_account``, ``gateway`` and ``applications``
+    contain the defaults. The ``env`` of an application contains the template's variables, and its ``modelsVolume`` is
+    set unless it has a ``cache``.
     """
 
     names: Names
     namespace: str
     spec: Object
+    service_account: Object
     profile: Profile
     gateway: Object
     applications: Mapping[str, Object]
@@ -40,10 +41,10 @@ class ResolvedStack:
 
 def resolve(stack: Object, profile: Profile) -> ResolvedStack:
     """Resolve ``stack`` with the defaults of ``profile``. Its JSON types must have been validated."""
-    spec = merge({}, stack.get("spec") or {})
-    template = _with_volume(profile.application_defaults(), spec.get("applicationTemplate") or {})
+    written: Mapping[str, Any] = stack.get("spec") or {}
+    template = _with_volume(profile.application_defaults(), written.get("applicationTemplate") or {})
     applications = {}
-    for name, own in (spec.get("applications") or {}).items():
+    for name, own in (written.get("applications") or {}).items():
         application = _with_volume(template, own)
         application["env"] = merge_env(own.get("env") or (), template.get("env") or ())
         if "cache" not in application:
@@ -52,9 +53,10 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
     return ResolvedStack(
         names=names_of(stack),
         namespace=namespace_of(stack),
-        spec=spec,
+        spec=merge({}, written),
+        service_account=merge({"create": True, "automount": True}, written.get("serviceAccount") or {}),
         profile=profile,
-        gateway=merge(profile.gateway_defaults(), spec.get("gateway") or {}),
+        gateway=merge(profile.gateway_defaults(), written.get("gateway") or {}),
         applications=applications,
     )
 
