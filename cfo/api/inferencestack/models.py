@@ -43,13 +43,11 @@ from cfo.api.inferencestack.field_types import (
 )
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.status_models import InferenceStackStatus
+from cfo.api.inferencestack.validation.limits import MAX_APPLICATIONS
 from cfo.api.schema import APIModel, Int32, Int64, custom_resource_definition
 from cfo.runtime import Object
 
-__all__ = ["MAX_APPLICATIONS", "ApplicationTemplate", "InferenceStack", "InferenceStackSpec", "inference_stack_crds"]
-
-MAX_APPLICATIONS = 100
-"""The maximum number of applications of a stack. The original has none; each makes at least two objects."""
+__all__ = ["ApplicationTemplate", "InferenceStack", "InferenceStackSpec", "inference_stack_crds"]
 
 Strings = dict[str, str]
 AccessMode = Annotated[str, Field(json_schema_extra={"maxLength": 32})]
