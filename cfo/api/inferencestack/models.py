@@ -242,7 +242,7 @@ class Sidecar(OpenModel):
     ports: list[ContainerPort] | None = _optional("Ports of the sidecar.")
 
 
-class MetricTarget(OpenModel):
+class QueueTarget(OpenModel):
     """The target of the autoscaler."""
 
     name: str | None = _optional("Name of the metric: consumerGroupSize.")
@@ -254,7 +254,7 @@ class Scaling(OpenModel):
 
     enabled: bool | None = _optional("Whether an autoscaler sets the number of replicas.")
     type: Literal["KEDA", "HPA"] | None = _optional("The autoscaler: KEDA (default) or HPA (extension).")
-    metric_target: MetricTarget | None = _optional("The target of KEDA's trigger.")
+    metric_target: QueueTarget | None = _optional("The target of KEDA's trigger.")
     annotations: Strings | None = _optional("Annotations of the ScaledObject or HorizontalPodAutoscaler.")
     spec: AnyObject | None = _optional("Spec of the ScaledObject; triggers replace the generated trigger.")
     metrics: list[MetricSpec] | None = _optional("Metrics of a HorizontalPodAutoscaler (extension).")

@@ -26,6 +26,8 @@ _MAX_UNKNOWN: Final = 50
 """The maximum number of unknown fields; the search for the nearest field makes each of them expensive."""
 _MAX_NAME: Final = 64
 _SIMILARITY: Final = 0.8
+_MAX_DIFFERENCE: Final = 2
+"""The maximum difference in length of a misspelled name: minReplicaCount is not a misspelled replicaCount."""
 
 _OPEN_TYPES: Final = frozenset({"GatewayConfig", "ReaderConfig"})
 """Types with further fields, whose values are scalars."""
@@ -121,7 +123,7 @@ def _report_unknown(problem: TypeProblem, report: FieldReport) -> None:
 def _nearest(name: str, type_name: str) -> str:
     if len(name) > _MAX_NAME:
         return ""
-    fields = stack_types()[type_name]
+    fields = [known for known in stack_types()[type_name] if abs(len(known) - len(name)) <= _MAX_DIFFERENCE]
     same = [known for known in fields if known.lower() == name.lower()]
     found = same or difflib.get_close_matches(name, fields, n=1, cutoff=_SIMILARITY)
     return found[0] if found else ""
