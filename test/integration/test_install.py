@@ -22,7 +22,7 @@ from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
-from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of
+from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of
 from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
@@ -423,9 +423,9 @@ async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
     documents = [obj for path in files for obj in yaml.safe_load_all(path.read_text())]
     objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
     documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]
-    crds_from_files = [obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"]
+    crds_from_files = {name_of(obj): obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"}
     assert len(documents_to_apply) > 20
-    async with start_environment(*RAY_CLUSTERS, crds_from_files[0]) as environment:
+    async with start_environment(*RAY_CLUSTERS, *crds_from_files.values()) as environment:
         for name in ("system", DEFAULT_NAMESPACE, "data-science"):
             await environment.create_namespace(name)
         code, output = await kubectl(
