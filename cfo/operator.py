@@ -60,6 +60,7 @@ from cfo.runtime import (
 )
 from cfo.version import __version__
 from cfo.webhooks import appwrapper as appwrapper_webhooks
+from cfo.webhooks import inferencestack as inferencestack_webhooks
 from cfo.webhooks import raycluster as raycluster_webhooks
 
 __all__ = [
@@ -300,6 +301,7 @@ def new_manager(
         # Registered even if the controller is disabled: the manifests contain the webhook, and AppWrappers created
         # without it would bypass validation when the controller is enabled later.
         appwrapper_webhooks.setup(manager, configuration.appwrapper)
+        inferencestack_webhooks.setup(manager, configuration.inference_stack)
     if configuration.appwrapper.enabled:
         if webhook is None:
             _log.warning(

@@ -36,6 +36,7 @@ __all__ = [
     "ClientConnection",
     "FaultToleranceConfiguration",
     "HealthConfiguration",
+    "InferenceStackConfiguration",
     "IngressConfiguration",
     "KubeRayConfiguration",
     "LeaderElection",
@@ -480,6 +481,23 @@ _PERIODS = (
 )
 
 
+def _operator_version(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(r"v(0|[1-9][0-9]{0,5})", value):
+        raise ValueError("must be v<major>, such as v1")
+    return value
+
+
+class InferenceStackConfiguration(_Section):
+    """The InferenceStack controller and webhook."""
+
+    enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
+    operator_version: Annotated[str, BeforeValidator(_operator_version)] = Field(
+        default="v1",
+        description="Major version of this operator: it reconciles and validates the InferenceStacks with this value "
+        "of the label `operatorVersion`. The webhook configuration must have the same value.",
+    )
+
+
 def _label_selector(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
@@ -507,3 +525,4 @@ class OperatorConfiguration(_Section):
     webhook: WebhookConfiguration = Field(default_factory=WebhookConfiguration)
     kuberay: KubeRayConfiguration = Field(default_factory=KubeRayConfiguration)
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
+    inference_stack: InferenceStackConfiguration = Field(default_factory=InferenceStackConfiguration)

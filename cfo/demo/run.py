@@ -15,6 +15,7 @@ from rich.console import Console
 from cfo import operator
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.demo import crds, kuberay
 from cfo.demo.overview import Overview
@@ -90,7 +91,8 @@ async def run_embedded(
     Raises :class:`InvalidDemoInput` and :class:`DemoFailed`.
     """
     objects = read_objects(manifests)
-    async with ControlPlane.embedded(crds=[*crds.load(), appwrapper_crd()], controllers=_CONTROLLERS) as plane:
+    own = [appwrapper_crd(), *inference_stack_crds()]
+    async with ControlPlane.embedded(crds=[*crds.load(), *own], controllers=_CONTROLLERS) as plane:
         try:
             plane.kubeconfig(kubeconfig)
         except FileExistsError as error:

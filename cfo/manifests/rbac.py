@@ -1,8 +1,11 @@
-"""The operator's service account and its RBAC, and roles for users of AppWrappers and metrics."""
+"""The operator's service account and its RBAC, and roles for users of our kinds and of metrics."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cfo import operator
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
 
@@ -40,13 +43,20 @@ def _role_and_binding(role: str, binding: str, role_namespace: str, namespace: s
 
 
 def user_roles() -> list[Object]:
-    """Return the user roles: to edit and view AppWrappers, aggregated to admin, edit and view, and to read metrics."""
-    group = "workload.codeflare.dev"
-    status = Rule(group, "appwrappers/status", "get")
-    editor = _aggregated("appwrapper-editor-role", [Rule(group, "appwrappers", CRUD), status], "admin", "edit")
-    viewer = _aggregated("viewer-role", [Rule(group, "appwrappers", READ), status], "view")
+    """Return the user roles: to edit and view our kinds, aggregated to admin, edit and view, and to read metrics."""
+    stacks = [gvk.group for gvk in INFERENCE_STACKS]
+    editors = [
+        _aggregated("appwrapper-editor-role", _access(CRUD, "appwrappers", "workload.codeflare.dev"), "admin", "edit"),
+        _aggregated("inferencestack-editor-role", _access(CRUD, "inferencestacks", *stacks), "admin", "edit"),
+    ]
+    read = [*_access(READ, "appwrappers", "workload.codeflare.dev"), *_access(READ, "inferencestacks", *stacks)]
+    viewer = _aggregated("viewer-role", read, "view")
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    return [editor, viewer, named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape)]
+    return [*editors, viewer, named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape)]
+
+
+def _access(verbs: Sequence[str], plural: str, *groups: str) -> list[Rule]:
+    return [rule for group in groups for rule in (Rule(group, plural, verbs), Rule(group, f"{plural}/status", "get"))]
 
 
 def _aggregated(name: str, rules: list[Rule], *into_roles: str) -> Object:

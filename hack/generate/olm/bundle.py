@@ -45,7 +45,7 @@ def files() -> dict[str, str]:
 def _manifests() -> dict[str, str]:
     manifests = {
         f"{PACKAGE}.clusterserviceversion.yaml": cluster_service_version(),
-        **{crd_file_name(crd): crd for crd in overlays.crds()},
+        **{crd_file_name(crd): crd for crd in overlays.bundled_crds()},
         **{
             f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
             for obj in (*workload.services(""), *user_roles())
@@ -188,7 +188,7 @@ def _owned() -> list[dict[str, str]]:
             "displayName": re.sub(r"(?<=[a-z])(?=[A-Z])", " ", crd["spec"]["names"]["kind"]),
             "description": version["schema"]["openAPIV3Schema"]["description"],
         }
-        for crd in overlays.crds()
+        for crd in overlays.bundled_crds()
         for version in crd["spec"]["versions"]
     ]
 
@@ -221,7 +221,7 @@ def webhook_definitions() -> list[dict[str, Any]]:
 
 def _examples() -> list[dict[str, Any]]:
     """Return one sample of each of our kinds, and of RayCluster."""
-    kinds = {"RayCluster", *(crd["spec"]["names"]["kind"] for crd in overlays.crds())}
+    kinds = {"RayCluster", *(crd["spec"]["names"]["kind"] for crd in overlays.bundled_crds())}
     samples = [
         obj
         for path in sorted((ROOT / "config/samples").glob("*.yaml"))

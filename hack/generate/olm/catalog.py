@@ -76,7 +76,7 @@ def _bundle(version: Version) -> dict[str, Any]:
     csv = cluster_service_version()
     kinds = [
         {"group": crd["spec"]["group"], "kind": crd["spec"]["names"]["kind"], "version": served["name"]}
-        for crd in overlays.crds()
+        for crd in overlays.bundled_crds()
         for served in crd["spec"]["versions"]
     ]
     metadata = {key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"}

@@ -18,7 +18,7 @@ FILE = "example.com_workqueues.yaml"
 @pytest.fixture(autouse=True)
 def second_crd(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add a CRD to those of the operator."""
-    (own,) = overlays.crds()
+    own = overlays.crds()[0]
     second = yaml.safe_load(yaml.safe_dump(own))
     second["metadata"]["name"] = NAME
     second["spec"] |= {

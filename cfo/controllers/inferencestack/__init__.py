@@ -1,0 +1,1 @@
+"""The controller of InferenceStacks. :mod:`.rendering` computes the objects of a stack."""
