@@ -27,7 +27,7 @@ from cfo.config import (
     single_document,
 )
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
-from cfo.controllers import appwrapper, raycluster
+from cfo.controllers import appwrapper, inferencestack, raycluster
 from cfo.runtime import (
     AVAILABILITY_RULES,
     CONFIG_MAP,
@@ -104,6 +104,7 @@ def rules(namespace: str) -> list[Rule]:
         *raycluster.rules(),
         *appwrapper.rules(),
         *appwrapper_webhooks.rules(),
+        *inferencestack.rules(),
     ]
 
 
@@ -274,7 +275,7 @@ def new_manager(
         target,
         ManagerOptions(
             field_manager=FIELD_MANAGER,
-            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER],
+            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER, inferencestack.FIELD_MANAGER],
             namespaces=configuration.watch_namespaces or None,
             selectors=dict.fromkeys((RAY_CLUSTER, APPWRAPPER), configuration.label_selector),
             metrics_bind_address=configuration.metrics.bind_address,
@@ -309,6 +310,8 @@ def new_manager(
                 "anyone who can create an AppWrapper gains this operator's permissions"
             )
         appwrapper.setup(manager, configuration.appwrapper)
+    if configuration.inference_stack.enabled:
+        inferencestack.setup(manager, configuration.inference_stack)
     return manager
 
 

@@ -43,9 +43,14 @@ def parse_quantity(quantity: str | float) -> Decimal:
     if match is None:
         raise ValueError(f"{quantity!r} is not a valid quantity")
     number, suffix = match.groups()
-    if suffix and suffix[0] in "eE" and len(suffix) > 1:
+    if _is_exponent(suffix):
         return Decimal(number + suffix)
     return Decimal(number) * _FACTORS.get(suffix or "", Decimal(1))
+
+
+def _is_exponent(suffix: str | None) -> bool:
+    """Return whether ``suffix`` is a decimal exponent such as ``e3``; ``E`` and ``Ei`` are factors."""
+    return suffix is not None and suffix[:1] in ("e", "E") and suffix[1:] not in ("", "i")
 
 
 def format_quantity(value: Decimal) -> str:
@@ -81,8 +86,7 @@ def canonical_quantity(quantity: str | float) -> str:
         if suffix.endswith("i") and abs(value) >= 1024 and value == value.to_integral_value():
             return _scaled(int(value), 1024, _BINARY_SUFFIXES)
         nanos = _nanos(value)
-    is_exponent = suffix[:1] in ("e", "E") and len(suffix) > 1
-    if not is_exponent:
+    if not _is_exponent(suffix):
         return _scaled(nanos, 1000, _DECIMAL_SUFFIXES)
     exponent = -9
     while nanos % 1000 == 0:

@@ -394,9 +394,9 @@ async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
     documents = [obj for path in files for obj in yaml.safe_load_all(path.read_text())]
     objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
     documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]
-    crds_from_files = [obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"]
+    crds_from_files = {name_of(obj): obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"}
     assert len(documents_to_apply) > 20
-    async with start_environment(*RAY_CLUSTERS, crds_from_files[0]) as environment:
+    async with start_environment(*RAY_CLUSTERS, *crds_from_files.values()) as environment:
         for name in ("system", DEFAULT_NAMESPACE, "data-science"):
             await environment.create_namespace(name)
         code, output = await kubectl(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from cfo.runtime.field import MAX_ERRORS, OMIT, forbidden, too_many, type_invali
 __all__ = ["FieldReport", "check_fields", "stack_types"]
 
 _MAX_UNKNOWN: Final = 50
-"""The maximum number of unknown fields; the search for the nearest field makes each of them expensive."""
+"""The maximum number of different unknown fields; the search for the nearest known one makes each expensive."""
 _MAX_NAME: Final = 64
 _SIMILARITY: Final = 0.8
 _MAX_DIFFERENCE: Final = 2
@@ -64,7 +64,7 @@ def stack_types() -> TypeTable:
 def check_fields(spec: Mapping[str, Any]) -> FieldReport:
     """Check the fields of ``spec``, whose size must have been limited (:mod:`.limits`)."""
     report = FieldReport()
-    unknown = 0
+    unknown: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
     types = stack_types()
     for problem in type_problems(spec, "InferenceStackSpec", types, path="spec", null_items=False):
         if problem.expected:
@@ -76,13 +76,16 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
             )
             report.is_typed = False
         else:
-            unknown += 1
-            if unknown <= _MAX_UNKNOWN:
-                _report_unknown(problem, report)
+            name = problem.path.rpartition(".")[2]
+            is_open = problem.type_name in _OPEN_TYPES
+            unknown[is_open].add((problem.type_name, name))
+            if len(unknown[is_open]) <= _MAX_UNKNOWN:
+                _report_unknown(problem, name, report)
+            elif not is_open:
+                report.errors.append(too_many("spec", None, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN))
+                break
         if len(report.errors) > MAX_ERRORS:
             break
-    if unknown > _MAX_UNKNOWN:
-        report.errors.append(too_many("spec", unknown, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN))
     if report.is_typed:
         nulls = list(_null_applications(spec))
         report.errors += nulls
@@ -90,7 +93,7 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
     return report
 
 
-_TOO_MANY_UNKNOWN: Final = f"must have at most {_MAX_UNKNOWN} unknown fields"
+_TOO_MANY_UNKNOWN: Final = f"must have at most {_MAX_UNKNOWN} different unknown fields"
 
 
 def _null_applications(spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -99,8 +102,7 @@ def _null_applications(spec: Mapping[str, Any]) -> Iterator[FieldError]:
             yield type_invalid(f"spec.applications[{name}]", OMIT, "must be an object; {} for the template's values")
 
 
-def _report_unknown(problem: TypeProblem, report: FieldReport) -> None:
-    name = problem.path.rpartition(".")[2]
+def _report_unknown(problem: TypeProblem, name: str, report: FieldReport) -> None:
     is_open = problem.type_name in _OPEN_TYPES
     if reason := _DEAD_FIELDS.get((problem.type_name, name)):
         report.warnings.append(f"{problem.path}: has no effect: {reason}")
@@ -120,6 +122,7 @@ def _report_unknown(problem: TypeProblem, report: FieldReport) -> None:
         report.warnings.append(f"{problem.path}: unknown field, has no effect")
 
 
+@lru_cache(maxsize=256)
 def _nearest(name: str, type_name: str) -> str:
     if len(name) > _MAX_NAME:
         return ""
