@@ -27,7 +27,7 @@ from cfo.config import (
     single_document,
 )
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
-from cfo.controllers import appwrapper, raycluster
+from cfo.controllers import appwrapper, inferencestack, raycluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
@@ -279,7 +279,7 @@ def new_manager(
         target,
         ManagerOptions(
             field_manager=FIELD_MANAGER,
-            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER],
+            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER, inferencestack.FIELD_MANAGER],
             namespaces=configuration.watch_namespaces or None,
             selectors=dict.fromkeys((RAY_CLUSTER, APPWRAPPER), configuration.label_selector),
             metrics_bind_address=configuration.metrics.bind_address,
@@ -316,6 +316,8 @@ def new_manager(
         elif webhook is None:
             _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
         appwrapper.setup(manager, configuration.appwrapper)
+    if configuration.inference_stack.enabled:
+        inferencestack.setup(manager, configuration.inference_stack)
     return manager
 
 

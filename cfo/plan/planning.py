@@ -12,8 +12,10 @@ from typing import Any
 
 from cfo.api.inferencestack.kinds import operator_version_of
 from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
-from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
-from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, adopted_profile, render
+from cfo.api.inferencestack.profiles import Profile, newest_profile
+from cfo.controllers.inferencestack.ownership import belongs_to, owns_replicas
+from cfo.controllers.inferencestack.profile_choice import choose_profile
+from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, render
 from cfo.plan.comparison import restricted
 from cfo.runtime import (
     CONFIG_MAP,
@@ -28,7 +30,7 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["Action", "Change", "StackPlan", "current_profile", "objects_of", "plan_stack"]
+__all__ = ["Action", "Change", "StackPlan", "objects_of", "plan_stack"]
 
 _Key = tuple[GVK, str]
 
@@ -103,12 +105,16 @@ def plan_stack(
     choose. ``spec_changes`` plans as if the spec changed, which applies a newer profile.
     """
     live = objects_of(current if current is not None else stack, existing)
-    before_profile = current_profile(current, live) if current is not None else None
+    deployments = {name: obj for (gvk, name), obj in live.items() if gvk == DEPLOYMENT}
     newest = newest_profile(operator_version_of(stack))
-    if profile is None:
-        is_automatic = (stack.get("spec") or {}).get("upgradePolicy") == "Automatic"
-        is_changed = current is None or spec_changes or (stack.get("spec") or {}) != (current.get("spec") or {})
-        profile = newest if before_profile is None or is_automatic or is_changed else before_profile
+    before_profile = None
+    if current is not None:
+        before_profile = choose_profile(current, operator_version_of(current), deployments).current
+    if profile is None and (current is None or spec_changes or _spec(stack) != _spec(current)):
+        profile = newest
+    elif profile is None:
+        choice = choose_profile({**stack, "status": _status(current)}, operator_version_of(stack), deployments)
+        profile = choice.target or before_profile or choice.current
     facts = _facts(live)
     after = {_key(obj): obj for obj in render(stack, profile, facts)}
     rendered = {}
@@ -133,10 +139,12 @@ def plan_stack(
     )
 
 
-def current_profile(stack: Object, live: Mapping[_Key, Object]) -> Profile:
-    """Return the profile of a stack: the one in its status, or that of the Helm release, or else the newest one."""
-    deployments = {name: obj for (gvk, name), obj in live.items() if gvk == DEPLOYMENT}
-    return pinned_profile(stack) or adopted_profile(stack, deployments) or newest_profile(operator_version_of(stack))
+def _spec(stack: Object) -> Any:
+    return stack.get("spec") or {}
+
+
+def _status(stack: Object | None) -> Any:
+    return (stack or {}).get("status") or {}
 
 
 def objects_of(stack: Object, existing: Iterable[Object]) -> dict[_Key, Object]:
@@ -148,9 +156,8 @@ def objects_of(stack: Object, existing: Iterable[Object]) -> dict[_Key, Object]:
 
 
 def _belongs_to(obj: Object, stack: Object) -> bool:
-    controller = controller_of(obj)
-    if controller is not None and uid_of(stack):
-        return bool(controller.get("uid") == uid_of(stack))
+    if uid_of(stack) and controller_of(obj) is not None:
+        return belongs_to(obj, stack)
     labels = labels_of(obj)
     return labels.get(INSTANCE_LABEL) == name_of(stack) and labels.get(MANAGED_BY_LABEL) in (MANAGED_BY, "Helm")
 
@@ -163,19 +170,15 @@ def _facts(live: Mapping[_Key, Object]) -> Facts:
     deployments = {name: obj for (gvk, name), obj in live.items() if gvk == DEPLOYMENT}
     return Facts(
         deployments={
-            name: LiveDeployment.of(obj, owns_replicas=_owns_replicas(obj)) for name, obj in deployments.items()
+            name: LiveDeployment.of(obj, owns_replicas=owns_replicas(_managers(obj)))
+            for name, obj in deployments.items()
         },
         config_maps={name: LiveConfigMap.of(obj) for (gvk, name), obj in live.items() if gvk == CONFIG_MAP},
     )
 
 
-def _owns_replicas(deployment: Object) -> bool:
-    """Return whether the operator owns the number of replicas (``kubectl --show-managed-fields``)."""
-    return any(
-        "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
-        for entry in deployment["metadata"].get("managedFields") or ()
-        if entry.get("manager") == MANAGED_BY and entry.get("operation") == "Apply"
-    )
+def _managers(obj: Object) -> Any:
+    return obj["metadata"].get("managedFields") or ()
 
 
 def _change(before: Object | None, after: Object, live: Object | None) -> Change | None:

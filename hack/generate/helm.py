@@ -92,6 +92,9 @@ appwrapper:
   enabled: false
 kueue:
   enabled: false
+# Permissions for InferenceStacks (inferenceStack.enabled in the configuration).
+inferencestack:
+  enabled: false
 # Permissions for OpenShift.
 openshift:
   enabled: false

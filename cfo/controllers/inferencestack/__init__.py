@@ -1,1 +1,11 @@
-"""The controller of InferenceStacks. :mod:`.rendering` computes the objects of a stack."""
+"""The controllers of InferenceStacks: a gateway and applications, as Deployments with their configuration.
+
+:mod:`.rendering` computes the objects of a stack, :mod:`.profile_choice` with which defaults. :mod:`.reconciler`
+observes, writes (:mod:`.writes`, :mod:`.children`, :mod:`.ownership`) and reports: :mod:`.status` is a pure function of
+the states of the Deployments (:mod:`.rollout`) and the failures of pods (:mod:`.pods`).
+"""
+
+from cfo.controllers.inferencestack.names import FIELD_MANAGER
+from cfo.controllers.inferencestack.setup import rules, setup
+
+__all__ = ["FIELD_MANAGER", "rules", "setup"]

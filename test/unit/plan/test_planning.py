@@ -51,6 +51,12 @@ def test_upgrade_policy_automatic_applies_the_newest_profile() -> None:
     assert plan_stack(current, current).profile is PROFILES["v2.13"]
 
 
+def test_upgrade_that_is_in_progress_is_continued() -> None:
+    current = pinned(stack({"a": APPLICATION}), "v2.9")
+    assert plan_stack(current, current, render(current, PROFILES["v2.9"])).profile is PROFILES["v2.9"]
+    assert plan_stack(current, current, render(current, PROFILES["v2.13"])).profile is PROFILES["v2.13"]
+
+
 def test_change_of_the_label_keeps_the_profile() -> None:
     current = pinned(stack({"a": APPLICATION}, version="v1"), "v1.0")
     plan = plan_stack(pinned(stack({"a": APPLICATION}, version="v2"), "v1.0"), current)
