@@ -6,9 +6,11 @@ from typing import Any
 
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
 from cfo.api.inferencestack.names import RETAINED
+from cfo.api.inferencestack.profiles import PROFILES
+from cfo.controllers.inferencestack.rendering import render
 from cfo.runtime.client.client import Propagation
 from cfo.runtime.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName, Object, owner_references_of
+from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, owner_reference, owner_references_of
 from test.support.inference_environment import (
     KEDA_CRD,
     STACK,
@@ -231,3 +233,79 @@ async def test_scaling_keeps_the_number_of_replicas() -> None:
             await env.wait_for_condition("Ready", "True")
             assert await replicas_of(env, name) == 3
         assert [count for count in counts if count not in (6, 8, 0, 3)] == []
+
+
+async def install_with_helm(env: InferenceEnvironment, stack: Object, profile: str) -> Object:
+    """Create the stack and its objects as the original operator does; return the stack."""
+    created = await env.create(stack)
+    helm = env.client.with_field_manager("helm-operator")
+    chart = {
+        "helm.sh/chart": f"inference-stack-{PROFILES[profile].chart}",
+        "app.kubernetes.io/version": PROFILES[profile].app_version,
+        "app.kubernetes.io/managed-by": "Helm",
+    }
+    for obj in render(created, PROFILES[profile]):
+        metadata = obj["metadata"]
+        metadata["labels"] |= chart
+        metadata["annotations"] = {
+            "meta.helm.sh/release-name": name_of(stack),
+            "meta.helm.sh/release-namespace": "ns",
+        }
+        metadata["ownerReferences"] = [owner_reference(created)]
+        if obj["kind"] == "Deployment":
+            template = obj["spec"]["template"]["metadata"]
+            template["labels"] |= chart
+            template.pop("annotations", None)
+        await helm.create(obj)
+    status = {
+        "conditions": [{"type": "Deployed", "status": "True", "reason": "InstallSuccessful"}],
+        "deployedRelease": {"name": name_of(stack), "manifest": "---"},
+    }
+    return await helm.patch(STACK, key_of(created), {"status": status}, subresource="status")
+
+
+async def test_stack_of_helm_is_adopted_without_a_restart() -> None:
+    """Scenario j."""
+    async with start_inference_environment() as env:
+        applications = {"a": {"env": [{"name": "OLD", "value": "1"}]}, "b": {"engine": "external"}}
+        stack = new_stack(applications, gateway={"replicaCount": 2})
+        stack["metadata"]["finalizers"] = ["uninstall-helm-release"]
+        await install_with_helm(env, stack, "v2.10")
+        foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "t-inference-stack-gateway"}}
+        foreign["metadata"]["namespace"] = "ns"
+        await env.create(foreign)
+
+        async def rolled_out() -> bool:
+            found = await env.client.list(DEPLOYMENT, namespace="ns")
+            return all((item.get("status") or {}).get("availableReplicas") for item in found)
+
+        await eventually(rolled_out, "Helm's Deployments are available")
+        before = await env.generations()
+        assert len(before) == 3
+        async with run_inference_controllers(env):
+            await env.wait_for_condition("Ready", "True")
+            await env.wait_until_idle()
+            assert await env.generations() == before
+            adopted = await env.stack()
+            assert "finalizers" not in adopted["metadata"]
+            assert (adopted["status"]["profile"], adopted["status"]["deployedRelease"]) == ("v2.10", {"name": "s"})
+            for obj in (await env.objects()).values():
+                assert "annotations" not in obj["metadata"] or not any(
+                    key.startswith("meta.helm.sh") for key in obj["metadata"]["annotations"]
+                )
+                assert "helm.sh/chart" not in obj["metadata"]["labels"]
+                assert not [item for item in obj["metadata"]["managedFields"] if item["manager"] == "helm-operator"]
+        async with run_inference_controllers(env):
+            await env.wait_until_idle()
+            assert env.writes() == []
+            await env.change(upgradePolicy="OnSpecChange", applications={"a": {"env": None}})
+            await env.wait_for_condition("Ready", "True")
+            await env.wait_until_idle()
+            container = (await env.get(DEPLOYMENT, "s-inference-stack-a"))["spec"]["template"]["spec"]["containers"][0]
+            assert "OLD" not in {item["name"] for item in container["env"]}, "Helm does not own it any longer"
+            assert (await env.stack())["status"]["profile"] == "v2.13"
+            await env.create(new_stack({}, name="t"))
+            failed = await env.wait_for_condition("Ready", "False", "ReconcileError", name="t")
+            assert "ConfigMap t-inference-stack-gateway already exists" in failed["message"]
+            untouched = await env.get(CONFIG_MAP, "t-inference-stack-gateway")
+            assert "labels" not in untouched["metadata"]
