@@ -76,6 +76,18 @@ def test_applications_are_sorted_and_each_has_its_objects() -> None:
     assert found == [(kind, f"s-inference-stack-{name}") for name in "ab" for kind in (CONFIG_MAP, DEPLOYMENT)]
 
 
+def test_stack_with_several_applications_has_the_objects_of_the_chart() -> None:
+    scaled = {"scaling": {"enabled": True, "metricTarget": {"value": 15}}}
+    obj = stack(
+        {"plain": {}, "gpu": {"resources": {"limits": {"nvidia.com/gpu": 1}}}, "scaled": scaled},
+        gateway={"exportPrometheusMetrics": True},
+    )
+    kinds = [kind.kind for kind, _ in rendered(obj)]
+    assert sorted(kinds) == sorted(
+        ["ServiceAccount", "Service", "ServiceMonitor", "ScaledObject"] + ["ConfigMap", "Deployment"] * 4
+    )
+
+
 def test_service_account_can_be_external() -> None:
     objects = rendered(stack(serviceAccount={"create": False, "name": "mine"}))
     assert not [key for key in objects if key[0] == SERVICE_ACCOUNT]
