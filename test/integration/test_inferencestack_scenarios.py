@@ -9,7 +9,7 @@ from cfo.api.inferencestack.names import RETAINED
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.rendering import render
 from cfo.runtime.client.client import Propagation
-from cfo.runtime.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT
+from cfo.runtime.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE_ACCOUNT
 from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, owner_reference, owner_references_of
 from test.support.inference_environment import (
     KEDA_CRD,
@@ -310,3 +310,65 @@ async def test_stack_of_helm_is_adopted_without_a_restart() -> None:
             assert "ConfigMap t-inference-stack-gateway already exists" in failed["message"]
             untouched = await env.get(CONFIG_MAP, "t-inference-stack-gateway")
             assert "labels" not in untouched["metadata"]
+
+
+async def test_failures_and_upgrades_are_reported() -> None:
+    """Failures of pods, stalled roll-outs and invalid specs are in the status; newer defaults arrive one by one."""
+    async with start_inference_environment() as env:
+        unready = {"podAnnotations": {"envtest.cfo/ready": "false"}}
+        await env.create(new_stack({"a": {}, "b": {}}))
+        async with run_inference_controllers(env):
+            await env.wait_for_condition("Ready", "True")
+            await check_pod_failure(env, unready)
+            await check_invalid_spec(env)
+            await check_upgrade(env)
+
+
+async def check_pod_failure(env: InferenceEnvironment, unready: dict[str, Any]) -> None:
+    await env.change(applications={"a": {**unready, "readerConfig": {"modelName": "m"}}})
+    await env.wait_for_condition("Ready", "False", "ApplicationsNotReady")
+
+    async def new_pod() -> Object | None:
+        pods = await env.client.list(POD, namespace="ns", label_selector="app.kubernetes.io/component=application-a")
+        return next((pod for pod in pods if pod["metadata"]["annotations"].get("envtest.cfo/ready") == "false"), None)
+
+    pod = await eventually(new_pod, "the pod of the new revision")
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    statuses = [{"name": "x", "image": "i", "imageID": "", "ready": False, "restartCount": 0}]
+    await env.patch(
+        pod, {"status": {"containerStatuses": [{**statuses[0], "state": {"waiting": waiting}}]}}, subresource="status"
+    )
+    degraded = await env.wait_for_condition("Degraded", "True", "ImagePullBackOff")
+    assert degraded["message"] == "application a: ImagePullBackOff: container x: no such image"
+    await env.wait_for_event("Degraded", "no such image")
+    application = (await env.stack())["status"]["applications"][0]
+    assert (application["state"], application["reason"]) == ("Failed", "ImagePullBackOff")
+    await env.change(applications={"a": {"podAnnotations": None}})
+    await env.wait_for_condition("Ready", "True")
+
+
+async def check_invalid_spec(env: InferenceEnvironment) -> None:
+    await env.wait_until_idle()
+    env.clear_requests()
+    await env.change(applications={"Bad_Name": {}})
+    found = await env.wait_for_condition("Ready", "False", "InvalidSpec")
+    assert "spec.applications[Bad_Name]" in found["message"]
+    await env.wait_until_idle()
+    assert env.child_writes() == []
+    assert (await env.stack())["status"]["readyApplications"] == "2/2"
+    await env.change(applications={"Bad_Name": None})
+    await env.wait_for_condition("Ready", "True")
+
+
+async def check_upgrade(env: InferenceEnvironment) -> None:
+    """The profile is set back to an older one: nothing happens until the policy allows newer defaults."""
+    old = {"status": {"profile": "v2.1"}}
+    await env.client.patch(STACK, NamespacedName("ns", "s"), old, subresource="status")
+    await env.patch(await env.stack(), {"metadata": {"annotations": {"poke": "1"}}})
+    await env.wait_for_condition("Ready", "True")
+    await env.wait_until_idle()
+    before = await env.generations()
+    await env.change(upgradePolicy="Automatic")
+    await env.wait_for(lambda obj: obj["status"]["profile"] == "v2.13", "upgraded")
+    await env.wait_for_condition("Ready", "True")
+    assert before.keys() == (await env.generations()).keys()
